@@ -1,0 +1,65 @@
+"""What every Tidegate error says: what happened, where, what state is kept, and the next command."""
+
+from __future__ import annotations
+
+
+class TidegateError(Exception):
+    """Base of all typed errors.
+
+    Args:
+        what: One sentence: what happened.
+        where: The table, position or file it happened at.
+        state: What is kept, so that a reader knows nothing is half done.
+        next_command: What to type next.
+    """
+
+    def __init__(self, what: str, *, where: str = "", state: str = "", next_command: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.state = state
+        self.next_command = next_command
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.state:
+            lines.append(f"  state: {self.state}")
+        if self.next_command:
+            lines.append(f"  next:  {self.next_command}")
+        return "\n".join(lines)
+
+
+class PlanningError(TidegateError):
+    """A pipeline that can be read but must not be run as it stands."""
+
+
+class SourceError(TidegateError):
+    """A source that refuses, or can not, deliver what a plan asks for."""
+
+
+class LakeError(TidegateError):
+    """The lake is not what this pipeline left there."""
+
+
+class LeaseHeld(TidegateError):
+    """Another runner works on the same table or INSERT."""
+
+    def __init__(self, owner: str, holder: str) -> None:
+        self.owner = owner
+        self.holder = holder
+        super().__init__(
+            f"{owner} is being worked on by another runner",
+            where=holder,
+            state="nothing was changed by this run",
+            next_command="tidegate status   (wait for it to end, or stop it, and run again)",
+        )
+
+
+class ConcurrentRun(TidegateError):
+    """Another runner committed the same epoch first; its commit stands, this one's was dropped."""
+
+
+class GateHeld(TidegateError):
+    """The gate said no: the epoch stays staged until a person decides."""

@@ -1,0 +1,202 @@
+"""What a connector is: one object that says what it takes, and one that reads a table step by step.
+
+A *step* is a bounded piece of a source table, planned before it is read and never changed after: its `ranges` alone
+decide its rows. The runtime stores the step in the `epochs` table, reads it with `Source.read`, appends the rows in one
+commit and then calls `Source.landed`. After a crash anywhere the stored step is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from pipelines.clock import Clock
+from pipelines.progress import Progress, SilentProgress
+from pipelines.sql.model import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipelines.watermarks import Watermark
+
+Json = Mapping[str, Any]
+Phase = Literal["bounded", "unbounded"]
+
+SEQ_TYPE = "STRUCT<phase: INT, log: INT, file: BIGINT, position: BIGINT, row: INT>"
+"""The source's order of changes. A log source fills all five; a partitioned one uses file = partition and
+position = offset; one with a single counter uses position alone."""
+
+SOURCE_COLUMNS: Mapping[str, str] = {
+    "_op": "STRING",
+    "_seq": SEQ_TYPE,
+    "_rowtime": "TIMESTAMP",
+    "_split": "STRING",
+    "_offset": "BIGINT",
+}
+"""What `Source.read` gives beside the table's physical columns.
+
+`_op`: r (snapshot row) c u d t (truncate: key and row are null) for a build side; +I -U +U -D for a probe.
+`_rowtime`: the source's own time of the change (null where it has none). `_split` names the unit it was read by and
+`_offset` orders the rows inside it."""
+
+
+@dataclass(frozen=True)
+class OptionSpec:
+    """One WITH option. `name` may end in `.*` (a family such as `jdbc.properties.*`) or hold a `#` for a column's name
+    (`fields.#.min`). `kind` is what the value must parse as."""
+
+    name: str
+    kind: Literal["string", "integer", "boolean", "duration", "choice", "float"] = "string"
+    required: bool = False
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class ConnectorSpec:
+    """What the planner knows of a connector before anything runs.
+
+    `phases`: it has a bounded phase before its unbounded one. `signals`: it says when the bounded one is over.
+    Either may depend on the options, hence callables (they get the options as written).
+    `append_only`: it delivers inserts only. `system_time`: it has a SYSTEM_ROWTIME().
+    """
+
+    name: str
+    options: tuple[OptionSpec, ...]
+    doc: str
+    source: bool = True
+    sink: bool = False
+    append_only: bool = True
+    needs_primary_key: bool = False
+    system_time: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    phases: Callable[[Mapping[str, str]], bool] = lambda options: False
+    signals: Callable[[Mapping[str, str]], bool] = lambda options: False
+    check: Callable[[Table], Sequence[str]] = lambda table: ()
+    """Further checks of one table at planning, no I/O; each string is an error to show."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The next bounded piece of a table.
+
+    Attributes:
+        ranges: JSON; all that `read` needs. No secrets.
+        phase: bounded (snapshot) or unbounded.
+        flips: once this step has landed, the bounded phase is proved to be over. True for one step of a generation
+            at most; the runtime keeps the first.
+        summary: a few words for people ("chunks 41-60 of 124", "binlog.000003:4711 -> binlog.000004:120").
+    """
+
+    ranges: Json
+    phase: Phase = "unbounded"
+    flips: bool = False
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class StoredStep:
+    """A step as the `epochs` table holds it. `planned_at` in ms, UTC."""
+
+    step: Step
+    generation: int
+    epoch: int
+    planned_at: int
+
+
+class SplitStore(Protocol):
+    """Rows of the `splits` table of one table and generation: what is too long for a plan (chunk bounds, cuts)."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All splits in order of `ordinal`: dicts with split, ordinal, detail (JSON object), cut (JSON object or None)."""
+        ...
+
+    def add(self, splits: Sequence[Json]) -> None:
+        """Store split, ordinal and detail of every split, once: a second call with the same splits changes nothing."""
+        ...
+
+    def cut(self, cuts: Mapping[str, Json]) -> None:
+        """Store the cut of each named split; repeating it is harmless."""
+        ...
+
+
+@dataclass
+class SourceContext:
+    """What a source may use. `previous` and `first` are the last and the first stored step of this generation."""
+
+    table: Table
+    options: Mapping[str, str]
+    generation: int
+    splits: SplitStore
+    scratch: str
+    clock: Clock
+    lake: str = ""
+    previous: StoredStep | None = None
+    first: StoredStep | None = None
+    flipped: bool = False
+    progress: Progress = field(default_factory=SilentProgress)
+    spark: Callable[[], SparkSession] | None = None
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What `Source.landed` found in a committed step. `lag_ms`: how far the step's end was behind the source then.
+
+    `position` is for people. `watermarks`: what the source itself emitted, by split, in order; None leaves it to the
+    table's strategy."""
+
+    lag_ms: int | None = None
+    position: str = ""
+    watermarks: Sequence[tuple[str, Watermark]] | None = None
+    idle: Mapping[str, bool] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Source(Protocol):
+    """One table of one connector. Made new for every run by `Connector.source`; keeps no state that matters."""
+
+    def preflight(self) -> None:
+        """Check that the source can be read exactly. Raises SourceError whose text names the fix."""
+        ...
+
+    def ends(self) -> Json:
+        """The ends of all splits now. A run takes them once, at its start, and stops there."""
+        ...
+
+    def plan(self, ends: Json, instant: int) -> Step | None:
+        """The next step after `context.previous`, up to `ends`; None when there is nothing left to do.
+
+        `instant` (ms, UTC) is the plan's clock reading. Must not depend on anything that a restart would lose.
+        """
+        ...
+
+    def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
+        """The step's rows: the table's physical columns in their Spark types, and SOURCE_COLUMNS."""
+        ...
+
+    def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        """Called after the step's rows are committed (again after a crash). `rows` are the committed rows of this
+        step, None when none were written. Records what only committed rows can tell (cuts)."""
+        ...
+
+    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
+        """FLIP-326, SourceReader: return True to own the periodic emit, and call `on_watermark_emit` from `landed`
+        when the watermark should be told (at the flip). False leaves the emit to the runtime."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+class Connector(Protocol):
+    """What an entry point of the group `tidegate.connectors` names."""
+
+    @property
+    def spec(self) -> ConnectorSpec: ...
+
+    def source(self, context: SourceContext) -> Source:
+        """A reader of one table. Opens no connection yet."""
+        ...

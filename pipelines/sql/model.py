@@ -1,0 +1,257 @@
+"""What a script says once it is compiled: frozen records that hold no Spark object and no secret.
+
+Expressions are kept as Spark SQL text. Inside an INSERT they name columns in full, as `` `alias`.`column` ``, where alias
+is the name (or AS name) of the table in that INSERT; inside a table they name the table's own columns.
+Two hidden names may appear in them: `_instant` (the plan's instant, TIMESTAMP) stands for PROCTIME() and CURRENT_TIMESTAMP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pipelines.watermarks import WatermarkStrategy
+
+JoinKind = Literal["INNER", "LEFT"]
+TimeAttribute = Literal["processing", "event"]
+Role = Literal["build", "probe", "sink", "unused"]
+
+RESERVED_PREFIX = "_"
+"""Columns of the lake's own begin with it, so columns of a script must not."""
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET = re.compile(r"password|secret|token|credential|passphrase|private.?key|jaas", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in the script; line and column count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    `type` is Flink's spelling ("TIMESTAMP(3)"), `spark_type` Spark's DDL ("TIMESTAMP_NTZ").
+    A computed column has an `expression`; `proctime` marks one that is PROCTIME(), which no table stores.
+    `metadata` is the key of a METADATA column.
+    """
+
+    name: str
+    type: str
+    spark_type: str
+    nullable: bool = True
+    expression: str | None = None
+    proctime: bool = False
+    metadata: str | None = None
+    comment: str | None = None
+    location: Location = Location(0, 0)
+
+    @property
+    def physical(self) -> bool:
+        """Whether the connector itself delivers the column."""
+        return self.expression is None and not self.proctime
+
+
+@dataclass(frozen=True)
+class WatermarkSpec:
+    """WATERMARK FOR `column` AS `expression` (FLIP-66). `column` may be a dotted path."""
+
+    column: str
+    expression: str
+    type: str
+    location: Location = Location(0, 0)
+
+
+class Options(Mapping[str, str]):
+    """WITH options as written, so `${VAR}` stays a name. `resolve()` gives the real values; nothing else does."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Options({self.redacted()})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Options) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._values.items())))
+
+    def redacted(self) -> dict[str, str]:
+        """The options as they may be shown: values of secret names are replaced by `***`, `${VAR}` stays a name."""
+        return {
+            key: "***" if _SECRET.search(key) and not _VARIABLE.fullmatch(value) else value
+            for key, value in self._values.items()
+        }
+
+    def variables(self) -> set[str]:
+        """The names of the environment variables that the values need."""
+        return {name for value in self._values.values() for name in _VARIABLE.findall(value)}
+
+    def resolve(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The real values. Raises PlanningError that names a variable which is not set."""
+        from pipelines.errors import PlanningError
+
+        environment = os.environ if environment is None else environment
+        missing = sorted(name for name in self.variables() if name not in environment)
+        if missing:
+            raise PlanningError(
+                f"the environment has no {', '.join(missing)}",
+                where="WITH options",
+                state="nothing was run",
+                next_command=f"export {missing[0]}=…",
+            )
+        return {
+            key: _VARIABLE.sub(lambda found: environment[found.group(1)], value) for key, value in self._values.items()
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target."""
+
+    name: str
+    columns: tuple[Column, ...]
+    options: Options
+    primary_key: tuple[str, ...] = ()
+    watermark: WatermarkSpec | None = None
+    role: Role = "unused"
+    comment: str | None = None
+    location: Location = Location(0, 0)
+
+    @property
+    def connector(self) -> str:
+        return self.options["connector"]
+
+    @property
+    def physical_columns(self) -> tuple[Column, ...]:
+        """What the connector delivers."""
+        return tuple(column for column in self.columns if column.physical)
+
+    @property
+    def stored_columns(self) -> tuple[Column, ...]:
+        """What the lake stores: all but PROCTIME() columns, which are an instant of the release."""
+        return tuple(column for column in self.columns if not column.proctime)
+
+    def column(self, name: str) -> Column:
+        """The column called `name` (as written). Raises KeyError."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One equality of an ON: `probe` is Spark SQL over what is left of the join, `column` is a column of the build."""
+
+    probe: str
+    column: str
+
+
+@dataclass(frozen=True)
+class Join:
+    """… JOIN build [AS alias] FOR SYSTEM_TIME AS OF probe.time ON keys AND predicate.
+
+    `predicate` is what ON holds beside the key equalities; it is tested on the chosen version only.
+    `time_column` is the probe's time attribute.
+    """
+
+    build: str
+    alias: str
+    kind: JoinKind
+    keys: tuple[Key, ...]
+    predicate: str | None
+    time: TimeAttribute
+    time_column: str
+    location: Location = Location(0, 0)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One output column of an INSERT, already cast to the target column's type."""
+
+    name: str
+    expression: str
+    spark_type: str
+
+
+@dataclass(frozen=True)
+class Insert:
+    """An INSERT INTO … SELECT. `id` is stable: its target's name, or the target's 'insert.id'."""
+
+    id: str
+    target: str
+    probe: str
+    probe_alias: str
+    joins: tuple[Join, ...]
+    where: str | None
+    projections: tuple[Projection, ...]
+    sql: str
+    location: Location = Location(0, 0)
+
+    @property
+    def builds(self) -> tuple[str, ...]:
+        """The names of the build tables, each once, in join order."""
+        return tuple(dict.fromkeys(join.build for join in self.joins))
+
+    @property
+    def time(self) -> TimeAttribute:
+        return self.joins[0].time if self.joins else "processing"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A compiled script."""
+
+    name: str
+    tables: Mapping[str, Table]
+    inserts: tuple[Insert, ...]
+    script: str = field(repr=False)
+    strategies: Mapping[str, WatermarkStrategy] = field(default_factory=dict)
+
+    def table(self, name: str) -> Table:
+        """The table called `name`. Raises KeyError."""
+        return self.tables[name]
+
+    def insert(self, insert_id: str) -> Insert:
+        """The INSERT with this id. Raises KeyError."""
+        for insert in self.inserts:
+            if insert.id == insert_id:
+                return insert
+        raise KeyError(insert_id)
+
+    @property
+    def sources(self) -> tuple[Table, ...]:
+        """The source tables that some INSERT reads, builds first."""
+        used = [table for table in self.tables.values() if table.role in ("build", "probe")]
+        return tuple(sorted(used, key=lambda table: table.role != "build"))
+
+    def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Pipeline:
+        """This pipeline, with `strategy` in place of what the DDL of `table` says."""
+        if table not in self.tables:
+            raise KeyError(table)
+        return replace(self, strategies={**self.strategies, table: strategy})
+
+    def digest(self, insert: Insert) -> str:
+        """Identifies what an INSERT computes; stored with every plan. 16 hex digits."""
+        text = repr((insert.sql, insert.projections, [self.tables[name].columns for name in (insert.probe, *insert.builds)]))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
