@@ -1,0 +1,137 @@
+"""Java archives are had once, by the Ivy that pyspark brings along, and kept in one folder: no Maven is needed.
+
+A session then starts from plain files, which is faster than letting Spark resolve packages at every start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyspark
+
+from pipelines.errors import TidegateError
+from pipelines.progress import Progress, SilentProgress, step
+
+DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+MARIADB_JDBC = "org.mariadb.jdbc:mariadb-java-client:3.5.3"
+
+
+class JarsUnavailable(TidegateError):
+    """A Java archive that is neither in the cache nor to be had."""
+
+
+class JavaMissing(TidegateError):
+    """There is no Java 17 or later to run Spark with."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"Spark needs Java 17 or later, and this machine has {found}",
+            state="nothing was changed",
+            next_command="install a Java 17 runtime (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME",
+        )
+
+
+def home() -> Path:
+    """Where downloads are kept: $TIDEGATE_HOME, else a folder of the user's cache."""
+    if named := os.environ.get("TIDEGATE_HOME"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
+
+
+def java() -> str:
+    """The path of a Java 17+ launcher. Raises JavaMissing."""
+    root = os.environ.get("JAVA_HOME")
+    launcher = shutil.which(str(Path(root) / "bin" / "java")) if root else shutil.which("java")
+    if launcher is None:
+        raise JavaMissing("none")
+    told = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', told)
+    if found is None or int(found.group(1)) < 17:
+        raise JavaMissing(told.splitlines()[0] if told else "one that does not tell its version")
+    return launcher
+
+
+def resolve(
+    coordinates: Sequence[str], *, transitive: bool = True, progress: Progress | None = None
+) -> list[Path]:
+    """The jars of `coordinates` ("group:artifact:version") and what they depend on, less what pyspark itself brings.
+
+    The first call needs the network; later ones only read the cache folder. Raises JarsUnavailable, JavaMissing.
+    """
+    progress = progress or SilentProgress()
+    jars: dict[str, Path] = {}
+    for coordinate in coordinates:
+        for jar in _one(coordinate, transitive, progress):
+            jars[jar.name] = jar
+    return list(jars.values())
+
+
+def _one(coordinate: str, transitive: bool, progress: Progress) -> list[Path]:
+    folder = home() / "jars" / coordinate.replace(":", "_")
+    if not folder.exists():
+        with step(progress, f"download {coordinate.split(':')[1]}"):
+            _retrieve(coordinate, transitive, folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def _retrieve(coordinate: str, transitive: bool, folder: Path) -> None:
+    group, artifact, version = coordinate.split(":")
+    launcher = java()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    own = {_artifact(jar.name) for jar in _spark_jars().glob("*.jar")}
+    with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+        command = [
+            launcher, "-cp", str(_spark_jars() / "*"), "org.apache.ivy.Main",
+            "-cache", str(home() / "ivy"), "-confs", "default",
+            *([] if transitive else ["-notransitive"]),
+            "-dependency", group, artifact, version,
+            "-retrieve", f"{work}/got/[artifact]-[revision].[ext]",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        got = list(Path(work, "got").glob("*.jar"))
+        if done.returncode != 0 or not any(_artifact(jar.name) == artifact for jar in got):
+            raise JarsUnavailable(
+                f"{coordinate} could not be downloaded",
+                where=_reason(done.stdout + done.stderr),
+                state="nothing was changed; what was downloaded before is kept",
+                next_command="check the network (or put the jars into "
+                f"{folder}) and run the same command again",
+            )
+        ready = Path(work, "ready")
+        ready.mkdir()
+        for jar in got:
+            if _artifact(jar.name) not in own:
+                jar.rename(ready / jar.name)
+        try:
+            ready.rename(folder)
+        except OSError:
+            if not folder.exists():  # another process may have been first, which is as good
+                raise
+
+
+def _reason(log: str) -> str:
+    for mark in ("No space left", "UNRESOLVED", "UnknownHost", "Connection refused", "timed out", "FAILED", "not found"):
+        for line in log.splitlines():
+            if mark.lower() in line.lower():
+                return line.strip()[:200]
+    return log.strip().splitlines()[-1][:200] if log.strip() else "Ivy said nothing"
+
+
+def _spark_jars() -> Path:
+    return Path(pyspark.__file__).parent / "jars"
+
+
+def _artifact(jar: str) -> str:
+    return re.sub(r"-\d[^-]*(-.*)?\.jar$", "", jar)
+
+
+if __name__ == "__main__":
+    for path in resolve(sys.argv[1:]):
+        print(path)
