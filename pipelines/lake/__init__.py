@@ -1,0 +1,29 @@
+"""Delta tables are the only state: what a source has landed, what was planned, staged, judged and published.
+
+Rows go through Spark; the control tables (plans, watermark log, splits, staged files, verdicts, leases) go through
+delta-rs, so that the state can be known without a JVM.
+"""
+
+from pipelines.lake.lake import Lake
+from pipelines.lake.leases import Lease
+from pipelines.lake.records import (
+    EpochRow,
+    SplitRow,
+    SplitWatermark,
+    StagedFile,
+    StagedRow,
+    VerdictRow,
+    WatermarkRow,
+)
+
+__all__ = [
+    "EpochRow",
+    "Lake",
+    "Lease",
+    "SplitRow",
+    "SplitWatermark",
+    "StagedFile",
+    "StagedRow",
+    "VerdictRow",
+    "WatermarkRow",
+]

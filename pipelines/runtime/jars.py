@@ -58,9 +58,7 @@ def java() -> str:
     return launcher
 
 
-def resolve(
-    coordinates: Sequence[str], *, transitive: bool = True, progress: Progress | None = None
-) -> list[Path]:
+def resolve(coordinates: Sequence[str], *, transitive: bool = True, progress: Progress | None = None) -> list[Path]:
     """The jars of `coordinates` ("group:artifact:version") and what they depend on, less what pyspark itself brings.
 
     The first call needs the network; later ones only read the cache folder. Raises JarsUnavailable, JavaMissing.
@@ -101,8 +99,7 @@ def _retrieve(coordinate: str, transitive: bool, folder: Path) -> None:
                 f"{coordinate} could not be downloaded",
                 where=_reason(done.stdout + done.stderr),
                 state="nothing was changed; what was downloaded before is kept",
-                next_command="check the network (or put the jars into "
-                f"{folder}) and run the same command again",
+                next_command=f"check the network (or put the jars into {folder}) and run the same command again",
             )
         ready = Path(work, "ready")
         ready.mkdir()
@@ -117,7 +114,8 @@ def _retrieve(coordinate: str, transitive: bool, folder: Path) -> None:
 
 
 def _reason(log: str) -> str:
-    for mark in ("No space left", "UNRESOLVED", "UnknownHost", "Connection refused", "timed out", "FAILED", "not found"):
+    marks = ("No space left", "UNRESOLVED", "UnknownHost", "Connection refused", "timed out", "FAILED", "not found")
+    for mark in marks:
         for line in log.splitlines():
             if mark.lower() in line.lower():
                 return line.strip()[:200]

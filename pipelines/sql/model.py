@@ -253,5 +253,7 @@ class Pipeline:
 
     def digest(self, insert: Insert) -> str:
         """Identifies what an INSERT computes; stored with every plan. 16 hex digits."""
-        text = repr((insert.sql, insert.projections, [self.tables[name].columns for name in (insert.probe, *insert.builds)]))
+        text = repr(
+            (insert.sql, insert.projections, [self.tables[name].columns for name in (insert.probe, *insert.builds)])
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]

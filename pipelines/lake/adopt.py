@@ -1,0 +1,150 @@
+"""Publishing without rewriting: one commit that names Parquet files which already lie in the table's folder."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction
+
+from pipelines.errors import ConcurrentRun, LakeError
+from pipelines.lake.records import StagedFile
+
+MAX_TEXT = 32
+"""Longer text is left out of the statistics: a bound must not be cut short."""
+
+
+def survey(folder: Path) -> list[StagedFile]:
+    """The Parquet files of one staged write, by disposition, with row counts and statistics from their footers."""
+    files = []
+    for path in sorted(folder.glob("_disposition=*/*.parquet")):
+        disposition = path.parent.name.partition("=")[2]
+        footer = pq.read_metadata(path)
+        files.append(
+            StagedFile(
+                path=f"{path.parent.name}/{path.name}",
+                disposition=disposition,
+                size=path.stat().st_size,
+                rows=footer.num_rows,
+                stats=json.dumps(_statistics(footer)),
+            )
+        )
+    return files
+
+
+def adopt(table: Path, folder: Path, files: Sequence[StagedFile], *, application: str, epoch: int) -> int:
+    """Commit `files` (paths relative to `folder`, which lies inside `table`) to the table, once.
+
+    Returns the rows added; 0 when this very epoch was committed before. Raises LakeError when a staged file is gone,
+    ConcurrentRun when a later epoch is there.
+    """
+    delta = DeltaTable(str(table))
+    last = delta.transaction_version(application)
+    if last is not None and last > epoch:
+        raise ConcurrentRun(
+            f"epoch {last} was published while epoch {epoch} was being published",
+            where=str(table),
+            state="the later epoch stands, this one was not added",
+            next_command="tidegate status",
+        )
+    if last == epoch:
+        return 0
+    missing = [file.path for file in files if not (folder / file.path).exists()]
+    if missing:
+        raise LakeError(
+            f"{len(missing)} staged files of epoch {epoch} are gone ({missing[0]})",
+            where=str(folder),
+            state="nothing of this epoch was published",
+            next_command="tidegate release --restage   (stages the epoch again from its plan)",
+        )
+    names = {field.name for field in delta.schema().fields}
+    now = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
+    prefix = folder.relative_to(table)
+    actions = [
+        AddAction(
+            path=(prefix / file.path).as_posix(),
+            size=file.size,
+            partition_values={},
+            modification_time=now,
+            data_change=True,
+            stats=json.dumps(_only(json.loads(file.stats), names)),
+        )
+        for file in files
+        if file.rows
+    ]
+    delta.create_write_transaction(
+        actions,
+        "append",
+        delta.schema(),
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(application, epoch)], custom_metadata={"userMetadata": f"epoch {epoch}"}
+        ),
+    )
+    found = DeltaTable(str(table)).transaction_version(application)
+    if found != epoch:
+        raise ConcurrentRun(
+            f"epoch {epoch} was committed, but the table now stands at {found}",
+            where=str(table),
+            state="another runner wrote at the same time",
+            next_command="tidegate status",
+        )
+    return sum(file.rows for file in files)
+
+
+def _only(statistics: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return {
+        key: {name: value for name, value in part.items() if name in names} if isinstance(part, dict) else part
+        for key, part in statistics.items()
+    }
+
+
+def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    unknown: set[str] = set()
+    for group in range(footer.num_row_groups):
+        for index in range(footer.num_columns):
+            chunk = footer.row_group(group).column(index)
+            name = chunk.path_in_schema
+            if "." in name:  # nested columns carry no bounds
+                continue
+            found = chunk.statistics
+            if found is None or not found.has_null_count:
+                unknown.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + found.null_count
+            if found.num_values and (not found.has_min_max or not _exact(found.min, found.max)):
+                unknown.add(name)
+            elif found.num_values:
+                low[name] = min(low.get(name, found.min), found.min)
+                high[name] = max(high.get(name, found.max), found.max)
+    return {
+        "numRecords": footer.num_rows,
+        "minValues": {name: _text(value) for name, value in low.items() if name not in unknown},
+        "maxValues": {name: _text(value) for name, value in high.items() if name not in unknown},
+        "nullCount": {name: count for name, count in nulls.items() if name not in unknown},
+    }
+
+
+def _exact(low: Any, high: Any) -> bool:
+    if isinstance(low, bytes | Decimal):
+        return False
+    if isinstance(low, str):
+        return len(low) < MAX_TEXT and len(high) < MAX_TEXT
+    return not (isinstance(low, float) and (low != low or high != high))
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        text = value.isoformat(timespec="microseconds")
+        return text.replace("+00:00", "Z")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return value

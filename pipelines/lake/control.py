@@ -1,0 +1,163 @@
+"""One control table: small rows through delta-rs, each commit carrying its transaction version and read back.
+
+A write whose transaction version is not greater than the last one is not made, and what counts is the row that is then
+read back: so a commit that was repeated after a crash, or lost to another runner, is seen for what it is.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from pipelines.lake.records import Record
+
+R = TypeVar("R", bound=Record)
+
+COMPACT_AFTER = 400
+"""Files of a control table before they are compacted; a lookup reads the list of them."""
+
+
+class ControlTable(Generic[R]):
+    """The rows of one record type, by owner."""
+
+    def __init__(self, root: Path, record: type[R]) -> None:
+        self.path = root / record.table
+        self.record = record
+        self._table: DeltaTable | None = None
+
+    def create(self) -> DeltaTable:
+        """The Delta table, made if it is not there yet."""
+        if self._table is None:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._table = DeltaTable.create(
+                str(self.path),
+                schema=self.record.schema,
+                mode="ignore",
+                partition_by=["owner"],
+                configuration={"delta.logRetentionDuration": "interval 7 days", "delta.checkpointInterval": "100"},
+            )
+        return self._table
+
+    def refresh(self) -> DeltaTable | None:
+        """The table as it is now; None when nothing was ever written."""
+        if self._table is None:
+            if not DeltaTable.is_deltatable(str(self.path)):
+                return None
+            self._table = DeltaTable(str(self.path))
+        self._table.update_incremental()
+        return self._table
+
+    def version(self, application: str) -> int:
+        """The last transaction version of `application`; -1 when there is none."""
+        table = self.refresh()
+        found = table.transaction_version(application) if table else None
+        return -1 if found is None else int(found)
+
+    def append(self, rows: list[R], *, application: str, version: int) -> bool:
+        """Commit `rows` under (application, version); False when that version was committed before."""
+        if self.version(application) >= version:
+            return False
+        batch = pa.Table.from_pylist([row.to_row() for row in rows], schema=self.record.schema)
+        self._commit(batch, application, version)
+        if len(self._files()) > COMPACT_AFTER:
+            self.compact()
+        return True
+
+    @retry(
+        retry=retry_if_exception_type(CommitFailedError),
+        stop=stop_after_attempt(8),
+        wait=wait_random_exponential(multiplier=0.02, max=1),
+        reraise=True,
+    )
+    def _commit(self, batch: pa.Table, application: str, version: int) -> None:
+        if self.version(application) >= version:
+            return
+        write_deltalake(
+            self.create(),
+            batch,
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[Transaction(application, version)]),
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
+        )
+
+    def rows(self, owner: str, *, generation: int | None = None, epoch: int | None = None) -> list[R]:
+        """The rows of `owner` (of one generation, of one epoch) in order of generation and epoch."""
+        found: list[R] = []
+        for path, low, high, generations in self._index(owner):
+            if epoch is not None and not low <= epoch <= high:
+                continue
+            if generation is not None and not generations[0] <= generation <= generations[1]:
+                continue
+            for row in _read(str(self.path / path)):
+                if (generation is None or row["generation"] == generation) and (epoch is None or row["epoch"] == epoch):
+                    found.append(self.record.from_row({**row, "owner": owner}))
+        return sorted(found, key=lambda row: (row.generation, row.epoch))
+
+    def last(self, owner: str, generation: int | None = None) -> R | None:
+        """The newest row of `owner`, by generation and epoch."""
+        index = self._index(owner)
+        if generation is not None:
+            index = [entry for entry in index if entry[3][0] <= generation <= entry[3][1]]
+        if not index:
+            return None
+        top = max(entry[3][1] for entry in index) if generation is None else generation
+        rows = [
+            self.record.from_row({**row, "owner": owner})
+            for entry in sorted(index, key=lambda entry: -entry[2])[:1]
+            for row in _read(str(self.path / entry[0]))
+            if row["generation"] == top
+        ]
+        if not rows:  # the newest epoch by number belongs to another generation
+            rows = self.rows(owner, generation=top)
+        return max(rows, key=lambda row: row.epoch) if rows else None
+
+    def owners(self) -> list[str]:
+        """Every owner that has a row."""
+        return sorted(set(self._files().column("partition.owner").to_pylist())) if len(self._files()) else []
+
+    def compact(self) -> None:
+        """Put the small files of each owner together; no row changes."""
+        table = self.refresh()
+        if table is not None:
+            table.optimize.compact()
+
+    def _files(self) -> pa.Table:
+        table = self.refresh()
+        if table is None:
+            return pa.table({})
+        return pa.table(table.get_add_actions(flatten=True))
+
+    def _index(self, owner: str) -> list[tuple[str, int, int, tuple[int, int]]]:
+        files = self._files()
+        if not len(files):
+            return []
+        own = files.filter(pc.equal(files.column("partition.owner"), owner)).to_pylist()
+        return [
+            (
+                _decoded(file["path"]),
+                file["min.epoch"],
+                file["max.epoch"],
+                (file["min.generation"], file["max.generation"]),
+            )
+            for file in own
+        ]
+
+
+def _decoded(path: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(path)
+
+
+@lru_cache(maxsize=4096)
+def _read(path: str) -> tuple[dict[str, Any], ...]:
+    """The rows of one data file, which never changes once it is written."""
+    return tuple(pq.ParquetFile(path).read().to_pylist())

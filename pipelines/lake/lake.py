@@ -1,0 +1,97 @@
+"""Where everything lies, and under which names commits are made.
+
+    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,leases}     control tables, delta-rs
+    <lake>/tables/<table>                                                 changelogs and landed probes, Spark
+    <lake>/targets/<target>                                               published rows, adopted by delta-rs
+    <lake>/targets/<target>/_quarantine/<insert>                          quarantined rows, adopted by delta-rs
+    <lake>/targets/<target>/_quarantine/<insert>/_staged/<epoch>          staged files that no commit names yet
+
+Staged files lie inside both tables that may adopt them, in a folder whose name starts with `_`: VACUUM passes
+over it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pipelines.clock import Clock, system_clock
+from pipelines.errors import LakeError
+from pipelines.lake.control import ControlTable
+from pipelines.lake.leases import Leases
+from pipelines.lake.records import EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
+from pipelines.sql.model import Insert, Table
+
+CommitRole = Literal["plan", "data", "watermark", "splits", "stage", "verdict", "quarantine", "publish"]
+
+
+class Lake:
+    """A folder of Delta tables. Opening an existing one reads nothing; `create` makes it where it is missing.
+
+    Raises LakeError when the folder is not writable or not there.
+    """
+
+    def __init__(self, root: str | Path, *, create: bool = True) -> None:
+        self.root = Path(root).absolute()
+        self.control = self.root / "_control"
+        if not self.exists() and not create:
+            raise LakeError(
+                "there is no lake here",
+                where=str(self.root),
+                state="nothing was changed",
+                next_command="tidegate run SCRIPT --lake DIR   (or give the right --lake)",
+            )
+        try:
+            self.control.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LakeError(
+                f"the lake's folder can not be made: {error.strerror}",
+                where=str(self.root),
+                state="nothing was changed",
+                next_command="give a folder that you may write to: --lake DIR",
+            ) from error
+        self.epochs = ControlTable(self.control, EpochRow)
+        self.watermarks = ControlTable(self.control, WatermarkRow)
+        self.splits = ControlTable(self.control, SplitRow)
+        self.staged = ControlTable(self.control, StagedRow)
+        self.verdicts = ControlTable(self.control, VerdictRow)
+
+    def exists(self) -> bool:
+        """Whether a lake was ever made here."""
+        return (self.root / "_control" / "epochs" / "_delta_log").exists()
+
+    @cached_property
+    def id(self) -> str:
+        """The lake's identity: it is part of every transaction's name."""
+        return str(self.epochs.create().metadata().id)
+
+    def application(self, owner: str, role: CommitRole, generation: int) -> str:
+        """The transaction name (txnAppId) of one kind of commit of one owner."""
+        return f"{self.id}/{owner}/{role}/{generation}"
+
+    def leases(self, label: str, clock: Clock = system_clock) -> Leases:
+        """The leases of one runner."""
+        return Leases(self.control, label=label, clock=clock)
+
+    def table_path(self, table: str) -> Path:
+        """The changelog of a build side, or the landed rows of a probe."""
+        return self.root / "tables" / table
+
+    def target_path(self, target: Table) -> Path:
+        """The target's table: its own 'path' option where a delta target has one."""
+        if path := target.options.get("path"):
+            return Path(path).absolute()
+        return self.root / "targets" / target.name
+
+    def quarantine_path(self, target: Table, insert: Insert) -> Path:
+        """The rows that were kept out of `target` by this INSERT's gate."""
+        return self.target_path(target) / "_quarantine" / insert.id
+
+    def staged_path(self, target: Table, insert: Insert) -> Path:
+        """Where this INSERT's epochs are staged."""
+        return self.quarantine_path(target, insert) / "_staged"
+
+    def scratch(self, table: str) -> Path:
+        """A folder of a source table's own."""
+        return self.root / "_scratch" / table

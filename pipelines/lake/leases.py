@@ -1,0 +1,214 @@
+"""One runner works on a table or an INSERT at a time, whoever it is: the CLI, the continuous mode, Dagster.
+
+A lease is one row of a Delta table, replaced by compare-and-swap: two runners that replace it at once conflict, and
+one of them loses. A lease is over when it is released, when its time is past, or (on the same machine) when its
+process is dead.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+import weakref
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from pipelines.clock import Clock, system_clock
+from pipelines.errors import LeaseHeld
+
+TIME_TO_LIVE_MS = 120_000
+RENEW_EVERY_S = 30.0
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("owner", pa.string(), nullable=False),
+        pa.field("holder", pa.string()),
+        pa.field("machine", pa.string()),
+        pa.field("pid", pa.int64()),
+        pa.field("started", pa.float64()),
+        pa.field("label", pa.string()),
+        pa.field("acquired_at", pa.int64()),
+        pa.field("expires_at", pa.int64()),
+        pa.field("released", pa.bool_()),
+    ]
+)
+
+_live: weakref.WeakValueDictionary[str, Leases] = weakref.WeakValueDictionary()
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who holds what. `label` says what the holder is doing ("tidegate run", "dagster run 1234")."""
+
+    owner: str
+    holder: str
+    machine: str
+    pid: int
+    started: float
+    label: str
+    acquired_at: int
+    expires_at: int
+    released: bool = False
+
+    def describe(self) -> str:
+        """For people."""
+        host = self.machine.split("/")[0]
+        return f"{self.label}, process {self.pid} on {host}"
+
+    def over(self, now: int) -> bool:
+        """Whether anyone may take it."""
+        if self.released:
+            return True
+        if self.machine != machine():
+            return self.expires_at < now
+        if self.pid == os.getpid() and _same(self.started, _started(self.pid)):
+            return self.holder not in _live
+        return not _same(self.started, _started(self.pid))
+
+
+class Leases:
+    """The leases that one runner holds; close() lets them all go. Renewed by a thread while they are held."""
+
+    def __init__(self, root: Path, *, label: str, clock: Clock = system_clock) -> None:
+        self._path = root / "leases"
+        self._clock = clock
+        self._label = label
+        self._held: dict[str, Lease] = {}
+        self._lock = threading.RLock()
+        self._stop = threading.Event()
+        self._renewer: threading.Thread | None = None
+        self.holder = uuid.uuid4().hex
+        _live[self.holder] = self
+
+    def acquire(self, owner: str) -> Lease:
+        """Take (or keep) the lease of `owner`. Raises LeaseHeld, which names the holder."""
+        with self._lock:
+            if owner in self._held:
+                return self._held[owner]
+            now = self._clock()
+            lease = Lease(
+                owner, self.holder, machine(), os.getpid(), _started(os.getpid()) or 0.0, self._label, now,
+                now + TIME_TO_LIVE_MS,
+            )  # fmt: skip
+            self._swap(owner, lease)
+            self._held[owner] = lease
+            self._renew()
+            return lease
+
+    def release(self, owner: str) -> None:
+        """Let one lease go."""
+        with self._lock:
+            lease = self._held.pop(owner, None)
+            if lease is not None:
+                self._write(owner, Lease(**{**asdict(lease), "released": True}))
+
+    def close(self) -> None:
+        """Let every lease go."""
+        self._stop.set()
+        for owner in list(self._held):
+            self.release(owner)
+
+    def abandon(self) -> None:
+        """Behave as a process that was killed: nothing is released, the leases are simply dead."""
+        self._stop.set()
+        self._held.clear()
+        _live.pop(self.holder, None)
+
+    @retry(
+        retry=retry_if_exception_type(CommitFailedError),
+        stop=stop_after_attempt(10),
+        wait=wait_random_exponential(multiplier=0.02, max=0.5),
+        reraise=True,
+    )
+    def _swap(self, owner: str, lease: Lease) -> None:
+        for held in read_leases(self._path.parent, owner):
+            if held.holder != self.holder and not held.over(self._clock()):
+                raise LeaseHeld(owner, held.describe())
+        self._write(owner, lease)
+        # Two first claims of a new owner do not conflict in Delta: the smaller holder keeps it.
+        rivals = [held for held in read_leases(self._path.parent, owner) if not held.over(self._clock())]
+        if len(rivals) > 1 and min(rivals, key=lambda held: held.holder).holder != self.holder:
+            raise LeaseHeld(owner, min(rivals, key=lambda held: held.holder).describe())
+
+    def _write(self, owner: str, lease: Lease) -> None:
+        table = _open(self._path)
+        quoted = owner.replace("'", "''")
+        write_deltalake(
+            table,
+            pa.Table.from_pylist([asdict(lease)], schema=_SCHEMA),
+            mode="overwrite",
+            predicate=f"owner = '{quoted}'",
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+
+    def _renew(self) -> None:
+        if self._renewer is None:
+            self._renewer = threading.Thread(
+                target=_renew_loop, args=(weakref.ref(self), self._stop), name="tidegate-leases", daemon=True
+            )
+            self._renewer.start()
+
+    def renew(self) -> None:
+        """Write a later end of time for every lease that is held."""
+        with self._lock:
+            for owner, lease in list(self._held.items()):
+                later = Lease(**{**asdict(lease), "expires_at": self._clock() + TIME_TO_LIVE_MS})
+                self._swap(owner, later)
+                self._held[owner] = later
+
+
+def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:
+    while not stop.wait(RENEW_EVERY_S):
+        alive = leases()
+        if alive is None:
+            return
+        alive.renew()
+        del alive
+
+
+def read_leases(root: Path, owner: str | None = None) -> list[Lease]:
+    """All leases of a lake's control folder, or those of one owner."""
+    path = root / "leases"
+    if not DeltaTable.is_deltatable(str(path)):
+        return []
+    rows = DeltaTable(str(path)).to_pyarrow_table(filters=None if owner is None else [("owner", "=", owner)])
+    return [Lease(**row) for row in rows.to_pylist()]
+
+
+def _open(path: Path) -> DeltaTable:
+    if DeltaTable.is_deltatable(str(path)):
+        return DeltaTable(str(path))
+    path.mkdir(parents=True, exist_ok=True)
+    return DeltaTable.create(str(path), schema=_SCHEMA, mode="ignore", partition_by=["owner"])
+
+
+def machine() -> str:
+    """Names this machine, this boot of it and this process namespace: a process id means something only inside it."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        boot, namespace = str(psutil.boot_time()), ""
+    return f"{socket.gethostname()}/{boot}/{namespace}"
+
+
+def _started(pid: int) -> float | None:
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return process.create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _same(left: float, right: float | None) -> bool:
+    return right is not None and abs(left - right) < 1.0

@@ -1,0 +1,218 @@
+"""The rows of the control tables, as frozen records. Every row names its owner (a source table, or an INSERT's id),
+its generation and its epoch; times are ms, UTC."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+
+
+def canonical(value: Any) -> str:
+    """JSON with one spelling: sorted keys, no spaces. What digests are taken of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A control row. Fields marked `json` are stored as canonical JSON text."""
+
+    table: ClassVar[str]
+    schema: ClassVar[pa.Schema]
+
+    owner: str
+    generation: int
+    epoch: int
+
+    def to_row(self) -> dict[str, Any]:
+        row = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return {name: canonical(value) if name in self._json() else value for name, value in row.items()}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        return cls(**{name: json.loads(value) if name in cls._json() else value for name, value in row.items()})
+
+    @classmethod
+    def _json(cls) -> set[str]:
+        return {item.name for item in dataclasses.fields(cls) if item.metadata.get("json")}
+
+
+def _json_field(default: Any = dataclasses.MISSING) -> Any:
+    if default is dataclasses.MISSING:
+        return field(metadata={"json": True})
+    return field(default_factory=lambda: default, metadata={"json": True})
+
+
+_KEY = [
+    pa.field("owner", pa.string(), nullable=False),
+    pa.field("generation", pa.int32(), nullable=False),
+    pa.field("epoch", pa.int64(), nullable=False),
+]
+
+
+@dataclass(frozen=True)
+class EpochRow(Record):
+    """The plan of an epoch: written first, never changed. `role` is source or insert; `digest` is of `plan`."""
+
+    table: ClassVar[str] = "epochs"
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [
+            *_KEY,
+            pa.field("role", pa.string()),
+            pa.field("planned_at", pa.int64()),
+            pa.field("plan", pa.string()),
+            pa.field("digest", pa.string()),
+        ]
+    )
+
+    role: str
+    planned_at: int
+    plan: Mapping[str, Any] = _json_field()
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class SplitWatermark:
+    """The last word of one split: its watermark, whether it is idle, and its generator's state."""
+
+    split: str
+    timestamp: int
+    use_processing_time: bool
+    idle: bool = False
+    state: Any = None
+
+
+@dataclass(frozen=True)
+class WatermarkRow(Record):
+    """An epoch of a source table that has landed. Only such an epoch can be pinned.
+
+    `flip_epoch`: the epoch whose landing proved the end of the bounded phase; None before. `timestamp` and
+    `use_processing_time` are the table's watermark (FLIP-326's valve over `splits`). `position` is for people.
+    `lag_ms` is how far behind the source the epoch's end was when it landed.
+    """
+
+    table: ClassVar[str] = "watermarks"
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [
+            *_KEY,
+            pa.field("landed_at", pa.int64()),
+            pa.field("rows", pa.int64()),
+            pa.field("timestamp", pa.int64()),
+            pa.field("use_processing_time", pa.bool_()),
+            pa.field("idle", pa.bool_()),
+            pa.field("flip_epoch", pa.int64()),
+            pa.field("flipped_at", pa.int64()),
+            pa.field("lag_ms", pa.int64()),
+            pa.field("position", pa.string()),
+            pa.field("splits", pa.string()),
+        ]
+    )
+
+    landed_at: int
+    rows: int
+    timestamp: int
+    use_processing_time: bool
+    idle: bool = False
+    flip_epoch: int | None = None
+    flipped_at: int | None = None
+    lag_ms: int | None = None
+    position: str = ""
+    splits: list[dict[str, Any]] = _json_field([])
+
+
+@dataclass(frozen=True)
+class SplitRow(Record):
+    """A snapshot chunk (or another unit that is too long for a plan): its bounds, then its cut.
+
+    The bounds are stored with epoch 0, the cut with the epoch that read the chunk.
+    """
+
+    table: ClassVar[str] = "splits"
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [
+            *_KEY,
+            pa.field("split", pa.string()),
+            pa.field("ordinal", pa.int64()),
+            pa.field("detail", pa.string()),
+            pa.field("cut", pa.string()),
+        ]
+    )
+
+    split: str
+    ordinal: int
+    detail: Mapping[str, Any] | None = _json_field()
+    cut: Mapping[str, Any] | None = _json_field(None)
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A Parquet file that an epoch staged. `path` is relative to the table that may adopt it."""
+
+    path: str
+    disposition: str
+    size: int
+    rows: int
+    stats: str
+
+
+@dataclass(frozen=True)
+class StagedRow(Record):
+    """What an INSERT's epoch staged: its files, and what was counted while they were written.
+
+    `counts` has a number for every outcome (see pipelines.joins.outcome), `facts` what the gate needs to know of the
+    matches (greatest and least build epoch, by build).
+    """
+
+    table: ClassVar[str] = "staged"
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [
+            *_KEY,
+            pa.field("plan_digest", pa.string()),
+            pa.field("staged_at", pa.int64()),
+            pa.field("folder", pa.string()),
+            pa.field("files", pa.string()),
+            pa.field("counts", pa.string()),
+            pa.field("facts", pa.string()),
+        ]
+    )
+
+    plan_digest: str
+    staged_at: int
+    folder: str
+    files: list[dict[str, Any]] = _json_field()
+    counts: Mapping[str, int] = _json_field()
+    facts: Mapping[str, Any] = _json_field()
+
+    def of(self, disposition: str) -> list[StagedFile]:
+        """The staged files of one disposition."""
+        return [StagedFile(**file) for file in self.files if file["disposition"] == disposition]
+
+
+@dataclass(frozen=True)
+class VerdictRow(Record):
+    """The gate's word on one staged epoch; the first one is final. `passed` False: the epoch is held.
+
+    `checks`: a list of {name, passed, observed, expected, detail}. `reasons`: sentences for people.
+    """
+
+    table: ClassVar[str] = "verdicts"
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [
+            *_KEY,
+            pa.field("plan_digest", pa.string()),
+            pa.field("decided_at", pa.int64()),
+            pa.field("passed", pa.bool_()),
+            pa.field("reasons", pa.string()),
+            pa.field("checks", pa.string()),
+        ]
+    )
+
+    plan_digest: str
+    decided_at: int
+    passed: bool
+    reasons: list[str] = _json_field()
+    checks: list[dict[str, Any]] = _json_field()

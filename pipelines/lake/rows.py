@@ -1,0 +1,150 @@
+"""Tables of rows that Spark appends to: a build side's changelog, and a probe's landed rows.
+
+Every row carries `_generation` and `_epoch`, so that a pin reads "this generation, up to this epoch" from today's
+table, whatever was optimised or vacuumed meanwhile.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipelines.errors import ConcurrentRun, LakeError
+from pipelines.sources.protocol import SOURCE_COLUMNS
+from pipelines.sql.model import Table
+
+LAKE_COLUMNS = {"_generation": "INT", "_epoch": "BIGINT", **SOURCE_COLUMNS}
+"""They come first, so that Delta keeps statistics of them however wide the table is."""
+
+
+def quoted(name: str) -> str:
+    """A Spark SQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def ddl(columns: dict[str, str]) -> str:
+    """A Spark DDL string of name -> type."""
+    return ", ".join(f"{quoted(name)} {spark_type}" for name, spark_type in columns.items())
+
+
+def stored_columns(table: Table) -> dict[str, str]:
+    """What the lake stores of a source table: name -> Spark type."""
+    return {**LAKE_COLUMNS, **{column.name: column.spark_type for column in table.stored_columns}}
+
+
+def struct_type(spark: SparkSession, columns: dict[str, str]) -> StructType:
+    """The Spark schema of name -> Spark type."""
+    return spark.createDataFrame([], ddl(columns)).schema
+
+
+def create_table(spark: SparkSession, path: Path, columns: dict[str, str]) -> None:
+    """Make an empty Delta table, if there is none at `path`; through delta-rs, which takes ms where Spark takes s."""
+    import json
+
+    from deltalake import Schema
+
+    if (path / "_delta_log").exists():
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    fields = json.loads(struct_type(spark, columns).json())
+    try:
+        DeltaTable.create(
+            str(path),
+            schema=Schema.from_json(json.dumps(fields)),
+            mode="ignore",
+            configuration={"delta.dataSkippingNumIndexedCols": "-1" if len(columns) < 60 else "32"},
+        )
+    except DeltaError as error:
+        raise LakeError(
+            f"the table can not be made: {error}",
+            where=str(path),
+            state="nothing was changed",
+            next_command="check the folder's owner and the disk's space, then run the same command again",
+        ) from error
+
+
+def check_columns(spark: SparkSession, path: Path, columns: dict[str, str], name: str) -> None:
+    """Compare a table with what the script says now. Raises LakeError that names the difference."""
+    stored = {field.name: field.dataType for field in spark.read.format("delta").load(str(path)).schema}
+    wanted = {field.name: field.dataType for field in struct_type(spark, columns)}
+    changed = [
+        f"{column}: {stored[column].simpleString() if column in stored else 'not there'} in the lake, "
+        f"{kind.simpleString()} in the script"
+        for column, kind in wanted.items()
+        if stored.get(column) != kind
+    ]
+    if changed:
+        raise LakeError(
+            f"the columns of {name} have changed since its rows were stored ({'; '.join(changed)})",
+            where=str(path),
+            state="nothing was changed",
+            next_command="put the old columns back, or give the script's table a new name",
+        )
+
+
+def committed(path: Path, application: str) -> int:
+    """The last transaction version that `application` committed to the table at `path`; -1 when there is none."""
+    if not DeltaTable.is_deltatable(str(path)):
+        return -1
+    found = DeltaTable(str(path)).transaction_version(application)
+    return -1 if found is None else int(found)
+
+
+def append(rows: DataFrame, path: Path, *, application: str, generation: int, epoch: int) -> None:
+    """Add an epoch's rows in one commit that carries (application, epoch).
+
+    Raises ConcurrentRun when that epoch is there already: Delta would drop the rows without a word.
+    """
+    if committed(path, application) >= epoch:
+        raise ConcurrentRun(
+            f"epoch {epoch} was committed by another runner",
+            where=str(path),
+            state="its rows stand, this run's were not written",
+            next_command="tidegate status",
+        )
+    tagged = rows.withColumn("_generation", F.lit(generation).cast("int")).withColumn(
+        "_epoch", F.lit(epoch).cast("bigint")
+    )
+    order = list(LAKE_COLUMNS) + [name for name in rows.columns if name not in LAKE_COLUMNS]
+    (
+        tagged.select(*[quoted(name) for name in order])
+        .write.format("delta")
+        .mode("append")
+        .option("txnAppId", application)
+        .option("txnVersion", epoch)
+        .option("userMetadata", f"tidegate generation {generation} epoch {epoch}")
+        .save(str(path))
+    )
+
+
+def read(spark: SparkSession, path: Path) -> DataFrame:
+    """Today's table."""
+    return spark.read.format("delta").load(str(path))
+
+
+def at(spark: SparkSession, path: Path, generation: int, epoch: int) -> DataFrame:
+    """The rows that a pin (generation, epoch) sees."""
+    return read(spark, path).where(f"_generation = {int(generation)} AND _epoch <= {int(epoch)}")
+
+
+def between(spark: SparkSession, path: Path, generation: int, after: int, upto: int) -> DataFrame:
+    """The rows of one generation with after < epoch <= upto."""
+    return read(spark, path).where(
+        f"_generation = {int(generation)} AND _epoch > {int(after)} AND _epoch <= {int(upto)}"
+    )
+
+
+def empty_commit(path: Path, application: str, epoch: int) -> None:
+    """Record that `epoch` is done although it added nothing."""
+    table = DeltaTable(str(path))
+    table.create_write_transaction(
+        [],
+        "append",
+        table.schema(),
+        commit_properties=CommitProperties(app_transactions=[Transaction(application, epoch)]),
+    )
