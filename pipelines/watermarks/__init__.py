@@ -1,0 +1,42 @@
+"""Watermarks: how far the time of a stream has come, and how that is told, combined and waited for.
+
+Pure Python on the standard library. The rules are FLIP-326's (processing time in watermarks), FLIP-126's (generators)
+and FLIP-182's (alignment); docs/watermarks.md has them in one place.
+"""
+
+from pipelines.watermarks.alignment import AlignmentCoordinator
+from pipelines.watermarks.combined import CombinedWatermarkStatus
+from pipelines.watermarks.errors import InvalidWatermark, ProcessingTimeBehind, ProcessingTimeRevoked, WatermarkError
+from pipelines.watermarks.generators import BoundedOutOfOrderness, NoWatermarks, StatefulGenerator, WatermarkGenerator
+from pipelines.watermarks.idleness import WithIdleness
+from pipelines.watermarks.multiplexer import WatermarkOutputMultiplexer
+from pipelines.watermarks.output import WatermarkOutput, WatermarkToDataOutput
+from pipelines.watermarks.strategy import TimestampAssigner, WatermarkAlignment, WatermarkStrategy
+from pipelines.watermarks.valve import StatusWatermarkValve
+from pipelines.watermarks.watermark import BEGINNING, MAX_TIMESTAMP, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
+
+__all__ = [
+    "BEGINNING",
+    "MAX_TIMESTAMP",
+    "MIN_TIMESTAMP",
+    "PROCESSING_TIME",
+    "AlignmentCoordinator",
+    "BoundedOutOfOrderness",
+    "CombinedWatermarkStatus",
+    "InvalidWatermark",
+    "NoWatermarks",
+    "ProcessingTimeBehind",
+    "ProcessingTimeRevoked",
+    "StatefulGenerator",
+    "StatusWatermarkValve",
+    "TimestampAssigner",
+    "Watermark",
+    "WatermarkAlignment",
+    "WatermarkError",
+    "WatermarkGenerator",
+    "WatermarkOutput",
+    "WatermarkOutputMultiplexer",
+    "WatermarkStrategy",
+    "WatermarkToDataOutput",
+    "WithIdleness",
+]

@@ -1,0 +1,52 @@
+"""Keeps the splits of a group together: one that is too far ahead of the slowest waits (FLIP-182, per split)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from datetime import timedelta
+
+from pipelines.watermarks.duration import milliseconds
+from pipelines.watermarks.errors import InvalidWatermark
+from pipelines.watermarks.watermark import MAX_TIMESTAMP, Watermark
+
+
+class AlignmentCoordinator:
+    """Blocks each split whose watermark is more than `max_drift` ahead of the least one in the group.
+
+    A split that has told MAX_TIMESTAMP (it has ended) or processing time takes no part: it neither waits nor is waited
+    for. Nor does one that was withdrawn because it is idle or gone.
+
+    Args:
+        group: The group's name, for people.
+        max_drift: How far ahead a split may be.
+
+    Raises:
+        InvalidWatermark: `group` is empty or `max_drift` negative.
+    """
+
+    def __init__(self, group: str, max_drift: timedelta) -> None:
+        if not group:
+            raise InvalidWatermark("a watermark alignment group needs a name")
+        self.group = group
+        self.max_drift = max_drift
+        self._drift = milliseconds(max_drift, "the drift", zero=True)
+        self._timestamps: dict[tuple[Hashable, Hashable], int] = {}
+
+    def report(self, source: Hashable, split: Hashable, watermark: Watermark | int) -> None:
+        """The last watermark of `split` of `source`; a number is the ms of one in event time."""
+        watermark = watermark if isinstance(watermark, Watermark) else Watermark(watermark)
+        if watermark.use_processing_time or watermark.timestamp == MAX_TIMESTAMP:
+            self.withdraw(source, split)
+        else:
+            self._timestamps[(source, split)] = watermark.timestamp
+
+    def withdraw(self, source: Hashable, split: Hashable) -> None:
+        """`split` of `source` is idle or gone: nobody waits for it. A report brings it back."""
+        self._timestamps.pop((source, split), None)
+
+    def blocked(self) -> set[tuple[Hashable, Hashable]]:
+        """The (source, split) pairs that must not be read further now. Never all of them."""
+        if not self._timestamps:
+            return set()
+        limit = min(self._timestamps.values()) + self._drift
+        return {pair for pair, timestamp in self._timestamps.items() if timestamp > limit}

@@ -1,0 +1,40 @@
+"""What goes wrong with watermarks, as types."""
+
+from __future__ import annotations
+
+from pipelines.errors import TidegateError
+
+
+class WatermarkError(TidegateError):
+    """Base of the errors of this package. The object that raises it has not changed."""
+
+
+class InvalidWatermark(WatermarkError, ValueError):
+    """A value that no watermark, delay or channel can have."""
+
+
+class ProcessingTimeBehind(WatermarkError):
+    """A watermark says "the time is now", but now is earlier than a time that was told before (FLIP-326, change 5)."""
+
+    def __init__(self, *, now: int, timestamp: int) -> None:
+        self.now = now
+        self.timestamp = timestamp
+        super().__init__(
+            f"a watermark in processing time was emitted at {now} ms, before {timestamp} ms, which was told already",
+            where="watermark output",
+            state="nothing was sent; the last watermark stands",
+            next_command="check the clock of this machine, and the rowtimes of the table for times in the future",
+        )
+
+
+class ProcessingTimeRevoked(WatermarkError):
+    """An event-time watermark after one in processing time (FLIP-326, change 5): true never turns back to false."""
+
+    def __init__(self, *, timestamp: int) -> None:
+        self.timestamp = timestamp
+        super().__init__(
+            f"an event-time watermark of {timestamp} ms was emitted after one in processing time",
+            where="watermark output",
+            state="nothing was sent; the last watermark stands",
+            next_command="let the source emit only (t, true) once it has emitted it",
+        )

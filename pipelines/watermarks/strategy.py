@@ -1,0 +1,100 @@
+"""How a stream gets its timestamps and watermarks, said once and applied to every split (FLIP-126, FLIP-182)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from pipelines.clock import Clock
+from pipelines.watermarks.duration import milliseconds
+from pipelines.watermarks.errors import InvalidWatermark
+from pipelines.watermarks.generators import BoundedOutOfOrderness, NoWatermarks, WatermarkGenerator
+from pipelines.watermarks.idleness import WithIdleness
+
+TimestampAssigner = Callable[[Any, int], int]
+"""(element, the timestamp it has: ms, or MIN_TIMESTAMP for none) -> its timestamp in ms, UTC."""
+
+
+def keep_timestamp(element: Any, timestamp: int) -> int:
+    """The timestamp that the element has already (Flink's RecordTimestampAssigner)."""
+    return timestamp
+
+
+@dataclass(frozen=True)
+class WatermarkAlignment:
+    """Sources and splits of `group` may not run ahead of its slowest by more than `max_drift` (FLIP-182)."""
+
+    group: str
+    max_drift: timedelta
+    update_interval: timedelta
+
+
+@dataclass(frozen=True)
+class WatermarkStrategy:
+    """Makes the generators of a stream. Immutable: every `with_*` gives a new one, and their order does not matter.
+
+    >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(timedelta(minutes=1))
+    >>> strategy.idle_timeout
+    datetime.timedelta(seconds=60)
+    """
+
+    generator_factory: Callable[[], WatermarkGenerator]
+    timestamp_assigner: TimestampAssigner = keep_timestamp
+    idle_timeout: timedelta | None = None
+    alignment: WatermarkAlignment | None = None
+
+    @classmethod
+    def for_bounded_out_of_orderness(cls, delay: timedelta) -> WatermarkStrategy:
+        """Rows may be up to `delay` late: emits max - delay - 1 ms. Raises InvalidWatermark if `delay` is negative."""
+        BoundedOutOfOrderness(delay)
+        return cls(partial(BoundedOutOfOrderness, delay))
+
+    @classmethod
+    def for_monotonous_timestamps(cls) -> WatermarkStrategy:
+        """Rowtimes never go back: emits max - 1 ms."""
+        return cls.for_bounded_out_of_orderness(timedelta(0))
+
+    @classmethod
+    def no_watermarks(cls) -> WatermarkStrategy:
+        """Processing time: emits (MIN_TIMESTAMP, true)."""
+        return cls(NoWatermarks)
+
+    @classmethod
+    def for_generator(cls, factory: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
+        """A generator of one's own; `factory()` makes one for every split. Raises InvalidWatermark if not callable."""
+        if not callable(factory):
+            raise InvalidWatermark(f"a generator's factory is called without arguments, {factory!r} can not be called")
+        return cls(factory)
+
+    def with_timestamp_assigner(self, assigner: TimestampAssigner) -> WatermarkStrategy:
+        """Take each element's timestamp from `assigner(element, timestamp)`."""
+        if not callable(assigner):
+            raise InvalidWatermark(f"a timestamp assigner is called with (element, timestamp), {assigner!r} can not be")
+        return replace(self, timestamp_assigner=assigner)
+
+    def with_idleness(self, timeout: timedelta) -> WatermarkStrategy:
+        """Mark a split idle after `timeout` without rows. Raises InvalidWatermark if it is not positive."""
+        milliseconds(timeout, "the idle timeout")
+        return replace(self, idle_timeout=timeout)
+
+    def with_watermark_alignment(
+        self, group: str, max_drift: timedelta, update_interval: timedelta = timedelta(seconds=1)
+    ) -> WatermarkStrategy:
+        """Hold back splits that run ahead of the slowest of `group` by more than `max_drift`.
+
+        `update_interval` is how often that is looked at. Raises InvalidWatermark if it is not positive, if `max_drift`
+        is negative or `group` is empty.
+        """
+        if not group:
+            raise InvalidWatermark("a watermark alignment group needs a name")
+        milliseconds(max_drift, "the drift", zero=True)
+        milliseconds(update_interval, "the update interval")
+        return replace(self, alignment=WatermarkAlignment(group, max_drift, update_interval))
+
+    def create_generator(self, clock: Clock) -> WatermarkGenerator:
+        """A new generator for one split. `clock` (ms, UTC) measures idleness."""
+        generator = self.generator_factory()
+        return generator if self.idle_timeout is None else WithIdleness(generator, self.idle_timeout, clock)

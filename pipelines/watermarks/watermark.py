@@ -1,0 +1,51 @@
+"""A watermark (t, false) says that no row with a rowtime <= t is still to come; (t, true) says that time is now.
+
+Source: FLIP-326, "Public Interfaces", change 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.watermarks.errors import InvalidWatermark
+
+MIN_TIMESTAMP = -(2**63)
+"""Where every stream's time starts: Java's Long.MIN_VALUE."""
+
+MAX_TIMESTAMP = 2**63 - 1
+"""The end of time, which an ended input tells: Java's Long.MAX_VALUE."""
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How far the time of a stream has come.
+
+    Attributes:
+        timestamp: ms since the epoch, UTC. With `use_processing_time` it only is the last time that held before;
+            (t, true) means the same as (MIN_TIMESTAMP, true).
+        use_processing_time: From here on the stream's time is the system's time. Once true it never turns back.
+
+    Raises:
+        InvalidWatermark: `timestamp` is no integer of 64 bits, or `use_processing_time` no bool.
+
+    >>> Watermark(5)
+    Watermark(timestamp=5, use_processing_time=False)
+    """
+
+    timestamp: int
+    use_processing_time: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.timestamp, bool) or not isinstance(self.timestamp, int):
+            raise InvalidWatermark(f"a watermark's timestamp is a number of ms, not {self.timestamp!r}")
+        if not MIN_TIMESTAMP <= self.timestamp <= MAX_TIMESTAMP:
+            raise InvalidWatermark(f"a watermark's timestamp has 64 bits, {self.timestamp} has more")
+        if not isinstance(self.use_processing_time, bool):
+            raise InvalidWatermark(f"use_processing_time is true or false, not {self.use_processing_time!r}")
+
+
+BEGINNING = Watermark(MIN_TIMESTAMP)
+"""What holds before a stream has told its first watermark."""
+
+PROCESSING_TIME = Watermark(MIN_TIMESTAMP, True)
+"""Time is now: what a combination of inputs says when all of them say it."""

@@ -1,0 +1,77 @@
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.watermarks import (
+    BoundedOutOfOrderness,
+    InvalidWatermark,
+    StatefulGenerator,
+    WatermarkGenerator,
+    WatermarkStrategy,
+)
+from tests.pipelines.watermarks.tables import Recorder, cases, steps
+
+
+def strategy_of(case: dict) -> WatermarkStrategy:
+    strategy = {
+        "bounded": lambda: WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=case["delay_ms"])),
+        "monotonous": WatermarkStrategy.for_monotonous_timestamps,
+        "none": WatermarkStrategy.no_watermarks,
+    }[case["strategy"]]()
+    return strategy.with_idleness(timedelta(milliseconds=case["idle_ms"])) if "idle_ms" in case else strategy
+
+
+def feed(generator: WatermarkGenerator, word: str, recorder: Recorder) -> None:
+    if word == "emit":
+        generator.on_periodic_emit(recorder)
+    else:
+        generator.on_event(object(), int(word.removeprefix("row ")), recorder)
+
+
+@pytest.mark.parametrize("case", cases("generators"))
+def test_generator(case):
+    now = 0
+    recorder = Recorder()
+    generator = strategy_of(case).create_generator(lambda: now)
+    for time, word, expected, step in steps(case):
+        now = int(time)
+        feed(generator, word, recorder)
+        assert recorder.take() == expected, step
+
+
+@pytest.mark.parametrize("case", cases("generators"))
+def test_a_generator_made_anew_at_every_step_from_its_state_says_the_same(case):
+    now = 0
+
+    def clock() -> int:
+        return now
+
+    recorder = Recorder()
+    generator = strategy_of(case).create_generator(clock)
+    for time, word, expected, step in steps(case):
+        now = int(time)
+        assert isinstance(generator, StatefulGenerator)
+        state = generator.state()
+        generator = strategy_of(case).create_generator(clock)
+        assert isinstance(generator, StatefulGenerator)
+        generator.restore(state)
+        feed(generator, word, recorder)
+        assert recorder.take() == expected, step
+
+
+def test_a_delay_is_not_negative():
+    with pytest.raises(InvalidWatermark, match="delay"):
+        BoundedOutOfOrderness(timedelta(milliseconds=-1))
+
+
+@given(st.integers(0, 50), st.lists(st.integers(-1000, 1000), min_size=1))
+def test_no_row_within_the_delay_is_late(delay, rowtimes):
+    recorder = Recorder()
+    generator = BoundedOutOfOrderness(timedelta(milliseconds=delay))
+    for rowtime in rowtimes:
+        generator.on_event(None, rowtime, recorder)
+    generator.on_periodic_emit(recorder)
+    told = int(recorder.take()[0])
+    assert told < max(rowtimes) - delay <= told + 1

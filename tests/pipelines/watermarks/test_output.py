@@ -1,0 +1,80 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.watermarks import PROCESSING_TIME, ProcessingTimeBehind, ProcessingTimeRevoked, WatermarkToDataOutput
+from pipelines.watermarks.watermark import Watermark
+from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
+
+
+class Clock:
+    now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.mark.parametrize("case", cases("output"))
+def test_output(case):
+    recorder, clock = Recorder(), Clock()
+    output = WatermarkToDataOutput(recorder, clock)
+    for time, word, expected, step in steps(case):
+        clock.now = int(time)
+        if word == "idle":
+            output.mark_idle()
+        elif word == "active":
+            output.mark_active()
+        elif expected == ["behind"]:
+            with pytest.raises(ProcessingTimeBehind):
+                output.emit_watermark(watermark(word))
+            expected = []
+        elif expected == ["revoked"]:
+            with pytest.raises(ProcessingTimeRevoked):
+                output.emit_watermark(watermark(word))
+            expected = []
+        else:
+            output.emit_watermark(watermark(word))
+        assert recorder.take() == expected, step
+
+
+def test_the_errors_carry_their_values_and_say_what_stands():
+    output = WatermarkToDataOutput(Recorder(), lambda: 100)
+    output.emit_watermark(Watermark(101))
+    with pytest.raises(ProcessingTimeBehind, match="the last watermark stands") as behind:
+        output.emit_watermark(PROCESSING_TIME)
+    assert (behind.value.now, behind.value.timestamp) == (100, 101)
+
+    output = WatermarkToDataOutput(Recorder(), lambda: 100)
+    output.emit_watermark(PROCESSING_TIME)
+    with pytest.raises(ProcessingTimeRevoked, match="the last watermark stands") as revoked:
+        output.emit_watermark(Watermark(7))
+    assert revoked.value.timestamp == 7
+
+
+class Effective(Recorder):
+    """Follows the effective time: a timestamp, or the clock from the first (t, true) on."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.times: list[int] = []
+        self.processing_time = False
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        assert not (self.processing_time and not watermark.use_processing_time)
+        self.processing_time = watermark.use_processing_time
+        self.times.append(self.clock.now if watermark.use_processing_time else watermark.timestamp)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(-5, 60), st.booleans())))
+def test_the_effective_watermark_never_decreases_whatever_is_emitted(emitted):
+    clock = Clock()
+    effective = Effective(clock)
+    output = WatermarkToDataOutput(effective, clock)
+    for passed, timestamp, use_processing_time in emitted:
+        clock.now += passed
+        try:
+            output.emit_watermark(Watermark(timestamp, use_processing_time))
+        except (ProcessingTimeBehind, ProcessingTimeRevoked):
+            continue
+    assert effective.times == sorted(effective.times)

@@ -1,0 +1,94 @@
+from datetime import timedelta
+from itertools import permutations
+
+import pytest
+
+from pipelines.watermarks import (
+    MIN_TIMESTAMP,
+    BoundedOutOfOrderness,
+    InvalidWatermark,
+    NoWatermarks,
+    WatermarkAlignment,
+    WatermarkStrategy,
+    WithIdleness,
+)
+
+SECOND = timedelta(seconds=1)
+
+
+def rowtime(element, timestamp):
+    return element["t"]
+
+
+WITH = {
+    "assigner": lambda strategy: strategy.with_timestamp_assigner(rowtime),
+    "idleness": lambda strategy: strategy.with_idleness(5 * SECOND),
+    "alignment": lambda strategy: strategy.with_watermark_alignment("orders", 30 * SECOND, 2 * SECOND),
+}
+
+
+@pytest.mark.parametrize("order", permutations(WITH))
+def test_the_order_of_with_does_not_matter(order):
+    strategy = WatermarkStrategy.no_watermarks()
+    for name in order:
+        strategy = WITH[name](strategy)
+    assert strategy == WatermarkStrategy(
+        NoWatermarks, rowtime, 5 * SECOND, WatermarkAlignment("orders", 30 * SECOND, 2 * SECOND)
+    )
+    assert isinstance(strategy.create_generator(lambda: 0), WithIdleness)
+    assert strategy.timestamp_assigner({"t": 7}, 3) == 7
+    assert strategy.alignment is not None
+    assert strategy.alignment.group == "orders"
+
+
+@pytest.mark.parametrize("change", WITH.values(), ids=WITH)
+def test_a_strategy_is_immutable(change):
+    strategy = WatermarkStrategy.no_watermarks()
+    assert change(strategy) != strategy
+    assert strategy == WatermarkStrategy(NoWatermarks)
+
+
+def test_the_last_word_counts():
+    strategy = WatermarkStrategy.no_watermarks().with_idleness(SECOND).with_idleness(2 * SECOND)
+    assert strategy.idle_timeout == 2 * SECOND
+
+
+def test_a_row_keeps_the_timestamp_that_it_has():
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    assert strategy.timestamp_assigner("a row", 42) == 42
+    assert strategy.timestamp_assigner("a row", MIN_TIMESTAMP) == MIN_TIMESTAMP
+    assert strategy.alignment is None
+
+
+def test_every_generator_is_new():
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(SECOND)
+    first, second = strategy.create_generator(lambda: 0), strategy.create_generator(lambda: 0)
+    assert isinstance(first, BoundedOutOfOrderness)
+    assert first is not second
+
+
+def test_a_generator_of_ones_own():
+    made = []
+
+    class Mine(NoWatermarks):
+        def __init__(self):
+            made.append(self)
+
+    assert WatermarkStrategy.for_generator(Mine).create_generator(lambda: 0) is made[0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: WatermarkStrategy.for_bounded_out_of_orderness(-SECOND),
+        lambda: WatermarkStrategy.for_generator(NoWatermarks()),  # type: ignore[arg-type]
+        lambda: WatermarkStrategy.no_watermarks().with_timestamp_assigner(5),  # type: ignore[arg-type]
+        lambda: WatermarkStrategy.no_watermarks().with_idleness(timedelta(0)),
+        lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("", SECOND, SECOND),
+        lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("g", -SECOND, SECOND),
+        lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("g", SECOND, timedelta(0)),
+    ],
+)
+def test_what_makes_no_sense_is_refused_where_it_is_said(wrong):
+    with pytest.raises(InvalidWatermark):
+        wrong()
