@@ -1,7 +1,7 @@
 """The latest version of every key, by seq, as a pin sees it. What a processing-time join matches.
 
-A key's latest row may be a delete, or older than the last truncate: it is kept, marked as gone, so that a probe row that
-finds it can say why it has no match.
+A key's latest row may be a delete, or older than the last truncate: it is kept, marked as gone, so that a probe row
+that finds it can say why it has no match.
 """
 
 from __future__ import annotations

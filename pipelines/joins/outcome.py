@@ -1,10 +1,12 @@
 """What becomes of a released probe row: exactly one outcome, which decides its disposition.
 
-    published            it matched every build (or the policy is `publish` and it is null-extended)
-    unmatched            a build had no version for it; `<why>@<alias>` says why and which
-    dropped              INNER (under `publish`) or WHERE left it out
+    matched              every build had a version for it: published
+    unmatched            a build had none: quarantined, or published null-extended where the policy says so
+    dropped              INNER (under the policy `publish`) or WHERE left it out: only counted
+    discarded            a person gave up a held epoch: quarantined
 
-A row is staged when its disposition is `publish` or `quarantine`, and only counted when it is `drop`.
+WHERE may not lose an unmatched row in silence: what it says of the probe alone is tested first, the rest of it only on
+rows that matched (or that are published null-extended).
 """
 
 from __future__ import annotations
@@ -14,36 +16,19 @@ from typing import Literal
 from pipelines.sql.model import Insert
 
 Disposition = Literal["publish", "quarantine", "drop"]
-Policy = Literal["quarantine", "block", "publish"]
 
 WHYS = ("key-null", "key-absent", "deleted", "predicate", "before-first", "time-null")
-"""Why a build gave no version: a key column is null; the key was never there; it was deleted (or the table truncated);
-the chosen version fails the rest of ON; the probe's time is before the key's first version; the probe's time is null."""
+"""Why a build gave no version: a key column is null; the key was never there; it was deleted (or its table truncated);
+the chosen version fails the rest of ON; the probe's time is before the key's first version; its time is null."""
 
 MATCHED = "matched"
 WHERE = "dropped:where"
-
-
-def policy(options: dict[str, str] | None) -> Policy:
-    """'gate.on-unmatched' of a target's options."""
-    value = (options or {}).get("gate.on-unmatched", "quarantine")
-    return value if value in ("quarantine", "block", "publish") else "quarantine"  # type: ignore[return-value]
-
-
-def unmatched(why: str, alias: str) -> str:
-    """The outcome of a row for which build `alias` had no version."""
-    return f"unmatched:{why}@{alias}"
-
-
-def dropped(why: str, alias: str) -> str:
-    """The outcome of a row that an INNER join left out under the policy `publish`."""
-    return f"dropped:{why}@{alias}"
+DISCARDED = "discarded"
 
 
 def outcomes(insert: Insert) -> list[str]:
     """Every outcome that a row of this INSERT can have."""
-    found = [MATCHED, WHERE]
+    found = [MATCHED, WHERE, DISCARDED]
     for join in insert.joins:
-        found += [unmatched(why, join.alias) for why in WHYS]
-        found += [dropped(why, join.alias) for why in WHYS]
+        found += [f"{kind}:{why}@{join.alias}" for kind in ("unmatched", "dropped") for why in WHYS]
     return found

@@ -18,9 +18,10 @@ from pyspark.sql import functions as F
 
 from pipelines.joins.frames import evaluate, flat, flatten
 from pipelines.joins.latest import GONE, latest, pruned
-from pipelines.joins.outcome import MATCHED, WHERE, Policy, dropped, outcomes, unmatched
+from pipelines.joins.outcome import DISCARDED, MATCHED, WHERE, outcomes
+from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
-from pipelines.sql.model import Insert, Join
+from pipelines.sql.model import Insert, Join, OnUnmatched
 
 SMALL_PROBE = 200_000
 """Up to so many probe rows, a build is pruned by their keys before its versions are ranked."""
@@ -48,10 +49,13 @@ def joined(
     instant: int,
     generation: int,
     epoch: int,
-    on_unmatched: Policy,
+    on_unmatched: OnUnmatched,
     observation: Observation,
+    discard: bool = False,
 ) -> DataFrame:
     """The rows that this release stages; `observation` receives the counts when they are written.
+
+    `discard`: all that would leave is quarantined as discarded instead.
 
     `probe`: the landed rows that the plan releases, `probe_rows` of them. `instant` in ms, UTC.
     """
@@ -61,6 +65,14 @@ def joined(
         frame = _match(frame, scope, join, number, builds[join.build], probe_rows, instant)
         scope[join.alias] = list(builds[join.build].columns)
     frame = _outcome(frame, scope, insert, instant, on_unmatched)
+    if discard:
+        leaves = F.col("_disposition") != "drop"
+        frame = frame.withColumns(
+            {
+                "_outcome": F.when(leaves, DISCARDED).otherwise(F.col("_outcome")),
+                "_disposition": F.when(leaves, "quarantine").otherwise(F.col("_disposition")),
+            }
+        )
     frame = frame.observe(observation, *_counts(insert, builds))
     frame = frame.where("_disposition <> 'drop'")
     return evaluate(
@@ -123,27 +135,29 @@ def _match(
 
 
 def _outcome(
-    frame: DataFrame, scope: Mapping[str, Sequence[str]], insert: Insert, instant: int, on_unmatched: Policy
+    frame: DataFrame, scope: Mapping[str, Sequence[str]], insert: Insert, instant: int, on_unmatched: OnUnmatched
 ) -> DataFrame:
     """`_outcome` and `_disposition` of every row."""
-    frame = evaluate(
-        frame, scope, {"_where": f"coalesce(({insert.where}), false)" if insert.where else "true"}, instant
-    )
-    missing: Column = F.lit(None).cast("string")
-    lost: Column = F.lit(False)
+    of_probe, of_all = split_where(insert)
+    tests = {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"}
+    frame = evaluate(frame, scope, tests, instant)
+    nothing: Column = F.lit(None).cast("string")
+    missing, lost = nothing, nothing
     for number, join in reversed(list(enumerate(insert.joins))):
         why = F.col(f"_why{number}")
-        leaves = on_unmatched == "publish" and join.kind == "INNER"
-        name = dropped if leaves else unmatched
-        label = F.concat(F.lit(name("", "").split("@")[0]), why, F.lit(f"@{join.alias}"))
-        missing = F.when(why.isNotNull(), label).otherwise(missing)
-        lost = lost | (why.isNotNull() & F.lit(leaves))
-    outcome = F.when(lost | (missing.isNotNull() & F.lit(on_unmatched != "publish")), missing).otherwise(
-        F.when(~F.col("_where"), F.lit(WHERE)).otherwise(F.coalesce(missing, F.lit(MATCHED)))
-    )
-    disposition = F.when(F.col("_outcome").startswith("dropped:"), "drop").when(
-        F.col("_outcome").startswith("unmatched:") & F.lit(on_unmatched != "publish"), "quarantine"
-    )
+        missing = F.when(why.isNotNull(), F.concat(F.lit("unmatched:"), why, F.lit(f"@{join.alias}"))).otherwise(
+            missing
+        )
+        if join.kind == "INNER":
+            lost = F.when(why.isNotNull(), F.concat(F.lit("dropped:"), why, F.lit(f"@{join.alias}"))).otherwise(lost)
+    left_out = F.when(~F.col("_of_probe"), F.lit(WHERE))
+    if on_unmatched == "publish":
+        rest = F.when(~F.col("_of_all"), F.lit(WHERE))
+        outcome = F.coalesce(left_out, lost, rest, missing, F.lit(MATCHED))
+    else:
+        outcome = F.coalesce(left_out, missing, F.when(~F.col("_of_all"), F.lit(WHERE)), F.lit(MATCHED))
+    kept_out = F.col("_outcome").startswith("unmatched:") & F.lit(on_unmatched != "publish")
+    disposition = F.when(F.col("_outcome").startswith("dropped:"), "drop").when(kept_out, "quarantine")
     return frame.withColumn("_outcome", outcome).withColumn("_disposition", disposition.otherwise("publish"))
 
 

@@ -1,0 +1,1 @@
+"""Plan an epoch, run it, commit it; again and again."""

@@ -123,7 +123,7 @@ def _reason(log: str) -> str:
 
 
 def _spark_jars() -> Path:
-    return Path(pyspark.__file__).parent / "jars"
+    return Path(pyspark.__path__[0]) / "jars"
 
 
 def _artifact(jar: str) -> str:

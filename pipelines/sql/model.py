@@ -20,12 +20,39 @@ if TYPE_CHECKING:
 JoinKind = Literal["INNER", "LEFT"]
 TimeAttribute = Literal["processing", "event"]
 Role = Literal["build", "probe", "sink", "unused"]
+OnUnmatched = Literal["quarantine", "block", "publish"]
 
 RESERVED_PREFIX = "_"
 """Columns of the lake's own begin with it, so columns of a script must not."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET = re.compile(r"password|secret|token|credential|passphrase|private.?key|jaas", re.IGNORECASE)
+_SECRET = re.compile(r"password|passwd|secret|token|credential|passphrase|private.?key|jaas", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(//[^/@:\s]*):[^@\s]+@")
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of an option of this name must not be shown."""
+    return _SECRET.search(name) is not None
+
+
+def is_variable(value: str) -> bool:
+    """Whether a value is nothing but `${VAR}`, which may be shown whatever the option is called."""
+    return _VARIABLE.fullmatch(value) is not None
+
+
+def needs_variables(value: str) -> bool:
+    """Whether the real value is known only once `${VAR}` in it is replaced."""
+    return _VARIABLE.search(value) is not None
+
+
+def secret_words(text: str) -> list[int]:
+    """The offsets at which words that name a secret end in `text`."""
+    return [found.end() for found in _SECRET.finditer(text)]
+
+
+def holds_credentials(value: str) -> bool:
+    """Whether a value is an address with a password in it (`scheme://user:password@host`)."""
+    return _CREDENTIALS.search(value) is not None
 
 
 @dataclass(frozen=True)
@@ -42,7 +69,8 @@ class Column:
 
     `type` is Flink's spelling ("TIMESTAMP(3)"), `spark_type` Spark's DDL ("TIMESTAMP_NTZ").
     A computed column has an `expression`; `proctime` marks one that is PROCTIME(), which no table stores.
-    `metadata` is the key of a METADATA column.
+    `metadata` is the key of a METADATA column. `sql` is a computed column's expression as the script has it.
+    Where a column was written does not make it another column.
     """
 
     name: str
@@ -53,7 +81,8 @@ class Column:
     proctime: bool = False
     metadata: str | None = None
     comment: str | None = None
-    location: Location = Location(0, 0)
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
+    sql: str | None = None
 
     @property
     def physical(self) -> bool:
@@ -63,12 +92,17 @@ class Column:
 
 @dataclass(frozen=True)
 class WatermarkSpec:
-    """WATERMARK FOR `column` AS `expression` (FLIP-66). `column` may be a dotted path."""
+    """WATERMARK FOR `column` AS `expression` (FLIP-66).
+
+    `column` may be a dotted path. `type` is what the expression gives, in Flink's spelling: TIMESTAMP(p),
+    TIMESTAMP_LTZ(p), or BIGINT (ms since the epoch, UTC). `sql` is the expression as the script has it.
+    """
 
     column: str
     expression: str
     type: str
-    location: Location = Location(0, 0)
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
+    sql: str | None = None
 
 
 class Options(Mapping[str, str]):
@@ -96,9 +130,10 @@ class Options(Mapping[str, str]):
         return hash(tuple(sorted(self._values.items())))
 
     def redacted(self) -> dict[str, str]:
-        """The options as they may be shown: values of secret names are replaced by `***`, `${VAR}` stays a name."""
+        """The options as they may be shown: values of secret names are replaced by `***`, so are passwords inside of
+        addresses; `${VAR}` stays a name."""
         return {
-            key: "***" if _SECRET.search(key) and not _VARIABLE.fullmatch(value) else value
+            key: "***" if is_secret(key) and not is_variable(value) else _CREDENTIALS.sub(r"\1:***@", value)
             for key, value in self._values.items()
         }
 
@@ -126,16 +161,19 @@ class Options(Mapping[str, str]):
 
 @dataclass(frozen=True)
 class Table:
-    """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target."""
+    """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target.
+
+    Two tables are equal when their CREATE TABLEs say the same; role and place do not count.
+    """
 
     name: str
     columns: tuple[Column, ...]
     options: Options
     primary_key: tuple[str, ...] = ()
     watermark: WatermarkSpec | None = None
-    role: Role = "unused"
+    role: Role = field(default="unused", compare=False)
     comment: str | None = None
-    location: Location = Location(0, 0)
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
 
     @property
     def connector(self) -> str:
@@ -182,7 +220,7 @@ class Join:
     predicate: str | None
     time: TimeAttribute
     time_column: str
-    location: Location = Location(0, 0)
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -195,8 +233,20 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """One of the terms that WHERE joins by AND; `aliases` are the tables of the INSERT that it names."""
+
+    expression: str
+    aliases: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Insert:
-    """An INSERT INTO … SELECT. `id` is stable: its target's name, or the target's 'insert.id'."""
+    """An INSERT INTO … SELECT. `id` is stable: its target's name, or the target's 'insert.id'.
+
+    `where` is the whole WHERE, `conditions` the same term by term, so that what says something of the probe's row
+    alone can be tested before any build is looked at.
+    """
 
     id: str
     target: str
@@ -206,7 +256,8 @@ class Insert:
     where: str | None
     projections: tuple[Projection, ...]
     sql: str
-    location: Location = Location(0, 0)
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def builds(self) -> tuple[str, ...]:

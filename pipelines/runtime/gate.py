@@ -1,0 +1,119 @@
+"""What stands between staged and published. The checks themselves are a plug-in (entry point group `tidegate.gates`):
+the runtime only knows what they get, what they must answer, and that without an answer nothing leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import TidegateError
+from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from pipelines.runtime.plans import ReleasePlan, insert_owner
+from pipelines.sql.model import Insert, Pipeline, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GROUP = "tidegate.gates"
+
+
+class NoGate(TidegateError):
+    """No checks are installed, so nothing may leave."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check of the gate. `observed` and `expected` are small JSON values, `detail` is a sentence."""
+
+    name: str
+    passed: bool
+    observed: Any = None
+    expected: Any = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class GateVerdict:
+    """The gate's word on one staged epoch: `passed` and why. `reasons` are sentences that a person can act on."""
+
+    insert: str
+    generation: int
+    epoch: int
+    plan_digest: str
+    passed: bool
+    checks: tuple[CheckResult, ...]
+    reasons: tuple[str, ...]
+    decided_at: int = 0
+
+    def row(self, decided_at: int) -> VerdictRow:
+        return VerdictRow(
+            owner=insert_owner(self.insert),
+            generation=self.generation,
+            epoch=self.epoch,
+            plan_digest=self.plan_digest,
+            decided_at=decided_at,
+            passed=self.passed,
+            reasons=list(self.reasons),
+            checks=[asdict(check) for check in self.checks],
+        )
+
+    @classmethod
+    def of(cls, row: VerdictRow) -> GateVerdict:
+        return cls(
+            insert=row.owner.removeprefix("insert "),
+            generation=row.generation,
+            epoch=row.epoch,
+            plan_digest=row.plan_digest,
+            passed=row.passed,
+            checks=tuple(CheckResult(**check) for check in row.checks),
+            reasons=tuple(row.reasons),
+            decided_at=row.decided_at,
+        )
+
+
+@dataclass(frozen=True)
+class StagedEpoch:
+    """What a gate may look at.
+
+    Attributes:
+        staged: the files, the counts of every outcome, the facts of the matches.
+        released: rows of the probe that the plan releases, by the watermark log (an independent count).
+        landed: the log row of every pin's build at the pinned epoch.
+        folder: where the staged files lie.
+    """
+
+    pipeline: Pipeline
+    insert: Insert
+    target: Table
+    plan: ReleasePlan
+    staged: StagedRow
+    released: int
+    landed: Mapping[str, WatermarkRow]
+    folder: str
+    lake: Lake
+
+    def rows(self, spark: SparkSession, disposition: str = "publish") -> DataFrame | None:
+        """The staged rows of one disposition; None when there are none."""
+        files = [f"{self.folder}/{file.path}" for file in self.staged.of(disposition)]
+        return spark.read.parquet(*files) if files else None
+
+
+Gate = Callable[[StagedEpoch, "Callable[[], SparkSession]"], GateVerdict]
+"""The checks: a staged epoch and a way to a Spark session in, a verdict out. An exception is not a verdict: the epoch
+stays staged, unjudged, and is judged again by the next run."""
+
+
+@cache
+def installed_gate() -> Gate:
+    """The gate that is installed. Raises NoGate."""
+    for point in entry_points(group=GROUP, name="default"):
+        return point.load()
+    raise NoGate(
+        "no gate is installed, so nothing can be published",
+        where=f"entry point group {GROUP}, name default",
+        state="staged epochs stay staged",
+        next_command="pip install --force-reinstall tidegate",
+    )

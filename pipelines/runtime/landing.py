@@ -1,0 +1,283 @@
+"""Advance one source table: plan a step, append its rows, write its watermark-log row; each once, whatever crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.clock import Clock
+from pipelines.errors import ConcurrentRun, SourceError, TidegateError
+from pipelines.lake import Lake, SplitRow, WatermarkRow
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.leases import Leases
+from pipelines.progress import Progress
+from pipelines.runtime import faults
+from pipelines.runtime.plans import source_row, stored_step
+from pipelines.runtime.watermarking import SignalEmit, watermark_row
+from pipelines.sources.protocol import Json, Source, SourceContext, StoredStep
+from pipelines.sources.registry import connector
+from pipelines.sql.model import Table
+
+
+@dataclass(frozen=True)
+class LandedEpoch:
+    """One epoch that this advance landed."""
+
+    generation: int
+    epoch: int
+    rows: int
+    phase: str
+    summary: str
+    flipped: bool
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What an advance of a source table did, and where it stands now. `last` is None when nothing ever landed."""
+
+    table: str
+    generation: int
+    epochs: tuple[LandedEpoch, ...]
+    last: WatermarkRow | None
+
+    @property
+    def rows(self) -> int:
+        return sum(epoch.rows for epoch in self.epochs)
+
+    @property
+    def flipped(self) -> bool:
+        return self.last is not None and self.last.flip_epoch is not None
+
+
+@dataclass
+class Splits:
+    """The `splits` table of one source table and generation (pipelines.sources.protocol.SplitStore)."""
+
+    lake: Lake
+    owner: str
+    generation: int
+    epoch: int = 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for row in self.lake.splits.rows(self.owner, generation=self.generation):
+            if row.epoch == 0:
+                entry = {"split": row.split, "ordinal": row.ordinal, "detail": row.detail, "cut": None}
+                found.setdefault(row.split, entry)
+        for row in self.lake.splits.rows(self.owner, generation=self.generation):
+            if row.epoch != 0 and row.split in found and found[row.split]["cut"] is None:
+                found[row.split]["cut"] = row.cut
+        return sorted(found.values(), key=lambda row: row["ordinal"])
+
+    def add(self, splits: Sequence[Json]) -> None:
+        known = {row["split"] for row in self.rows()}
+        new = [
+            SplitRow(self.owner, self.generation, 0, split["split"], split["ordinal"], split["detail"])
+            for split in splits
+            if split["split"] not in known
+        ]
+        self._write(new)
+
+    def cut(self, cuts: Mapping[str, Json]) -> None:
+        known = {row["split"]: row for row in self.rows()}
+        new = [
+            SplitRow(self.owner, self.generation, max(self.epoch, 1), name, known[name]["ordinal"], None, cut)
+            for name, cut in cuts.items()
+            if known[name]["cut"] is None
+        ]
+        self._write(new)
+
+    def _write(self, new: list[SplitRow]) -> None:
+        if new:
+            application = self.lake.application(self.owner, "splits", self.generation)
+            self.lake.splits.append(new, application=application, version=self.lake.splits.version(application) + 1)
+
+
+@dataclass
+class Landing:
+    """The runner of one source table. Holds its lease while it works."""
+
+    lake: Lake
+    table: Table
+    leases: Leases
+    spark: Callable[[], SparkSession]
+    clock: Clock
+    progress: Progress
+    environment: Mapping[str, str] | None = None
+    _ready: set[str] = field(default_factory=set)
+
+    @property
+    def path(self) -> Path:
+        return self.lake.table_path(self.table.name)
+
+    def advance(self, *, ends: Json | None = None, max_epochs: int | None = None, resnapshot: bool = False) -> Advance:
+        """Land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them.
+
+        An epoch that an earlier run left half done is finished first, from its stored plan. `resnapshot` starts a new
+        generation; readers stay on the old one until the new one has flipped.
+        Raises LeaseHeld, SourceError, LakeError, ConcurrentRun.
+        """
+        self.leases.acquire(self.table.name)
+        newest = self.lake.epochs.last(self.table.name)
+        generation = newest.generation if newest else 1
+        if resnapshot and newest is not None:
+            generation += 1
+        epochs: list[LandedEpoch] = []
+        with self._open(generation) as (source, context):
+            self._refresh(context)
+            unfinished = self._unfinished(context)
+            if unfinished is not None:
+                epochs.append(self._land(source, context, unfinished))
+            else:
+                source.preflight()
+            limit = source.ends() if ends is None else ends
+            while max_epochs is None or len(epochs) < max_epochs:
+                stored = self._plan(source, context, limit)
+                if stored is None:
+                    break
+                epochs.append(self._land(source, context, stored))
+        return Advance(self.table.name, generation, tuple(epochs), self._last(generation))
+
+    @contextmanager
+    def _open(self, generation: int) -> Iterator[tuple[Source, SourceContext]]:
+        context = SourceContext(
+            table=self.table,
+            options=self.table.options.resolve(self.environment),
+            generation=generation,
+            splits=Splits(self.lake, self.table.name, generation),
+            scratch=str(self.lake.scratch(self.table.name)),
+            clock=self.clock,
+            lake=str(self.lake.root),
+            progress=self.progress,
+            spark=self.spark,
+        )
+        source = connector(self.table.connector).source(context)
+        try:
+            yield source, context
+        finally:
+            source.close()
+
+    def _last(self, generation: int) -> WatermarkRow | None:
+        return self.lake.watermarks.last(self.table.name, generation)
+
+    def _refresh(self, context: SourceContext) -> None:
+        plans = self.lake.epochs.last(self.table.name, context.generation)
+        first = self.lake.epochs.rows(self.table.name, generation=context.generation, epoch=1)
+        landed = self._last(context.generation)
+        context.previous = stored_step(plans) if plans else None
+        context.first = stored_step(first[0]) if first else None
+        context.flipped = landed is not None and landed.flip_epoch is not None
+        if isinstance(context.splits, Splits):
+            context.splits.epoch = plans.epoch if plans else 0
+
+    def _unfinished(self, context: SourceContext) -> StoredStep | None:
+        landed = self._last(context.generation)
+        if context.previous is None or (landed and landed.epoch >= context.previous.epoch):
+            return None
+        return context.previous
+
+    def _plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
+        instant = self.clock()
+        step = source.plan(ends, instant)
+        if step is None:
+            return None
+        epoch = context.previous.epoch + 1 if context.previous else 1
+        row = source_row(self.table.name, context.generation, epoch, instant, step)
+        application = self.lake.application(self.table.name, "plan", context.generation)
+        self.lake.epochs.append([row], application=application, version=epoch)
+        stored = self.lake.epochs.rows(self.table.name, generation=context.generation, epoch=epoch)
+        if [found.digest for found in stored] != [row.digest]:
+            raise ConcurrentRun(
+                f"epoch {epoch} of {self.table.name} was planned by another runner",
+                state="its plan stands, nothing was read by this run",
+                next_command="tidegate status",
+            )
+        faults.point("source.planned")
+        self._refresh(context)
+        return stored_step(stored[0])
+
+    def _land(self, source: Source, context: SourceContext, stored: StoredStep) -> LandedEpoch:
+        spark = self.spark()
+        name, generation, epoch = self.table.name, stored.generation, stored.epoch
+        self._prepare(spark)
+        application = self.lake.application(name, "data", generation)
+        signal = SignalEmit(self.clock)
+        signal.offer(source)
+        with self._reading(stored):
+            if lake_rows.committed(self.path, application) < epoch:
+                observed = Observation(f"landed {name} {generation} {epoch}")
+                rows = self._computed(source.read(spark, stored), stored)
+                rows = rows.observe(observed, F.count(F.lit(1)).alias("rows"))
+                lake_rows.append(rows, self.path, application=application, generation=generation, epoch=epoch)
+                faults.point("source.appended")
+                count = int(observed.get["rows"])
+            else:
+                count = self._epoch_rows(spark, stored).count()
+            epoch_rows = self._epoch_rows(spark, stored) if count else None
+            landed = source.landed(stored, epoch_rows)
+        faults.point("source.landed")
+        before = self._last(generation)
+        row = watermark_row(self.table, stored, landed, count, epoch_rows, before, signal, self.clock())
+        watermark = self.lake.application(name, "watermark", generation)
+        self.lake.watermarks.append([row], application=watermark, version=epoch)
+        faults.point("source.watermarked")
+        self._refresh(context)
+        flipped = row.flip_epoch == epoch
+        return LandedEpoch(generation, epoch, count, stored.step.phase, stored.step.summary, flipped)
+
+    def _prepare(self, spark: SparkSession) -> None:
+        if self.table.name not in self._ready:
+            columns = lake_rows.stored_columns(self.table)
+            lake_rows.create_table(spark, self.path, columns)
+            lake_rows.check_columns(spark, self.path, columns, self.table.name)
+            self._ready.add(self.table.name)
+
+    def _epoch_rows(self, spark: SparkSession, stored: StoredStep) -> DataFrame:
+        return lake_rows.read(spark, self.path).where(f"_generation = {stored.generation} AND _epoch = {stored.epoch}")
+
+    def _computed(self, rows: DataFrame, stored: StoredStep) -> DataFrame:
+        """The source's rows with the table's computed columns, in stored order."""
+        columns = [
+            F.expr(column.expression).cast(column.spark_type).alias(column.name)
+            if column.expression is not None
+            else F.col(lake_rows.quoted(column.name)).cast(column.spark_type).alias(column.name)
+            for column in self.table.stored_columns
+        ]
+        instant = F.timestamp_millis(F.lit(stored.planned_at)).alias("_instant")
+        source = [name for name in lake_rows.LAKE_COLUMNS if name in rows.columns]
+        seen = rows.select("*", instant).select(*source, *columns)
+        if self.table.watermark is not None:
+            event_time = F.expr(self.table.watermark.column).cast("timestamp")
+            seen = seen.withColumn("_rowtime", event_time)
+        return seen
+
+    @contextmanager
+    def _reading(self, stored: StoredStep) -> Iterator[None]:
+        """Give what Spark throws the table, the step and the state."""
+        try:
+            yield
+        except TidegateError:
+            raise
+        except (PySparkException, Py4JError) as error:
+            raise SourceError(
+                f"{self.table.name}: {first_line(error)}",
+                where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
+                state="the epoch is planned, none of its rows are committed; epochs before it stand",
+                next_command="mend the cause, then run the same command again: it goes on at this epoch",
+            ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an engine's error says, without its stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "Traceback", "File "))]
+    told = next((line for line in reversed(kept) if "Error:" in line or "Exception:" in line), None)
+    return (told or (kept[0] if kept else type(error).__name__))[:500]

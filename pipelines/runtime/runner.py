@@ -1,0 +1,186 @@
+"""A pipeline on a lake: what the CLI, the continuous mode, Dagster and the harness all call.
+
+A run advances every source to its end as of the run's start, then takes every INSERT through stage, judge and publish.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+from pipelines.clock import Clock, system_clock
+from pipelines.lake import Lake, StagedRow
+from pipelines.progress import Progress, SilentProgress
+from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
+from pipelines.runtime.landing import Advance, Landing
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.releasing import Published, Releasing, Waiting
+from pipelines.runtime.session import start_session
+from pipelines.sources.protocol import Json
+from pipelines.sql.model import OnUnmatched, Pipeline
+
+
+@dataclass(frozen=True)
+class Released:
+    """What became of one INSERT in a run: `published` epochs, or why it waits."""
+
+    insert: str
+    published: tuple[Published, ...] = ()
+    waiting: Waiting | None = None
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """One run: how far each source came, and what each INSERT released."""
+
+    advances: tuple[Advance, ...] = ()
+    releases: tuple[Released, ...] = ()
+
+    @property
+    def moved(self) -> bool:
+        """Whether anything landed or was published."""
+        return any(advance.epochs for advance in self.advances) or any(item.published for item in self.releases)
+
+
+@dataclass
+class Runner:
+    """Runs a pipeline on a lake. Leases that it takes are held until `close`.
+
+    Args:
+        pipeline: What compile_script gave.
+        lake: Where its state lies.
+        spark: Gives the session; called only when data must move.
+        clock: ms, UTC.
+        label: Who this is, as another runner that finds the lease held will read it.
+        gate: The checks; the installed gate when None.
+        environment: Where `${VAR}` of options is looked up.
+    """
+
+    pipeline: Pipeline
+    lake: Lake
+    spark: Callable[[], SparkSession] | None = None
+    clock: Clock = system_clock
+    progress: Progress = field(default_factory=SilentProgress)
+    label: str = "tidegate"
+    gate: Gate | None = None
+    environment: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        self.leases = self.lake.leases(self.label)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let every lease go."""
+        self.leases.close()
+
+    def session(self) -> SparkSession:
+        """The Spark session, started when it is first needed."""
+        return self.spark() if self.spark else start_session(progress=self.progress)
+
+    # --- sources -------------------------------------------------------------------------------------------------
+
+    def landing(self, table: str) -> Landing:
+        """The runner of one source table."""
+        return Landing(
+            lake=self.lake,
+            table=self.pipeline.table(table),
+            leases=self.leases,
+            spark=self.session,
+            clock=self.clock,
+            progress=self.progress,
+            environment=os.environ if self.environment is None else self.environment,
+        )
+
+    def advance(
+        self,
+        table: str,
+        *,
+        ends: Json | None = None,
+        max_epochs: int | None = None,
+        resnapshot: bool = False,
+    ) -> Advance:
+        """Land what the source table has now. Raises LeaseHeld, SourceError, LakeError, ConcurrentRun."""
+        return self.landing(table).advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot)
+
+    # --- inserts -------------------------------------------------------------------------------------------------
+
+    def releasing(self, insert: str) -> Releasing:
+        """The runner of one INSERT."""
+        return Releasing(
+            lake=self.lake,
+            pipeline=self.pipeline,
+            insert=self.pipeline.insert(insert),
+            leases=self.leases,
+            spark=self.session,
+            clock=self.clock,
+            progress=self.progress,
+        )
+
+    def stage(self, insert: str) -> tuple[ReleasePlan, StagedRow] | Waiting:
+        """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""
+        releasing = self.releasing(insert)
+        plan = releasing.plan()
+        return plan if isinstance(plan, Waiting) else (plan, releasing.stage(plan))
+
+    def judge(self, insert: str) -> GateVerdict | None:
+        """The verdict on the staged epoch; None when nothing is staged."""
+        return self.releasing(insert).judge(self.gate or installed_gate())
+
+    def publish(self, insert: str) -> Published | None:
+        """Publish the staged epoch that the gate let pass. Raises GateHeld."""
+        return self.releasing(insert).publish()
+
+    def release(self, insert: str) -> Released:
+        """Stage, judge and publish until nothing of this INSERT can move. Raises GateHeld."""
+        published: list[Published] = []
+        while True:
+            staged = self.stage(insert)
+            if isinstance(staged, Waiting):
+                return Released(insert, tuple(published), staged)
+            self.judge(insert)
+            done = self.publish(insert)
+            if done is not None:
+                published.append(done)
+
+    def resolve_held(
+        self, insert: str, *, discard: bool = False, on_unmatched: OnUnmatched | None = None
+    ) -> Published | None:
+        """Take a held epoch through the gate again against newer pins, or quarantine its rows. Raises GateHeld when it
+        is held once more."""
+        releasing = self.releasing(insert)
+        plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
+        releasing.stage(plan)
+        self.judge(insert)
+        return releasing.publish()
+
+    # --- all of it -----------------------------------------------------------------------------------------------
+
+    def run(self, tables: Iterable[str] | None = None, inserts: Iterable[str] | None = None) -> RunReport:
+        """Advance the sources (builds first), then release the INSERTs. Raises the first error, after the rest of the
+        INSERTs had their turn where it is a GateHeld."""
+        from pipelines.errors import GateHeld
+
+        names = [table.name for table in self.pipeline.sources] if tables is None else list(tables)
+        advances = [self.advance(name) for name in names]
+        releases: list[Released] = []
+        held: GateHeld | None = None
+        for insert in [item.id for item in self.pipeline.inserts] if inserts is None else list(inserts):
+            try:
+                releases.append(self.release(insert))
+            except GateHeld as error:
+                held = held or error
+        if held is not None:
+            raise held
+        return RunReport(tuple(advances), tuple(releases))
