@@ -1,0 +1,171 @@
+"""The text of a script: where an offset is, what a line looks like underlined, and which parts must not be shown.
+
+Offsets count characters from 0; a span ends before its `end`. Lines and columns count from 1.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+from unicodedata import east_asian_width
+
+from sqlglot.tokens import Token, TokenType
+
+from pipelines.sql.errors import SqlError
+from pipelines.sql.model import Location, holds_credentials, is_secret, is_variable, secret_words
+
+HIDDEN = "***"
+WIDEST = 160
+"""A longer source line is cut to a window around the underlined place."""
+
+
+class Span(NamedTuple):
+    """A piece of the script: `start` <= offset < `end`."""
+
+    start: int
+    end: int
+
+    def to(self, other: Span) -> Span:
+        """From the start of this to the end of `other`."""
+        return Span(min(self.start, other.start), max(self.end, other.end))
+
+
+def span_of(token: Token) -> Span:
+    """Where a token is."""
+    return Span(token.start, token.end + 1)
+
+
+class Source:
+    """A script's text. `hide` says which spans hold secrets; no error shows them."""
+
+    def __init__(self, text: str, path: str | None = None) -> None:
+        self.text = text
+        self.path = path
+        self._starts = _line_starts(text)
+        self._hidden: list[Span] = []
+
+    def location(self, offset: int) -> Location:
+        """Line and column of an offset."""
+        line = bisect_right(self._starts, offset)
+        return Location(line, offset - self._starts[line - 1] + 1)
+
+    def error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
+        """A `SqlError` at `span`, to be raised by the caller."""
+        start = self._visible(span.start)
+        place = self.location(start)
+        excerpt = self._excerpt(Span(start, max(span.end, start + 1)))
+        return SqlError(what, line=place.line, column=place.column, excerpt=excerpt, hint=hint, path=self.path)
+
+    def shown(self, span: Span) -> str:
+        """The text of a span, for a message: secrets hidden, long text cut, line breaks as spaces."""
+        if any(hidden.start < span.end and span.start < hidden.end for hidden in self._hidden):
+            return HIDDEN
+        text = " ".join(self.text[span.start : span.end].split())
+        return text if len(text) <= 60 else f"{text[:57]}…"
+
+    def written(self, tokens: Sequence[Token]) -> str:
+        """Tokens as they were written, on one line and without comments: a gap of any kind becomes one space."""
+        pieces: list[str] = []
+        for position, token in enumerate(tokens):
+            if position and tokens[position - 1].end + 1 < token.start:
+                pieces.append(" ")
+            pieces.append(self.text[token.start : token.end + 1])
+        return "".join(pieces)
+
+    def hide(self, tokens: Sequence[Token], broken_at: int | None = None) -> None:
+        """Find what must never be shown: values of secret options, credentials inside URLs.
+
+        `broken_at` is where an unfinished string begins; everything after it may be a secret. A script with a quote too
+        many or too few shifts what is a string, so a line that assigns to a quoted secret name is hidden as well.
+        """
+        for index, token in enumerate(tokens):
+            if token.token_type != TokenType.STRING:
+                continue
+            if holds_credentials(token.text):
+                self._hidden.append(span_of(token))
+            if not is_secret(token.text) or index + 2 >= len(tokens) or tokens[index + 1].token_type != TokenType.EQ:
+                continue
+            value = tokens[index + 2]
+            if value.token_type == TokenType.STRING and is_variable(value.text):
+                continue
+            closed = index + 3 < len(tokens) and tokens[index + 3].token_type in (TokenType.COMMA, TokenType.R_PAREN)
+            self._hidden.append(Span(value.start, value.end + 1 if closed else self._line_end(value.end)))
+        if broken_at is not None:
+            self._hidden.append(Span(broken_at + 1, len(self.text)))
+        for number, start in enumerate(self._starts):
+            end = self._line_end(start)
+            if not any(hidden.start < end and start < hidden.end for hidden in self._hidden):
+                self._hide_shifted(number, start, end)
+        self._hidden.sort()
+
+    def _hide_shifted(self, number: int, start: int, end: int) -> None:
+        line = self.text[start:end]
+        for after in secret_words(line):
+            assigned = line.find("=", after)
+            if assigned >= 0 and "'" in line[after:assigned]:
+                self._hidden.append(Span(start + assigned + 1, end))
+                return
+
+    def _line_end(self, offset: int) -> int:
+        line = bisect_right(self._starts, offset)
+        end = self._starts[line] if line < len(self._starts) else len(self.text)
+        while end > offset and self.text[end - 1] in "\r\n":
+            end -= 1
+        return end
+
+    def _visible(self, offset: int) -> int:
+        """`offset`, but at the end of the text the end of what is written, so that there is a line to show."""
+        if offset < len(self.text):
+            return offset
+        return max(len(self.text.rstrip()), 0)
+
+    def _excerpt(self, span: Span) -> str:
+        place = self.location(span.start)
+        start = self._starts[place.line - 1]
+        end = self._line_end(start)
+        cells: list[tuple[str, bool]] = []
+        offset = start
+        while offset < end:
+            hidden = next((hidden for hidden in self._hidden if hidden.start <= offset < hidden.end), None)
+            if hidden is None:
+                cells.append((self.text[offset], span.start <= offset < span.end))
+                offset += 1
+                continue
+            marked = hidden.start < span.end and span.start < hidden.end
+            cells.extend((star, marked) for star in HIDDEN)
+            offset = hidden.end
+        if not any(marked for _, marked in cells):
+            cells.append((" ", True))
+        return _underlined(cells, str(place.line))
+
+
+def _line_starts(text: str) -> list[int]:
+    starts = [0]
+    for offset, character in enumerate(text):
+        if character == "\n" or (character == "\r" and text[offset + 1 : offset + 2] != "\n"):
+            starts.append(offset + 1)
+    return starts
+
+
+def _underlined(cells: list[tuple[str, bool]], number: str) -> str:
+    """The line and its carets, under a gutter with the line's number."""
+    first = next(index for index, (_, marked) in enumerate(cells) if marked)
+    cut_left = cut_right = ""
+    if len(cells) > WIDEST:
+        begin = max(0, first - WIDEST // 2)
+        cut_left, cut_right = "…" if begin else "", "…" if begin + WIDEST < len(cells) else ""
+        cells = cells[begin : begin + WIDEST]
+    line = "".join(character if character.isprintable() or character == "\t" else "�" for character, _ in cells)
+    carets = "".join(_under(character, marked) for character, marked in cells)
+    gutter = " " * len(number)
+    padding = " " * len(cut_left)
+    return f"  {number} | {cut_left}{line.rstrip()}{cut_right}\n  {gutter} | {padding}{carets.rstrip()}"
+
+
+def _under(character: str, marked: bool) -> str:
+    """What stands below a character so that the carets line up: tabs stay tabs, wide characters take two cells."""
+    if character == "\t":
+        return "\t" if not marked else "^"
+    width = 2 if east_asian_width(character) in "WF" else 1
+    return ("^" if marked else " ") * width
