@@ -1,0 +1,1 @@
+"""Bounded reads of a MySQL or MariaDB binlog into Arrow and Spark."""

@@ -1,0 +1,144 @@
+"""What a bounded read of the binlog takes: which server, which tables, which ranges. All of it is JSON but the password."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pipelines.errors import SourceError
+from pipelines.sources.mysql_cdc.types import SourceColumn
+
+FIRST_POSITION = 4
+"""Where the first event of a binlog file stands, after the magic number."""
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How to reach a server. The password is in no repr, no plan, no error.
+
+    `server_ids` are the ids that dump connections may show the server, one each; empty means 0, which is what
+    mysqlbinlog shows: such a connection takes no replica's place. Timeouts are seconds.
+    """
+
+    hostname: str
+    port: int = 3306
+    username: str = ""
+    password: str = field(default="", repr=False)
+    server_ids: tuple[int, ...] = ()
+    connect_timeout: float = 30.0
+    read_timeout: float = 120.0
+    tls_ca: str | None = None
+    """Path of a CA certificate; given, the connection is encrypted and the server's certificate checked."""
+
+    @property
+    def where(self) -> str:
+        """`host:port`, for people."""
+        return f"{self.hostname}:{self.port}"
+
+
+@dataclass(frozen=True)
+class BinlogPosition:
+    """A place in a binlog: byte `position` of `file` ("binlog.000003"). Compare by `.order`."""
+
+    file: str
+    position: int = FIRST_POSITION
+
+    @property
+    def number(self) -> int:
+        """The file's number: 3 for binlog.000003. Raises SourceError when the name has none."""
+        digits = self.file.rpartition(".")[2]
+        if not digits.isdecimal():
+            raise SourceError(
+                f"{self.file!r} is not the name of a binlog file",
+                where="binlog position",
+                state="nothing was read",
+                next_command="SHOW BINARY LOGS   (on the server, for the names that it has)",
+            )
+        return int(digits)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """(file number, position): sorts positions of one log epoch."""
+        return self.number, self.position
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.position}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"file": self.file, "position": self.position}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> BinlogPosition:
+        return cls(str(values["file"]), int(values["position"]))
+
+
+@dataclass(frozen=True)
+class BinlogRange:
+    """Transactions that begin in [start, end). Both must be transaction borders (`scan.last_border` gives one).
+
+    `log` is the log epoch: it goes up when the server's binlog starts over. A range may cross files; `split_by_file`
+    makes one of each file, to be read in parallel.
+    """
+
+    log: int
+    start: BinlogPosition
+    end: BinlogPosition
+
+    def __str__(self) -> str:
+        return f"{self.start} -> {self.end}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"log": self.log, "start": self.start.to_json(), "end": self.end.to_json()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> BinlogRange:
+        return cls(
+            int(values["log"]), BinlogPosition.from_json(values["start"]), BinlogPosition.from_json(values["end"])
+        )
+
+
+@dataclass(frozen=True)
+class WantedTable:
+    """A table to read, with the declared columns in output order and the columns of the declared primary key.
+
+    `columns` are as information_schema described them when the generation began (a column may have been dropped
+    since); their names are the output's names and are matched without regard to case.
+    """
+
+    database: str
+    name: str
+    columns: tuple[SourceColumn, ...]
+    primary_key: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "database": self.database,
+            "name": self.name,
+            "columns": [column.to_json() for column in self.columns],
+            "primary_key": list(self.primary_key),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> WantedTable:
+        return cls(
+            values["database"],
+            values["name"],
+            tuple(SourceColumn.from_json(column) for column in values["columns"]),
+            tuple(values["primary_key"]),
+        )
+
+
+def split_by_file(span: BinlogRange, files: list[str]) -> list[BinlogRange]:
+    """`span` as one range per file of `files` (SHOW BINARY LOGS, in order). Transactions never cross files."""
+    first, last = span.start.number, span.end.number
+    crossed = [name for name in files if first <= BinlogPosition(name).number <= last]
+    pieces = []
+    for name, following in zip(crossed, [*crossed[1:], None], strict=True):
+        start = span.start if name == span.start.file else BinlogPosition(name)
+        end = BinlogPosition(following) if following else span.end
+        pieces.append(replace(span, start=start, end=end))
+    return pieces

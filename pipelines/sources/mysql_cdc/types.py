@@ -1,0 +1,294 @@
+"""How a column type of MySQL or MariaDB is read, in one place for both phases: a row is the same by snapshot and by binlog.
+
+Three steps, each a function here:
+
+    server ── snapshot_expression ──> JDBC ── snapshot_to_canonical ──┐
+    binlog ── the decoder (`arrow_type`) ──────────────────────────────┴─> canonical ── cast_to_declared ──> the script's type
+
+Dates and times cross JDBC as whole numbers, so that neither a driver's nor a session's time zone nor the Julian calendar
+can touch them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.errors import PlanningError
+
+COLUMNS_QUERY = (
+    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,"
+    " DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, IS_NULLABLE FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
+)
+"""What `SourceColumn.from_row` takes; bind (database, table)."""
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column as the server describes it (information_schema.COLUMNS).
+
+    `data_type` is the bare name ("bigint"), `column_type` the whole ("bigint(20) unsigned"). `length` is
+    CHARACTER_OCTET_LENGTH, `fraction` DATETIME_PRECISION (digits after the second).
+    """
+
+    name: str
+    data_type: str
+    column_type: str
+    charset: str | None = None
+    precision: int | None = None
+    scale: int | None = None
+    fraction: int | None = None
+    length: int | None = None
+    nullable: bool = True
+
+    @property
+    def unsigned(self) -> bool:
+        """Whether the type says UNSIGNED (ZEROFILL implies it)."""
+        return "unsigned" in self.column_type.lower().rpartition(")")[2].split()
+
+    @classmethod
+    def from_row(cls, row: tuple[Any, ...]) -> SourceColumn:
+        """From one row of COLUMNS_QUERY."""
+        name, data_type, column_type, charset, precision, scale, fraction, length, nullable = row
+        return cls(
+            name=name,
+            data_type=data_type.lower(),
+            column_type=column_type,
+            charset=charset,
+            precision=_int(precision),
+            scale=_int(scale),
+            fraction=_int(fraction),
+            length=_int(length),
+            nullable=nullable == "YES",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As a plan stores it; only what `from_json` needs."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> SourceColumn:
+        """The reverse of `to_json`."""
+        return cls(**values)
+
+
+def _int(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+@dataclass(frozen=True)
+class CanonicalType:
+    """The one type that both phases give for a column: `spark` in Spark's DDL, `arrow` as the decoder builds it."""
+
+    spark: str
+    arrow: pa.DataType
+
+
+_SIGNED = {
+    "tinyint": CanonicalType("TINYINT", pa.int8()),
+    "smallint": CanonicalType("SMALLINT", pa.int16()),
+    "mediumint": CanonicalType("INT", pa.int32()),
+    "int": CanonicalType("INT", pa.int32()),
+    "bigint": CanonicalType("BIGINT", pa.int64()),
+}
+_UNSIGNED = {
+    "tinyint": CanonicalType("SMALLINT", pa.int16()),
+    "smallint": CanonicalType("INT", pa.int32()),
+    "mediumint": CanonicalType("INT", pa.int32()),
+    "int": CanonicalType("BIGINT", pa.int64()),
+    "bigint": CanonicalType("DECIMAL(20,0)", pa.decimal128(20, 0)),
+}
+STRING = CanonicalType("STRING", pa.string())
+BINARY = CanonicalType("BINARY", pa.binary())
+BOOLEAN = CanonicalType("BOOLEAN", pa.bool_())
+DATE = CanonicalType("DATE", pa.date32())
+INSTANT = CanonicalType("TIMESTAMP", pa.timestamp("us", "UTC"))
+LOCAL_TIME = CanonicalType("TIMESTAMP_NTZ", pa.timestamp("us"))
+
+TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json"})
+BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+GEOMETRIES = frozenset(
+    {
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+        "geomcollection",
+    }
+)
+ADDRESSES = frozenset({"inet4", "inet6", "uuid"})
+
+_FIXED = {
+    "float": CanonicalType("FLOAT", pa.float32()),
+    "double": CanonicalType("DOUBLE", pa.float64()),
+    "year": CanonicalType("INT", pa.int32()),
+    "date": DATE,
+    "datetime": LOCAL_TIME,
+    "timestamp": INSTANT,
+    "time": STRING,
+}
+
+MAX_DECIMAL_DIGITS = 38
+"""What Spark's DECIMAL holds; a wider DECIMAL of the server is read as its digits, a STRING."""
+
+
+def canonical(column: SourceColumn) -> CanonicalType:
+    """The type that both phases give for `column`. Raises PlanningError for a type that neither can read."""
+    kind = column.data_type
+    if kind in _SIGNED:
+        return (_UNSIGNED if column.unsigned else _SIGNED)[kind]
+    if kind in _FIXED:
+        return _FIXED[kind]
+    if kind in TEXTS or kind in ADDRESSES:
+        return STRING
+    if kind in BYTES or kind in GEOMETRIES:
+        return BINARY
+    if kind == "decimal":
+        precision, scale = column.precision or 10, column.scale or 0
+        if precision > MAX_DECIMAL_DIGITS:
+            return STRING
+        return CanonicalType(f"DECIMAL({precision},{scale})", pa.decimal128(precision, scale))
+    if kind == "bit":
+        return BOOLEAN if column.precision == 1 else BINARY
+    raise PlanningError(
+        f"column {column.name} has the type {column.column_type}, which can not be read",
+        where=column.name,
+        state="nothing was read",
+        next_command="leave the column out of the CREATE TABLE, or give the table a generated column of another type",
+    )
+
+
+def quote(name: str) -> str:
+    """`name` as an identifier of MySQL, and of Spark SQL, which quote alike."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def snapshot_expression(column: SourceColumn) -> str:
+    """The server's SQL for one column of the snapshot's SELECT list; alias it with the column's own name.
+
+    The value still has JDBC's type: `snapshot_to_canonical` makes the canonical one of it.
+    """
+    name, kind = quote(column.name), column.data_type
+    if kind == "tinyint" or kind == "year" or (kind == "bit" and column.precision == 1):
+        return f"{name} + 0"  # else the driver makes booleans of TINYINT(1), dates of YEAR
+    if kind == "float":
+        return f"{name} * 1e0"  # text of a FLOAT has six digits, of a DOUBLE all
+    if kind == "date":
+        return f"TO_DAYS({name}) - {_EPOCH_DAY}"
+    if kind == "datetime":
+        return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {name})"
+    if kind == "timestamp":
+        return f"CAST(UNIX_TIMESTAMP({name}) * 1000000 AS SIGNED)"  # the stored instant: no time zone takes part
+    if kind == "decimal" and canonical(column) is STRING:
+        return f"CAST({name} + 0 AS CHAR)"  # + 0 drops ZEROFILL's zeros
+    if kind in ("time", "enum", "set", "json") or kind in ADDRESSES:
+        return f"CAST({name} AS CHAR)"
+    if kind in GEOMETRIES:
+        return f"SUBSTR({name}, 5)"  # past the SRID; ST_AsWKB swaps the axes of some on MySQL 8
+    return name
+
+
+_EPOCH_DAY = 719_528
+_FIRST_DAY = -719_162
+_FIRST_MICROSECOND = _FIRST_DAY * 86_400_000_000
+"""0001-01-01. The servers count year 0 as 365 days, the calendar as 366, so year 0 (outside their documented range)
+is read as NULL, like a zero date."""
+
+
+def snapshot_to_canonical(column: SourceColumn) -> str:
+    """Spark SQL that makes the canonical value of what JDBC gave for `snapshot_expression(column)`, aliased as the column."""
+    name, kind = quote(column.name), column.data_type
+    if kind == "date":
+        return f"IF({name} < {_FIRST_DAY}, NULL, DATE_ADD(DATE'1970-01-01', CAST({name} AS INT)))"
+    if kind == "datetime":
+        moved = f"TIMESTAMPADD(MICROSECOND, {name}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
+        return f"IF({name} < {_FIRST_MICROSECOND}, NULL, {moved})"
+    if kind == "timestamp":
+        return f"TIMESTAMP_MICROS(NULLIF({name}, 0))"
+    return f"CAST({name} AS {canonical(column).spark})"
+
+
+_INTEGERS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
+"""Spark's whole numbers, and how many decimal digits each may need."""
+
+
+def compatible(source: CanonicalType, declared: str) -> str | None:
+    """Why a column declared as Spark type `declared` can not hold every value of `source`; None when it can."""
+    have, want = source.spark, _plain(declared)
+    if have == want or want == "STRING":
+        return None if have == want or have not in ("BINARY", "TIMESTAMP") else _reason(have, want)
+    if _digits(have) and _digits(want):
+        (whole, fraction), (wanted_whole, wanted_fraction) = _digits(have), _digits(want)  # type: ignore[misc]
+        return None if wanted_whole >= whole and wanted_fraction >= fraction else _reason(have, want)
+    if (have, want) in _WIDENINGS or (want == "DOUBLE" and have in ("TINYINT", "SMALLINT", "INT")):
+        return None
+    return _reason(have, want)
+
+
+_WIDENINGS = {
+    ("FLOAT", "DOUBLE"),
+    ("TINYINT", "BOOLEAN"),
+    ("TINYINT", "FLOAT"),
+    ("SMALLINT", "FLOAT"),
+    ("BOOLEAN", "TINYINT"),
+    ("BOOLEAN", "SMALLINT"),
+    ("BOOLEAN", "INT"),
+    ("BOOLEAN", "BIGINT"),
+    ("DATE", "TIMESTAMP_NTZ"),
+    ("TIMESTAMP", "TIMESTAMP_NTZ"),
+    ("TIMESTAMP_NTZ", "TIMESTAMP"),
+}
+
+
+def cast_to_declared(expression: str, source: CanonicalType, declared: str, time_zone: str = "UTC") -> str:
+    """Spark SQL that gives `expression`, of type `source`, the declared type; the same in both phases.
+
+    `time_zone` ('server-time-zone') is where an instant becomes a local time, or the reverse; the session's own
+    time zone takes no part. `compatible` has been asked before.
+    """
+    have, want = source.spark, _plain(declared)
+    zone = "'" + time_zone.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if have == want:
+        return expression
+    if (have, want) == ("TIMESTAMP", "TIMESTAMP_NTZ"):
+        utc = f"TIMESTAMPADD(MICROSECOND, UNIX_MICROS({expression}), TIMESTAMP_NTZ'1970-01-01 00:00:00')"
+        return f"CONVERT_TIMEZONE('UTC', {zone}, {utc})"
+    if (have, want) == ("TIMESTAMP_NTZ", "TIMESTAMP"):
+        utc = f"CONVERT_TIMEZONE({zone}, 'UTC', {expression})"
+        return f"TIMESTAMP_MICROS(TIMESTAMPDIFF(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {utc}))"
+    return f"CAST({expression} AS {want})"
+
+
+def _plain(declared: str) -> str:
+    """Spark's spelling without length or blanks: VARCHAR(20) -> STRING, timestamp -> TIMESTAMP."""
+    text = "".join(declared.upper().split())
+    head = text.partition("(")[0]
+    if head in ("VARCHAR", "CHAR"):
+        return "STRING"
+    names = {"INTEGER": "INT", "LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT", "TIMESTAMP_LTZ": "TIMESTAMP"}
+    if head in ("DECIMAL", "NUMERIC", "DEC"):
+        return "DECIMAL" + (text[len(head) :] or "(10,0)")
+    return names.get(text, text)
+
+
+def _digits(spark: str) -> tuple[int, int] | None:
+    """Decimal digits before and after the point that a numeric Spark type may hold; None for others."""
+    if spark in _INTEGERS:
+        return _INTEGERS[spark], 0
+    if spark.startswith("DECIMAL("):
+        precision, _, scale = spark[8:-1].partition(",")
+        return int(precision) - int(scale or 0), int(scale or 0)
+    return None
+
+
+def _reason(have: str, want: str) -> str:
+    return f"the source's values are {have}, which {want} can not hold; declare it as {have}"
