@@ -1,12 +1,141 @@
-"""For tests, Tidegate's own and its users': a session, and a harness that drives a script by hand."""
+"""For tests, Tidegate's own and its users': a session, and a harness that drives a script by hand.
+
+    harness = Harness(script, spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}])
+    assert harness.advance() == []                      # the build side is still loading
+    harness.end_of_snapshot("user_info")
+    assert [row["gender"] for row in harness.advance()] == ["f"]
+
+Tables of `'connector' = 'scripted'` serve as sources, and as sinks.
+"""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 from pyspark.sql import SparkSession
 
+from pipelines.clock import Clock, system_clock
+from pipelines.lake import Lake
+from pipelines.lake import rows as lake_rows
+from pipelines.runtime.plans import insert_owner
+from pipelines.runtime.runner import Runner, RunReport
 from pipelines.runtime.session import start_session
+from pipelines.sources.scripted import ScriptedInput
+from pipelines.sql import compile_script
+from pipelines.sql.model import Insert, Pipeline
+from pipelines.watermarks import MIN_TIMESTAMP
 
 
 def spark_session() -> SparkSession:
     """A local session with Delta on two cores; the active one if there is one."""
     return start_session(master="local[2]")
+
+
+class Harness:
+    """Runs a script on a lake in `directory`, with sources that say what the test tells them.
+
+    Args:
+        script: The SQL, or a compiled Pipeline.
+        spark: The session.
+        directory: Where the lake and the scripted inputs lie; a second harness on it goes on where the first stopped.
+        clock: ms, UTC.
+    """
+
+    def __init__(
+        self, script: str | Pipeline, spark: SparkSession, directory: str | Path, *, clock: Clock = system_clock
+    ) -> None:
+        self.pipeline = compile_script(script) if isinstance(script, str) else script
+        self.spark = spark
+        self.directory = Path(directory)
+        self.clock = clock
+        self.lake = Lake(self.directory / "lake")
+        self.runner = self._runner()
+
+    def _runner(self) -> Runner:
+        return Runner(
+            self.pipeline, self.lake, spark=lambda: self.spark, clock=self.clock, label="harness", environment={}
+        )
+
+    # --- what the sources say ------------------------------------------------------------------------------------
+
+    def push(self, table: str, rows: Sequence[Mapping[str, Any]], op: str = "+I") -> None:
+        """Let `rows` arrive. `op`: +I -U +U -D. TIMESTAMP(3) is a naive UTC datetime; a missing key is NULL."""
+        self._input(table).rows([dict(row) for row in rows], op)
+
+    def watermark(self, table: str, timestamp: int, use_processing_time: bool = False) -> None:
+        """Let the table emit Watermark(timestamp in ms, use_processing_time)."""
+        self._input(table).watermark(timestamp, use_processing_time)
+
+    def idle(self, table: str) -> None:
+        """Let the table fall idle until its next row or watermark."""
+        self._input(table).idle()
+
+    def end_of_snapshot(self, table: str) -> None:
+        """The end of the bounded phase: Watermark(MIN, true)."""
+        self.watermark(table, MIN_TIMESTAMP, use_processing_time=True)
+
+    # --- what the pipeline does ----------------------------------------------------------------------------------
+
+    def advance(self) -> list[dict[str, Any]]:
+        """Run until nothing moves. The rows published by it, in no order: the target's columns, `op`, and `_target`
+        where the script has several INSERTs. Raises GateHeld when the gate says no."""
+        before = {insert.id: self._published(insert) for insert in self.pipeline.inserts}
+        while self.run().moved:
+            pass
+        return [row for insert in self.pipeline.inserts for row in self.published(insert.id, after=before[insert.id])]
+
+    def run(self) -> RunReport:
+        """One run, as the CLI and Dagster make it."""
+        return self.runner.run()
+
+    def restart(self) -> None:
+        """Throw every object away, as if the process had been killed, and start again from the tables."""
+        self.runner.leases.abandon()
+        del self.runner
+        gc.collect()
+        self.lake = Lake(self.directory / "lake")
+        self.runner = self._runner()
+
+    # --- what came out -------------------------------------------------------------------------------------------
+
+    def published(self, insert: str, after: int = 0) -> list[dict[str, Any]]:
+        """The rows of an INSERT's target that were published after epoch `after`."""
+        found = self.pipeline.insert(insert)
+        path = self.lake.target_path(self.pipeline.table(found.target))
+        return self._rows(path, found, f"_epoch > {after}")
+
+    def quarantined(self, insert: str) -> list[dict[str, Any]]:
+        """The rows that the gate of an INSERT kept out, with `_reason`."""
+        found = self.pipeline.insert(insert)
+        path = self.lake.quarantine_path(self.pipeline.table(found.target), found)
+        return self._rows(path, found, "true", extra=("_reason",))
+
+    def _rows(self, path: Path, insert: Insert, where: str, extra: Sequence[str] = ()) -> list[dict[str, Any]]:
+        if not (path / "_delta_log").exists():
+            return []
+        names = [column.name for column in self.pipeline.table(insert.target).stored_columns]
+        several = len(self.pipeline.inserts) > 1
+        rows = lake_rows.read(self.spark, path).where(where).select("*")
+        return [
+            {
+                **{name: row[name] for name in (*names, *extra)},
+                "op": row["_op"],
+                **({"_target": insert.target} if several else {}),
+            }
+            for row in rows.orderBy("_epoch").collect()
+        ]
+
+    def _published(self, insert: Insert) -> int:
+        path = self.lake.target_path(self.pipeline.table(insert.target))
+        last = self.lake.epochs.last(insert_owner(insert.id))
+        generation = last.generation if last else 1
+        application = self.lake.application(insert_owner(insert.id), "publish", generation)
+        return max(lake_rows.committed(path, application), 0)
+
+    def _input(self, table: str) -> ScriptedInput:
+        return ScriptedInput(self.lake.scratch(table), self.pipeline.table(table))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp, parse_one
 
 from pipelines.sql.model import Insert
@@ -22,5 +24,5 @@ def split_where(insert: Insert) -> tuple[str, str]:
     return _conjunction(of_probe), _conjunction(of_all)
 
 
-def _conjunction(parts: list[exp.Expression]) -> str:
+def _conjunction(parts: Sequence[exp.Expr]) -> str:
     return exp.and_(*parts).sql(dialect="spark") if parts else "true"

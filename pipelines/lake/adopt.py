@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.errors import ConcurrentRun, LakeError
 from pipelines.lake.records import StagedFile
@@ -66,7 +66,7 @@ def adopt(table: Path, folder: Path, files: Sequence[StagedFile], *, application
     names = {field.name for field in delta.schema().fields}
     now = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
     prefix = folder.relative_to(table)
-    actions = [
+    actions: list[AddAction | RemoveAction] = [
         AddAction(
             path=(prefix / file.path).as_posix(),
             size=file.size,

@@ -139,7 +139,7 @@ class ControlTable(Generic[R]):
         files = self._files()
         if not len(files):
             return []
-        own = files.filter(pc.equal(files.column("partition.owner"), owner)).to_pylist()
+        own = files.filter(pc.field("partition.owner") == owner).to_pylist()
         return [
             (
                 _decoded(file["path"]),
