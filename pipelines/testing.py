@@ -25,8 +25,6 @@ from pipelines.lake import rows as lake_rows
 from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.runner import Runner, RunReport
 from pipelines.runtime.session import start_session
-from pipelines.sources.scripted import ScriptedInput
-from pipelines.sql import compile_script
 from pipelines.sql.model import Insert, Pipeline
 from pipelines.watermarks import MIN_TIMESTAMP
 
@@ -49,6 +47,8 @@ class Harness:
     def __init__(
         self, script: str | Pipeline, spark: SparkSession, directory: str | Path, *, clock: Clock = system_clock
     ) -> None:
+        from pipelines.sql import compile_script
+
         self.pipeline = compile_script(script) if isinstance(script, str) else script
         self.spark = spark
         self.directory = Path(directory)
@@ -137,5 +137,7 @@ class Harness:
         application = self.lake.application(insert_owner(insert.id), "publish", generation)
         return max(lake_rows.committed(path, application), 0)
 
-    def _input(self, table: str) -> ScriptedInput:
+    def _input(self, table: str) -> "ScriptedInput":
+        from pipelines.sources.scripted import ScriptedInput
+
         return ScriptedInput(self.lake.scratch(table), self.pipeline.table(table))
