@@ -82,6 +82,7 @@ class Leases:
         self._clock = clock
         self._label = label
         self._held: dict[str, Lease] = {}
+        self._lost: dict[str, LeaseHeld] = {}
         self._lock = threading.RLock()
         self._stop = threading.Event()
         self._renewer: threading.Thread | None = None
@@ -91,6 +92,8 @@ class Leases:
     def acquire(self, owner: str) -> Lease:
         """Take (or keep) the lease of `owner`. Raises LeaseHeld, which names the holder."""
         with self._lock:
+            if owner in self._lost:
+                raise self._lost[owner]
             if owner in self._held:
                 return self._held[owner]
             now = self._clock()
@@ -157,12 +160,18 @@ class Leases:
             self._renewer.start()
 
     def renew(self) -> None:
-        """Write a later end of time for every lease that is held."""
+        """Write a later end of time for every lease that is held. One that another runner has taken meanwhile (this
+        one was stopped for longer than a lease lives) is lost: the next `acquire` says so."""
         with self._lock:
             for owner, lease in list(self._held.items()):
                 later = Lease(**{**asdict(lease), "expires_at": self._clock() + TIME_TO_LIVE_MS})
-                self._swap(owner, later)
-                self._held[owner] = later
+                try:
+                    self._swap(owner, later)
+                except LeaseHeld as error:
+                    del self._held[owner]
+                    self._lost[owner] = error
+                else:
+                    self._held[owner] = later
 
 
 def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -42,45 +42,42 @@ def struct_type(spark: SparkSession, columns: dict[str, str]) -> StructType:
     return spark.createDataFrame([], ddl(columns)).schema
 
 
-def create_table(spark: SparkSession, path: Path, columns: dict[str, str]) -> None:
-    """Make an empty Delta table, if there is none at `path`; through delta-rs, which takes ms where Spark takes s."""
-    import json
+def ensure_table(spark: SparkSession, path: Path, columns: dict[str, str], name: str) -> None:
+    """Make the Delta table of `name`, or check that the one at `path` still has the script's columns.
 
-    from deltalake import Schema
-
-    if (path / "_delta_log").exists():
+    Through delta-rs, which takes ms where Spark takes s. Raises LakeError that names the difference.
+    """
+    wanted = Schema.from_json(struct_type(spark, columns).json())
+    if DeltaTable.is_deltatable(str(path)):
+        _compare(DeltaTable(str(path)).schema(), wanted, path, name)
         return
-    path.mkdir(parents=True, exist_ok=True)
-    fields = json.loads(struct_type(spark, columns).json())
     try:
+        path.mkdir(parents=True, exist_ok=True)
         DeltaTable.create(
             str(path),
-            schema=Schema.from_json(json.dumps(fields)),
+            schema=wanted,
             mode="ignore",
             configuration={"delta.dataSkippingNumIndexedCols": "-1" if len(columns) < 60 else "32"},
         )
-    except DeltaError as error:
+    except (DeltaError, OSError) as error:
         raise LakeError(
-            f"the table can not be made: {error}",
+            f"the table of {name} can not be made: {error}",
             where=str(path),
             state="nothing was changed",
             next_command="check the folder's owner and the disk's space, then run the same command again",
         ) from error
 
 
-def check_columns(spark: SparkSession, path: Path, columns: dict[str, str], name: str) -> None:
-    """Compare a table with what the script says now. Raises LakeError that names the difference."""
-    stored = {field.name: field.dataType for field in spark.read.format("delta").load(str(path)).schema}
-    wanted = {field.name: field.dataType for field in struct_type(spark, columns)}
+def _compare(stored: Schema, wanted: Schema, path: Path, name: str) -> None:
+    there = {field.name: field.type for field in stored.fields}
     changed = [
-        f"{column}: {stored[column].simpleString() if column in stored else 'not there'} in the lake, "
-        f"{kind.simpleString()} in the script"
-        for column, kind in wanted.items()
-        if stored.get(column) != kind
+        f"{field.name} is {field.type} in the script, {there.get(field.name, 'not there')} in the lake"
+        for field in wanted.fields
+        if there.get(field.name) != field.type
     ]
     if changed:
         raise LakeError(
-            f"the columns of {name} have changed since its rows were stored ({'; '.join(changed)})",
+            f"the columns of {name} have changed since its rows were stored: {'; '.join(changed)}",
             where=str(path),
             state="nothing was changed",
             next_command="put the old columns back, or give the script's table a new name",
@@ -136,15 +133,4 @@ def between(spark: SparkSession, path: Path, generation: int, after: int, upto: 
     """The rows of one generation with after < epoch <= upto."""
     return read(spark, path).where(
         f"_generation = {int(generation)} AND _epoch > {int(after)} AND _epoch <= {int(upto)}"
-    )
-
-
-def empty_commit(path: Path, application: str, epoch: int) -> None:
-    """Record that `epoch` is done although it added nothing."""
-    table = DeltaTable(str(path))
-    table.create_write_transaction(
-        [],
-        "append",
-        table.schema(),
-        commit_properties=CommitProperties(app_transactions=[Transaction(application, epoch)]),
     )

@@ -112,7 +112,7 @@ class Landing:
     clock: Clock
     progress: Progress
     environment: Mapping[str, str] | None = None
-    _ready: set[str] = field(default_factory=set)
+    ready: set[Path] = field(default_factory=set)
 
     @property
     def path(self) -> Path:
@@ -207,7 +207,9 @@ class Landing:
     def _land(self, source: Source, context: SourceContext, stored: StoredStep) -> LandedEpoch:
         spark = self.spark()
         name, generation, epoch = self.table.name, stored.generation, stored.epoch
-        self._prepare(spark)
+        if self.path not in self.ready:
+            lake_rows.ensure_table(spark, self.path, lake_rows.stored_columns(self.table), name)
+            self.ready.add(self.path)
         application = self.lake.application(name, "data", generation)
         signal = SignalEmit(self.clock)
         signal.offer(source)
@@ -232,13 +234,6 @@ class Landing:
         self._refresh(context)
         flipped = row.flip_epoch == epoch
         return LandedEpoch(generation, epoch, count, stored.step.phase, stored.step.summary, flipped)
-
-    def _prepare(self, spark: SparkSession) -> None:
-        if self.table.name not in self._ready:
-            columns = lake_rows.stored_columns(self.table)
-            lake_rows.create_table(spark, self.path, columns)
-            lake_rows.check_columns(spark, self.path, columns, self.table.name)
-            self._ready.add(self.table.name)
 
     def _epoch_rows(self, spark: SparkSession, stored: StoredStep) -> DataFrame:
         return lake_rows.read(spark, self.path).where(f"_generation = {stored.generation} AND _epoch = {stored.epoch}")

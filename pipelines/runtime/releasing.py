@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,6 +100,7 @@ class Releasing:
     spark: Callable[[], SparkSession]
     clock: Clock
     progress: Progress
+    ready: set[Path] = field(default_factory=set)
 
     @property
     def owner(self) -> str:
@@ -328,12 +329,11 @@ class Releasing:
     def prepare(self, spark: SparkSession) -> None:
         """Make the target and its quarantine, or check that they are what the script says."""
         own = {column.name: column.spark_type for column in self.target.stored_columns}
-        for path, columns in (
-            (self.lake.target_path(self.target), {**own, **TARGET_COLUMNS}),
-            (self.lake.quarantine_path(self.target, self.insert), {**own, **QUARANTINE_COLUMNS}),
-        ):
-            lake_rows.create_table(spark, path, columns)
-            lake_rows.check_columns(spark, path, columns, self.target.name)
+        target, quarantine = self.lake.target_path(self.target), self.lake.quarantine_path(self.target, self.insert)
+        for path, columns in ((target, TARGET_COLUMNS), (quarantine, QUARANTINE_COLUMNS)):
+            if path not in self.ready:
+                lake_rows.ensure_table(spark, path, {**own, **columns}, self.target.name)
+                self.ready.add(path)
 
     def _sweep(self, root: Path, keep: str) -> None:
         """Remove what crashed attempts of this very epoch left behind: no row names those folders."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -72,6 +73,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self.leases = self.lake.leases(self.label)
+        self._ready: set[Path] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -101,6 +103,7 @@ class Runner:
             clock=self.clock,
             progress=self.progress,
             environment=os.environ if self.environment is None else self.environment,
+            ready=self._ready,
         )
 
     def advance(
@@ -126,6 +129,7 @@ class Runner:
             spark=self.session,
             clock=self.clock,
             progress=self.progress,
+            ready=self._ready,
         )
 
     def stage(self, insert: str) -> tuple[ReleasePlan, StagedRow] | Waiting:

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pipelines.lake import EpochRow, Lake
+from pipelines.lake.control import ControlTable
+
+
+def row(owner: str, epoch: int, generation: int = 1, **plan: object) -> EpochRow:
+    return EpochRow(owner, generation, epoch, "source", 1_700_000_000_000, plan, "digest")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ControlTable[EpochRow]:
+    return ControlTable(tmp_path, EpochRow)
+
+
+@pytest.mark.parametrize("owner", ["clicks", "insert clicks", "a/b", "100%", "ü ber", "x=y", "it's"])
+def test_rows_come_back_by_owner_whatever_it_is_called(table: ControlTable[EpochRow], owner: str) -> None:
+    table.append([row(owner, 1, a=1)], application=f"{owner}/plan", version=1)
+    table.append([row("another", 1)], application="another", version=1)
+
+    assert table.rows(owner) == [row(owner, 1, a=1)]
+    assert table.last(owner) == row(owner, 1, a=1)
+    assert table.owners() == sorted([owner, "another"])
+
+
+def test_a_version_that_is_not_greater_writes_nothing(table: ControlTable[EpochRow]) -> None:
+    assert table.append([row("t", 1, first=True)], application="t/plan", version=1)
+    assert not table.append([row("t", 1, first=False)], application="t/plan", version=1)
+    assert not table.append([row("t", 0)], application="t/plan", version=0)
+
+    assert [found.plan for found in table.rows("t")] == [{"first": True}]
+
+
+def test_the_newest_row_is_of_the_newest_generation_even_when_an_older_one_has_more_epochs(
+    table: ControlTable[EpochRow],
+) -> None:
+    for epoch in (1, 2, 3):
+        table.append([row("t", epoch)], application="t/1", version=epoch)
+    table.append([row("t", 1, generation=2)], application="t/2", version=1)
+
+    newest = table.last("t")
+    assert newest is not None
+    assert (newest.generation, newest.epoch) == (2, 1)
+    old = table.last("t", 1)
+    assert old is not None
+    assert old.epoch == 3
+
+
+def test_compaction_changes_no_row(table: ControlTable[EpochRow]) -> None:
+    for epoch in range(1, 12):
+        table.append([row("t", epoch, n=epoch)], application="t", version=epoch)
+    before = table.rows("t")
+    table.compact()
+
+    assert table.rows("t") == before
+    assert [found.epoch for found in table.rows("t", epoch=7)] == [7]
+    assert table.last("t") == row("t", 11, n=11)
+    assert not ControlTable(table.path.parent, EpochRow).append([row("t", 11)], application="t", version=11)
+
+
+def test_two_writers_of_one_version_leave_one_row(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        ControlTable(tmp_path, EpochRow).append([row("t", 1, by=number)], application="t", version=1)
+
+    ControlTable(tmp_path, EpochRow).create()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+
+    assert len(ControlTable(tmp_path, EpochRow).rows("t")) == 1
+
+
+def test_a_lake_keeps_its_identity(tmp_path: Path) -> None:
+    assert Lake(tmp_path / "lake").id == Lake(tmp_path / "lake").id
+    assert Lake(tmp_path / "lake").id != Lake(tmp_path / "other").id

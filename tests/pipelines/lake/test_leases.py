@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import LeaseHeld
+from pipelines.lake.leases import TIME_TO_LIVE_MS, Leases, read_leases
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from pipelines.lake.leases import Leases
+leases = Leases(Path(sys.argv[1]), label="another run")
+leases.acquire("clicks")
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_second_runner_is_told_who_holds_it(tmp_path: Path) -> None:
+    first, second = Leases(tmp_path, label="first"), Leases(tmp_path, label="second")
+    first.acquire("clicks")
+    first.acquire("clicks")
+    second.acquire("users")
+
+    with pytest.raises(LeaseHeld, match="first, process"):
+        second.acquire("clicks")
+    first.close()
+    second.acquire("clicks")
+    assert {lease.label for lease in read_leases(tmp_path, "clicks")} == {"second"}
+
+
+def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        mine = Leases(tmp_path, label="mine")
+        with pytest.raises(LeaseHeld, match="another run"):
+            mine.acquire("clicks")
+        other.kill()
+        other.wait()
+        mine.acquire("clicks")
+
+
+def test_an_abandoned_runner_of_this_process_holds_nothing(tmp_path: Path) -> None:
+    first = Leases(tmp_path, label="first")
+    first.acquire("clicks")
+    first.abandon()
+
+    Leases(tmp_path, label="second").acquire("clicks")
+
+
+def test_a_lease_of_another_machine_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_700_000_000_000]
+    monkeypatch.setattr("pipelines.lake.leases.machine", lambda: "elsewhere/boot/ns")
+    there = Leases(tmp_path, label="there", clock=lambda: now[0])
+    there.acquire("clicks")
+    monkeypatch.undo()
+    here = Leases(tmp_path, label="here", clock=lambda: now[0])
+
+    with pytest.raises(LeaseHeld, match="on elsewhere"):
+        here.acquire("clicks")
+    now[0] += TIME_TO_LIVE_MS + 1
+    here.acquire("clicks")
+    there.renew()
+    with pytest.raises(LeaseHeld, match="being worked on"):
+        there.acquire("clicks")
