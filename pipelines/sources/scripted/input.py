@@ -1,0 +1,129 @@
+"""The hand that writes the script of a table: rows, watermarks and idleness, in order."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.clock import Clock, system_clock
+from pipelines.errors import SourceError
+from pipelines.sources.arrow_types import arrow_schema
+from pipelines.sources.scripted.events import EventLog, Rows, Word
+from pipelines.sql.model import Table
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkToDataOutput
+
+OPS = ("+I", "-U", "+U", "-D")
+
+
+class ScriptedInput:
+    """Tells a scripted table what happens next. Whatever was told stays told, also for the next object.
+
+    Args:
+        directory: The table's own folder (SourceContext.scratch).
+        table: The table; its connector is `scripted`.
+        clock: ms, UTC. A watermark in processing time may not be told before a time that was told already.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], table: Table, clock: Clock = system_clock) -> None:
+        self._log = EventLog(directory)
+        self._table = table
+        self._clock = clock
+
+    def rows(self, rows: Sequence[Mapping[str, Any]], op: str = "+I") -> None:
+        """Let `rows` arrive with `op`: +I, -U, +U or -D. This ends idleness.
+
+        A row is a dict by column; a missing key is NULL. TIMESTAMP(3) is a naive datetime in UTC, TIMESTAMP_LTZ(3) an
+        aware one (or a naive one in UTC). Raises SourceError for an op, a column or a value that the table does not
+        have; nothing is told then.
+        """
+        if self._table.role == "sink":
+            raise self._refuse("it is a target, no source", next_command="tell rows to a table that is read")
+        if op not in OPS:
+            raise self._refuse(f"there is no op {op!r}", next_command=f"use one of {', '.join(OPS)}")
+        self._check_names(rows)
+        if rows:
+            self._log.append(Rows(op, self._arrow(rows)))
+
+    def watermark(self, timestamp: int, use_processing_time: bool = False) -> None:
+        """Let the source emit Watermark(timestamp in ms, use_processing_time). This ends idleness.
+
+        One that does not move time forward is not sent on. Raises WatermarkError (FLIP-326, change 5).
+        """
+        self._output().emit_watermark(Watermark(timestamp, use_processing_time))
+
+    def idle(self) -> None:
+        """Let the source fall idle until its next row or watermark."""
+        self._output().mark_idle()
+
+    def _output(self) -> WatermarkToDataOutput:
+        """The source's own guard, as it stands after all that was told."""
+        word, rows_after = self._log.last_word()
+        recorder = _Recorder(self._log, word)
+        output = WatermarkToDataOutput(recorder, lambda: self._clock() if recorder.recording else MAX_TIMESTAMP)
+        output.emit_watermark(Watermark(word.standing.timestamp))
+        if word.standing.use_processing_time:
+            output.emit_watermark(Watermark(MIN_TIMESTAMP, True))
+        if word.idle and not rows_after:
+            output.mark_idle()
+        recorder.recording = True
+        return output
+
+    def _check_names(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        known = [column.name for column in self._table.physical_columns]
+        for name in {name: None for row in rows for name in row}:
+            if name in known:
+                continue
+            if any(column.name == name for column in self._table.columns):
+                raise self._refuse(f"column {name} is computed", next_command=f"leave {name} out of the rows")
+            near = difflib.get_close_matches(name, known, 1)
+            raise self._refuse(
+                f"there is no column {name}",
+                next_command=f"did you mean {near[0]}?" if near else f"its columns are {', '.join(known)}",
+            )
+
+    def _arrow(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        schema = arrow_schema(self._table.physical_columns)
+        arrays = []
+        for field, column in zip(schema, self._table.physical_columns, strict=True):
+            try:
+                arrays.append(pa.array([row.get(field.name) for row in rows], field.type))
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise self._refuse(
+                    f"column {field.name} is {column.type}: {error}", next_command="give values of that type"
+                ) from error
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    def _refuse(self, what: str, *, next_command: str) -> SourceError:
+        return SourceError(
+            f"{self._table.name}: {what}",
+            where=f"scripted table {self._table.name}",
+            state="nothing of this call was told; what was told before stands",
+            next_command=next_command,
+        )
+
+
+class _Recorder:
+    """Writes what the output sends to the log, once `recording` is set."""
+
+    def __init__(self, log: EventLog, last: Word) -> None:
+        self._log = log
+        self._standing = last.standing
+        self.recording = False
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        if self.recording:
+            greatest = max(self._standing.timestamp, watermark.timestamp)
+            self._standing = Watermark(greatest, watermark.use_processing_time)
+            self._log.append(Word(watermark, self._standing))
+
+    def mark_idle(self) -> None:
+        if self.recording:
+            self._log.append(Word(None, self._standing, idle=True))
+
+    def mark_active(self) -> None:
+        if self.recording:
+            self._log.append(Word(None, self._standing))

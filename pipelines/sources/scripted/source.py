@@ -1,0 +1,154 @@
+"""Reads the script of a table in steps. A step ends at the event that flips the table, so that the flip is exact.
+
+A table that declares WATERMARK FOR flips at its first (t, false); any other at its first (t, true).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.sources.protocol import (
+    SOURCE_COLUMNS,
+    ConnectorSpec,
+    Json,
+    Landed,
+    OptionSpec,
+    Source,
+    SourceContext,
+    Step,
+    StoredStep,
+)
+from pipelines.sources.scripted.events import EventLog, Rows, Word
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SPLIT = "0"
+_BUILD_OPS = {"+I": "c", "+U": "u", "-D": "d"}
+"""A build's update is one atomic replacement, so its -U has nothing to say."""
+
+_ROW_BITS = 32
+_SEQ = pa.struct(
+    [
+        pa.field("phase", pa.int32()),
+        pa.field("log", pa.int32()),
+        pa.field("file", pa.int64()),
+        pa.field("position", pa.int64()),
+        pa.field("row", pa.int32()),
+    ]
+)
+
+
+class ScriptedSource:
+    """One scripted table."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self._context = context
+        self._table = context.table
+        self._log = EventLog(context.scratch)
+
+    def preflight(self) -> None:
+        """Whatever was told can be read."""
+
+    def ends(self) -> Json:
+        return {"to": len(self._log)}
+
+    def plan(self, ends: Json, instant: int) -> Step | None:
+        start = self._context.previous.step.ranges["to"] if self._context.previous else 0
+        stop = ends["to"]
+        if start >= stop:
+            return None
+        flips = False
+        if not self._context.flipped:
+            flip = next((number for number, word in self._log.words(start, stop) if self._flips(word)), None)
+            if flip is not None:
+                stop, flips = flip + 1, True
+        return Step(
+            {"from": start, "to": stop},
+            phase="unbounded" if self._context.flipped else "bounded",
+            flips=flips,
+            summary=f"events {start + 1}-{stop}",
+        )
+
+    def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
+        start, stop = step.step.ranges["from"], step.step.ranges["to"]
+        numbered = enumerate(self._log.read(start, stop), start)
+        rows = [self._rows(number, event) for number, event in numbered if isinstance(event, Rows)]
+        columns = {**SOURCE_COLUMNS, **{column.name: column.spark_type for column in self._table.physical_columns}}
+        ddl = ", ".join(f"`{name.replace('`', '``')}` {spark_type}" for name, spark_type in columns.items())
+        schema = spark.createDataFrame([], ddl).schema
+        kept = [table for table in rows if table is not None]
+        if not kept:
+            return spark.createDataFrame([], schema)
+        return spark.createDataFrame(pa.concat_tables(kept).select(list(columns)), schema)
+
+    def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        start, stop = step.step.ranges["from"], step.step.ranges["to"]
+        told = [(SPLIT, word.watermark) for _, word in self._log.words(start, stop) if word.watermark is not None]
+        return Landed(position=f"event {stop}", watermarks=told, idle=self._idle(start, stop))
+
+    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
+        """Watermarks move by the script only."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _flips(self, word: Word) -> bool:
+        event_time = self._table.watermark is not None
+        return word.watermark is not None and word.watermark.use_processing_time != event_time
+
+    def _idle(self, start: int, stop: int) -> Mapping[str, bool]:
+        """How the step left the split; empty if it said nothing of it."""
+        words = self._log.words(start, stop)
+        if words and words[-1][0] == stop - 1:
+            return {SPLIT: words[-1][1].idle}
+        return {SPLIT: False}
+
+    def _rows(self, number: int, event: Rows) -> pa.Table | None:
+        op = _BUILD_OPS.get(event.op) if self._table.role == "build" else event.op
+        if op is None:
+            return None
+        count = event.table.num_rows
+        index = np.arange(count)
+        constant = {"phase": 1, "log": 0, "file": 0, "position": number}
+        seq = [pa.array(np.full(count, constant[field.name]), field.type) for field in list(_SEQ)[:4]]
+        seq.append(pa.array(index, pa.int32()))
+        source = {
+            "_op": pa.array([op] * count, pa.string()),
+            "_seq": pa.StructArray.from_arrays(seq, fields=list(_SEQ)),
+            "_rowtime": pa.nulls(count, pa.timestamp("us", tz="UTC")),
+            "_split": pa.array([SPLIT] * count, pa.string()),
+            "_offset": pa.array((number << _ROW_BITS) + index, pa.int64()),
+        }
+        table = event.table
+        for name, values in source.items():
+            table = table.append_column(name, values)
+        return table
+
+
+class ScriptedConnector:
+    """`'connector' = 'scripted'`."""
+
+    spec = ConnectorSpec(
+        name="scripted",
+        doc="A source that says what a test tells it, and a target like any other.",
+        options=(
+            OptionSpec("phases", "boolean", default="false", doc="It has a bounded phase before its unbounded one."),
+            OptionSpec("signals", "boolean", default="false", doc="It says when the bounded phase is over."),
+        ),
+        source=True,
+        sink=True,
+        phases=lambda options: options.get("phases", "false").lower() == "true",
+        signals=lambda options: options.get("signals", "false").lower() == "true",
+    )
+
+    def source(self, context: SourceContext) -> Source:
+        return ScriptedSource(context)
+
+
+CONNECTOR = ScriptedConnector()

@@ -1,0 +1,96 @@
+"""Tables and contexts of connectors under test, without a compiler and a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.sources.protocol import Json, Source, SourceContext, Step, StoredStep
+from pipelines.sql.model import Column, Options, Role, Table, WatermarkSpec
+
+SPARK_TYPES = {"TIMESTAMP(3)": "TIMESTAMP_NTZ", "TIMESTAMP_LTZ(3)": "TIMESTAMP", "BYTES": "BINARY"}
+SQL_ONLY = ("CHAR", "VARCHAR")
+
+
+def spark_type(flink: str) -> str:
+    """Spark's spelling, for the types that tests use."""
+    if flink.startswith(SQL_ONLY):
+        return "STRING"
+    if flink.startswith(("BINARY", "VARBINARY")):
+        return "BINARY"
+    if flink.startswith("TIMESTAMP_LTZ"):
+        return "TIMESTAMP"
+    if flink.startswith("TIMESTAMP"):
+        return "TIMESTAMP_NTZ"
+    return SPARK_TYPES.get(flink, flink)
+
+
+def table(
+    columns: Mapping[str, str],
+    connector: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    role: Role = "probe",
+    rowtime: str | None = None,
+    more: Sequence[Column] = (),
+) -> Table:
+    """A table `t` with columns name -> Flink type; `rowtime` declares WATERMARK FOR that column."""
+    return Table(
+        name="t",
+        columns=(*[Column(name, flink, spark_type(flink)) for name, flink in columns.items()], *more),
+        options=Options({"connector": connector, **(options or {})}),
+        watermark=WatermarkSpec(rowtime, f"`{rowtime}`", "TIMESTAMP(3)") if rowtime else None,
+        role=role,
+    )
+
+
+class NoSplits:
+    """These connectors have no splits of their own."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        return []
+
+    def add(self, splits: Sequence[Json]) -> None:
+        raise AssertionError("no splits are stored")
+
+    def cut(self, cuts: Mapping[str, Json]) -> None:
+        raise AssertionError("no cuts are stored")
+
+
+@dataclass
+class Bench:
+    """Runs a source as the runtime does: plans, stores, lands; keeps what the `epochs` table would keep."""
+
+    connector: Any
+    table: Table
+    scratch: str
+    now: int = 0
+    generation: int = 1
+    steps: list[StoredStep] = field(default_factory=list)
+    flipped: bool = False
+
+    def source(self) -> Source:
+        """A new source, as after a restart."""
+        return self.connector.source(
+            SourceContext(
+                table=self.table,
+                options=self.table.options.resolve({}),
+                generation=self.generation,
+                splits=NoSplits(),
+                scratch=self.scratch,
+                clock=lambda: self.now,
+                previous=self.steps[-1] if self.steps else None,
+                first=self.steps[0] if self.steps else None,
+                flipped=self.flipped,
+            )
+        )
+
+    def plan(self, ends: Json | None = None) -> Step | None:
+        """Plan the next step, and store it."""
+        source = self.source()
+        step = source.plan(source.ends() if ends is None else ends, self.now)
+        if step is not None:
+            self.steps.append(StoredStep(step, self.generation, len(self.steps) + 1, self.now))
+            self.flipped = self.flipped or step.flips
+        return step
