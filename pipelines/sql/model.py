@@ -1,8 +1,9 @@
 """What a script says once it is compiled: frozen records that hold no Spark object and no secret.
 
-Expressions are kept as Spark SQL text. Inside an INSERT they name columns in full, as `` `alias`.`column` ``, where alias
-is the name (or AS name) of the table in that INSERT; inside a table they name the table's own columns.
-Two hidden names may appear in them: `_instant` (the plan's instant, TIMESTAMP) stands for PROCTIME() and CURRENT_TIMESTAMP.
+Expressions are kept as Spark SQL text for a session in UTC. Inside an INSERT they name columns in full, as
+`` `alias`.`column` ``, where alias is the name (or AS name) of the table in that INSERT; inside a table they name the
+table's own columns. Two hidden names may appear in them: `_instant` (the plan's instant, TIMESTAMP) stands for
+PROCTIME() and CURRENT_TIMESTAMP, and `_rowtime`, inside a table, for SYSTEM_ROWTIME().
 """
 
 from __future__ import annotations
@@ -145,8 +146,8 @@ class Options(Mapping[str, str]):
         """The real values. Raises PlanningError that names a variable which is not set."""
         from pipelines.errors import PlanningError
 
-        environment = os.environ if environment is None else environment
-        missing = sorted(name for name in self.variables() if name not in environment)
+        known: Mapping[str, str] = os.environ if environment is None else environment
+        missing = sorted(name for name in self.variables() if name not in known)
         if missing:
             raise PlanningError(
                 f"the environment has no {', '.join(missing)}",
@@ -154,9 +155,7 @@ class Options(Mapping[str, str]):
                 state="nothing was run",
                 next_command=f"export {missing[0]}=…",
             )
-        return {
-            key: _VARIABLE.sub(lambda found: environment[found.group(1)], value) for key, value in self._values.items()
-        }
+        return {key: _VARIABLE.sub(lambda found: known[found.group(1)], value) for key, value in self._values.items()}
 
 
 @dataclass(frozen=True)

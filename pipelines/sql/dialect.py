@@ -1,0 +1,199 @@
+"""The dialect: Flink SQL's words and signs, on sqlglot's tokenizer and parser.
+
+>>> import sqlglot
+>>> sqlglot.parse_one("price * 2 > 10 AND name LIKE 'a%'", read=Tidegate).__class__.__name__
+'And'
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sqlglot import tokens
+from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from pipelines.sql.parser import ScriptParser
+from pipelines.sql.source import Source, Span
+from pipelines.sql.syntax import Statement
+from pipelines.sql.types import FlinkType
+
+SIGNS = {
+    ">=": TokenType.GTE,
+    "<=": TokenType.LTE,
+    "<>": TokenType.NEQ,
+    "!=": TokenType.NEQ,
+    "||": TokenType.DPIPE,
+    "=>": TokenType.FARROW,
+}
+
+RESERVED = {
+    "ALL": TokenType.ALL,
+    "AND": TokenType.AND,
+    "AS": TokenType.ALIAS,
+    "BETWEEN": TokenType.BETWEEN,
+    "CASE": TokenType.CASE,
+    "CREATE": TokenType.CREATE,
+    "CROSS": TokenType.CROSS,
+    "DISTINCT": TokenType.DISTINCT,
+    "ELSE": TokenType.ELSE,
+    "ESCAPE": TokenType.ESCAPE,
+    "EXCEPT": TokenType.EXCEPT,
+    "EXISTS": TokenType.EXISTS,
+    "FALSE": TokenType.FALSE,
+    "FETCH": TokenType.FETCH,
+    "FOR": TokenType.FOR,
+    "FROM": TokenType.FROM,
+    "FULL": TokenType.FULL,
+    "GROUP": TokenType.GROUP_BY,
+    "HAVING": TokenType.HAVING,
+    "IN": TokenType.IN,
+    "INNER": TokenType.INNER,
+    "INSERT": TokenType.INSERT,
+    "INTERSECT": TokenType.INTERSECT,
+    "INTERVAL": TokenType.INTERVAL,
+    "INTO": TokenType.INTO,
+    "IS": TokenType.IS,
+    "JOIN": TokenType.JOIN,
+    "LATERAL": TokenType.LATERAL,
+    "LEFT": TokenType.LEFT,
+    "LIKE": TokenType.LIKE,
+    "LIMIT": TokenType.LIMIT,
+    "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
+    "MINUS": TokenType.EXCEPT,
+    "NATURAL": TokenType.NATURAL,
+    "NOT": TokenType.NOT,
+    "NULL": TokenType.NULL,
+    "OFFSET": TokenType.OFFSET,
+    "ON": TokenType.ON,
+    "OR": TokenType.OR,
+    "ORDER": TokenType.ORDER_BY,
+    "OUTER": TokenType.OUTER,
+    "OVER": TokenType.OVER,
+    "PRIMARY": TokenType.PRIMARY_KEY,
+    "RIGHT": TokenType.RIGHT,
+    "SELECT": TokenType.SELECT,
+    "SIMILAR": TokenType.SIMILAR_TO,
+    "TABLE": TokenType.TABLE,
+    "TABLESAMPLE": TokenType.TABLE_SAMPLE,
+    "THEN": TokenType.THEN,
+    "TRUE": TokenType.TRUE,
+    "UNION": TokenType.UNION,
+    "UNIQUE": TokenType.UNIQUE,
+    "USING": TokenType.USING,
+    "VALUES": TokenType.VALUES,
+    "WHEN": TokenType.WHEN,
+    "WHERE": TokenType.WHERE,
+    "WINDOW": TokenType.WINDOW,
+    "WITH": TokenType.WITH,
+}
+"""Words that are names only in backquotes. All others of the grammar (WATERMARK, METADATA, ROW, …) may be names."""
+
+
+class Tidegate(Dialect):
+    """Flink SQL as Tidegate has it: names keep their case, strings are in single quotes, names in backquotes."""
+
+    NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
+
+    class Tokenizer(tokens.Tokenizer):
+        QUOTES: ClassVar = ["'"]
+        IDENTIFIERS: ClassVar = ["`"]
+        COMMENTS: ClassVar = ["--", ("/*", "*/")]
+        NESTED_COMMENTS = False
+        HEX_STRINGS: ClassVar = [("x'", "'"), ("X'", "'")]
+        KEYWORDS: ClassVar = {**SIGNS, **RESERVED}
+        COMMANDS: ClassVar = set()
+
+    Parser = ScriptParser
+
+
+def read_script(source: Source) -> list[Statement]:
+    """The statements of a script. Raises SqlError."""
+    return _reader(source).script()
+
+
+def read_type(text: str) -> FlinkType:
+    """The type that `text` spells. Raises SqlError."""
+    return _reader(Source(text)).whole_type()
+
+
+def _reader(source: Source) -> ScriptParser:
+    reader = ScriptParser(dialect=Tidegate)
+    reader.begin(source, tokenize(source))
+    return reader
+
+
+def tokenize(source: Source) -> list[Token]:
+    """The tokens of a script. Raises SqlError for a string, name or comment that does not end.
+
+    Tells `source` which parts are secret, so that no error shows them.
+    """
+    tokenizer = Tidegate().tokenizer()
+    try:
+        found = tokenizer.tokenize(source.text)
+        broken = False
+    except TokenError:
+        found = tokenizer.tokens
+        broken = True
+    # Outside of `except`: sqlglot's error quotes the script, secrets and all, and must not ride along as context.
+    begin, unfinished = _after_comments(source.text, found[-1].end + 1 if found else 0)
+    source.hide(found, begin if broken else None)
+    if unfinished:
+        raise source.error(Span(begin, begin + 2), "the comment does not end", "close it with */")
+    if broken:
+        raise _broken(source, begin)
+    _refuse_hints(source, found)
+    return found
+
+
+def _refuse_hints(source: Source, found: list[Token]) -> None:
+    """A hint looks like a comment; left out without a word it would change what the script means."""
+    if "/*+" not in source.text:
+        return
+    ends = [0, *(token.end + 1 for token in found)]
+    starts = [*(token.start for token in found), len(source.text)]
+    for offset, stop in zip(ends, starts, strict=True):
+        while offset < stop:
+            if source.text.startswith("/*+", offset):
+                raise source.error(
+                    Span(offset, offset + 3), "hints are not supported", "put options into the table's WITH (…)"
+                )
+            offset = _after_comment(source.text, offset)
+
+
+def _after_comments(text: str, offset: int) -> tuple[int, bool]:
+    """Where the text goes on after spaces and comments from `offset` on; and whether a comment there does not end."""
+    while offset < len(text):
+        after = _after_comment(text, offset)
+        if after == offset:
+            return offset, False
+        if after > len(text):
+            return offset, True
+        offset = after
+    return offset, False
+
+
+def _after_comment(text: str, offset: int) -> int:
+    """Where the text goes on after one space or comment at `offset`; past the text's end when it does not end."""
+    if text[offset].isspace():
+        return offset + 1
+    if text.startswith("--", offset):
+        ends = [found for sign in "\r\n" if (found := text.find(sign, offset)) >= 0]
+        return min(ends, default=len(text))
+    if text.startswith("/*", offset):
+        end = text.find("*/", offset + 2)
+        return len(text) + 1 if end < 0 else end + 2
+    return offset
+
+
+def _broken(source: Source, begin: int) -> Exception:
+    first = source.text[begin : begin + 1]
+    span = Span(begin, begin + 1)
+    if first == "`":
+        return source.error(span, "the backquoted name does not end", "close it with `")
+    if first in ("x", "X"):
+        return source.error(
+            Span(begin, begin + 2), "the binary literal is not hexadecimal", "write pairs of 0-9 and A-F: X'45F0'"
+        )
+    return source.error(span, "the string does not end", "close it with ', and write a quote inside of it twice: ''")

@@ -1,0 +1,166 @@
+"""CREATE TABLE, as written."""
+
+from __future__ import annotations
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from pipelines.sql.errors import did_you_mean
+from pipelines.sql.grammar.expressions import ExpressionGrammar
+from pipelines.sql.source import Span, span_of
+from pipelines.sql.syntax import ColumnDefinition, CreateTable, Name, Option, PrimaryKey, Text, Watermark
+
+OTHER_OBJECTS = {
+    "VIEW": "write the SELECT into the INSERT that uses it",
+    "FUNCTION": "use the built-in functions: docs/sql.md lists them",
+    "CATALOG": "tables belong to the script that declares them",
+    "DATABASE": "tables belong to the script that declares them",
+    "MATERIALIZED": "declare a table and INSERT INTO it",
+    "MODEL": "a pipeline joins tables only",
+    "CONNECTION": "put options into the table's WITH (…)",
+}
+
+
+class CreateGrammar(ExpressionGrammar):
+    """CREATE [TEMPORARY] TABLE [IF NOT EXISTS] name (columns, keys, watermark) [COMMENT 'text'] WITH (options)."""
+
+    def create(self, first: Token) -> CreateTable:
+        """Read what follows CREATE."""
+        if self.word("OR", "REPLACE"):
+            self.refuse(
+                self.here(), "CREATE OR REPLACE is not supported", "a script declares each table once: CREATE TABLE"
+            )
+        if self.take("TEMPORARY"):
+            self.take("SYSTEM")
+        if not self.take("TABLE"):
+            word = self._curr.text.upper()
+            if word in OTHER_OBJECTS:
+                self.refuse(span_of(self._curr), f"CREATE {word} is not supported", OTHER_OBJECTS[word])
+            self.expected("`TABLE`", did_you_mean(word, ["TABLE", "TEMPORARY"]))
+        if_not_exists = self.take("IF", "NOT", "EXISTS")
+        name = self.table_name()
+        if self.word("LIKE") or self.word("AS"):
+            self._no_like()
+        elements: list[ColumnDefinition | PrimaryKey | Watermark] = []
+        for found in self.listed(self._element):
+            elements.extend(found)
+        comment = self.text("a comment").text if self.take("COMMENT") else None
+        for words in (("PARTITIONED", "BY"), ("DISTRIBUTED",)):
+            if self.word(*words):
+                self.refuse(
+                    self.here(), f"{' '.join(words)} is not supported", "leave it out: the lake lays out its own files"
+                )
+        options = tuple(self.listed(self._option)) if self.take("WITH") else ()
+        if self.word("LIKE") or self.word("AS"):
+            self._no_like()
+        return CreateTable(
+            name=name,
+            columns=tuple(found for found in elements if isinstance(found, ColumnDefinition)),
+            primary_keys=tuple(found for found in elements if isinstance(found, PrimaryKey)),
+            watermarks=tuple(found for found in elements if isinstance(found, Watermark)),
+            options=options,
+            comment=comment,
+            span=self.since(first),
+            if_not_exists=if_not_exists,
+        )
+
+    def table_name(self) -> Name:
+        """Read a table's name, which has one part."""
+        name = self.name("a table's name")
+        if self._curr.token_type == TokenType.DOT:
+            self.refuse(
+                name.span.to(self.here()),
+                "table names have one part: there are no catalogs and databases",
+                "write the last part only; where the table lies is said in WITH (…)",
+            )
+        return name
+
+    def _no_like(self) -> None:
+        word = self._curr.text.upper()
+        what = "CREATE TABLE … LIKE" if word == "LIKE" else "CREATE TABLE … AS SELECT"
+        self.refuse(self.here(), f"{what} is not supported", "declare the columns, and INSERT INTO the table")
+
+    def _option(self) -> Option:
+        key = self.text("an option's name in quotes", "for example 'connector' = 'datagen'")
+        self.need_sign(TokenType.EQ, "=")
+        return Option(key, self.text("the option's value in quotes", "every value is a string: '10', 'true'"))
+
+    def _element(self) -> list[ColumnDefinition | PrimaryKey | Watermark]:
+        first = self._curr
+        if self.take("CONSTRAINT"):
+            self.name("the constraint's name")
+            if not self.word("PRIMARY", "KEY"):
+                self.expected("`PRIMARY KEY`")
+        if self.take("PRIMARY", "KEY"):
+            names = self.listed(lambda: self.name("a column's name"))
+            self._not_enforced(first)
+            return [PrimaryKey(tuple(names), self.since(first))]
+        if self.word("UNIQUE"):
+            self.refuse(self.here(), "UNIQUE is not supported", "the key that a table is joined by is its PRIMARY KEY")
+        if self._curr.token_type == TokenType.VAR and self.word("WATERMARK", "FOR"):
+            return [self._watermark(first)]
+        return self._column_definition(first)
+
+    def _not_enforced(self, first: Token) -> None:
+        if self.take("NOT", "ENFORCED"):
+            return
+        hint = "write PRIMARY KEY … NOT ENFORCED: Tidegate does not own the rows and can not enforce a key"
+        self.refuse(
+            self.since(first).to(self.here()) if self.word("ENFORCED") else self.since(first),
+            "the key is not NOT ENFORCED",
+            hint,
+        )
+
+    def _watermark(self, first: Token) -> Watermark:
+        self.need("WATERMARK", "FOR")
+        path = [self.name("a column's name")]
+        while self._match(TokenType.DOT):
+            path.append(self.name("a field's name"))
+        self.need("AS", hint="for example WATERMARK FOR ts AS ts - INTERVAL '5' SECOND")
+        expression = self.scalar()
+        if self._curr.token_type == TokenType.STRING or (
+            self._curr.token_type == TokenType.VAR and self._prev.token_type == TokenType.STRING
+        ):
+            self.expected("`,` or `)`", "an interval is written INTERVAL '5' SECOND")
+        return Watermark(tuple(path), expression, self.since(first))
+
+    def _column_definition(self, first: Token) -> list[ColumnDefinition | PrimaryKey | Watermark]:
+        name = self.name("a column's name")
+        if self.take("AS"):
+            computed = self.scalar()
+            comment = self.text("a comment").text if self.take("COMMENT") else None
+            return [ColumnDefinition(name, None, computed.span, computed=computed, comment=comment)]
+        begin = self._curr
+        kind = self.flink_type()
+        type_span = self.since(begin)
+        null_written: Span | None = None
+        metadata: Text | None = None
+        comment: str | None = None
+        keys: list[PrimaryKey] = []
+        while True:
+            at = self._curr
+            if self.take("NOT", "NULL"):
+                kind = kind.not_null()
+            elif self.take("NULL"):
+                null_written = self.since(at)
+            elif self.take("METADATA"):
+                metadata = (
+                    self.text("the metadata's key in quotes") if self.take("FROM") else Text(name.text, name.span)
+                )
+                self.take("VIRTUAL")
+            elif self.take("PRIMARY", "KEY"):
+                self._not_enforced(at)
+                keys.append(PrimaryKey((name,), self.since(at)))
+            elif self.take("COMMENT"):
+                comment = self.text("a comment").text
+            elif self.word("UNIQUE"):
+                self.refuse(
+                    self.here(), "UNIQUE is not supported", "the key that a table is joined by is its PRIMARY KEY"
+                )
+            elif self.word("DEFAULT"):
+                self.refuse(self.here(), "DEFAULT is not supported", "use a computed column: name AS COALESCE(…)")
+            else:
+                break
+        if self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
+            self.expected("`,` or `)`", did_you_mean(self._curr.text, ["COMMENT", "METADATA", "PRIMARY", "NOT NULL"]))
+        column = ColumnDefinition(name, kind, type_span, null_written=null_written, metadata=metadata, comment=comment)
+        return [column, *keys]

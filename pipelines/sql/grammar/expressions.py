@@ -1,0 +1,381 @@
+"""Scalar expressions: sqlglot's operators, and atoms of our own under them.
+
+A function call becomes `exp.Anonymous` whatever its syntax: `EXTRACT(DAY FROM t)` is a call of EXTRACT with a unit
+(`exp.Var`) and an argument. What functions there are, is not the grammar's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from pipelines.sql.grammar.base import NAMES
+from pipelines.sql.grammar.types import TypeGrammar
+from pipelines.sql.source import span_of
+from pipelines.sql.syntax import CastTo, TypedLiteral, spanned
+
+NO_PARENTHESES = (
+    "CURRENT_TIMESTAMP",
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "LOCALTIMESTAMP",
+    "LOCALTIME",
+    "CURRENT_DATABASE",
+)
+FUNCTION_NAMES = (*NAMES, TokenType.LEFT, TokenType.RIGHT)
+UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
+
+
+class ExpressionGrammar(TypeGrammar):
+    """a.b + 1, CASE … END, CAST(x AS INT), x IN (1, 2), f(x), …"""
+
+    BITWISE: ClassVar[dict] = {}
+    TERM: ClassVar[dict] = {TokenType.DASH: exp.Sub, TokenType.PLUS: exp.Add}
+    FACTOR: ClassVar[dict] = {TokenType.MOD: exp.Mod, TokenType.SLASH: exp.Div, TokenType.STAR: exp.Mul}
+    EQUALITY: ClassVar[dict] = {TokenType.EQ: exp.EQ, TokenType.NEQ: exp.NEQ}
+    UNARY_PARSERS: ClassVar[dict] = {
+        TokenType.PLUS: lambda self: self._parse_unary(),
+        TokenType.DASH: lambda self: self._prefixed(exp.Neg, self._parse_unary),
+        TokenType.NOT: lambda self: self._prefixed(exp.Not, self._parse_equality),
+    }
+    RANGE_PARSERS: ClassVar[dict] = {
+        TokenType.BETWEEN: lambda self, this: self._parse_between(this),
+        TokenType.IN: lambda self, this: self._parse_in(this),
+        TokenType.IS: lambda self, this: self._parse_is(this),
+        TokenType.LIKE: lambda self, this: self._like(this),
+        TokenType.SIMILAR_TO: lambda self, this: self._similar(),
+    }
+
+    def _prefixed(self, kind: type[exp.Unary], read: Callable[[], exp.Expr | None]) -> exp.Expr:
+        sign = self._prev
+        operand = read()
+        if operand is None:
+            self.expected("an expression")
+        return self.at(sign, kind(this=operand))
+
+    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+        symmetric = self.take("SYMMETRIC")
+        if not symmetric:
+            self.take("ASYMMETRIC")
+        low = self._parse_bitwise()
+        self.need("AND")
+        return self.expression(exp.Between(this=this, low=low, high=self._parse_bitwise(), symmetric=symmetric or None))
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        if self._curr.token_type == TokenType.L_PAREN and self._next.token_type in (TokenType.SELECT, TokenType.VALUES):
+            self._no_subquery()
+        return self.expression(exp.In(this=this, expressions=self.listed(self._argument)))
+
+    def _parse_is(self, this: exp.Expr | None) -> exp.Expr:
+        negated = self.take("NOT")
+        if self.take("DISTINCT", "FROM"):
+            kind = exp.NullSafeEQ if negated else exp.NullSafeNEQ
+            return self.expression(kind(this=this, expression=self._parse_bitwise()))
+        if self.take("NULL") or self.take("UNKNOWN"):
+            test: exp.Expr = exp.Null()
+        elif self.take("TRUE") or self.take("FALSE"):
+            test = exp.Boolean(this=self._prev.text.upper() == "TRUE")
+        else:
+            self.expected("NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
+        found = self.expression(exp.Is(this=this, expression=spanned(test, span_of(self._prev))))
+        return self.expression(exp.Not(this=found)) if negated else found
+
+    def _like(self, this: exp.Expr | None) -> exp.Expr:
+        found: exp.Expr = self.expression(exp.Like(this=this, expression=self._parse_bitwise()))
+        if self._match(TokenType.ESCAPE):
+            found = self.expression(exp.Escape(this=found, expression=self._literal("the escape character")))
+        return found
+
+    def _similar(self) -> exp.Expr:
+        self.refuse(span_of(self._prev), "SIMILAR TO is not supported", "write REGEXP(value, pattern)")
+
+    def _no_subquery(self) -> None:
+        self.refuse(
+            self.here(), "subqueries are not supported", "join the table FOR SYSTEM_TIME AS OF the probe's time"
+        )
+
+    def _argument(self) -> exp.Expr:
+        return self.scalar().tree
+
+    def _literal(self, what: str, hint: str | None = None) -> exp.Expr:
+        found = self.text(what, hint)
+        return spanned(exp.Literal.string(found.text), found.span)
+
+    # Atoms. sqlglot's operators come down to `_parse_type` for their operands.
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr:
+        first = self._curr
+        found = self._atom(first)
+        while True:
+            if self._match(TokenType.L_BRACKET):
+                index = self._argument()
+                self.need_sign(TokenType.R_BRACKET, "]")
+                found = self.at(first, exp.Bracket(this=found, expressions=[index]))
+            elif self._curr.token_type == TokenType.DOT:
+                self._advance()
+                name = self.name("a field's name")
+                identifier = spanned(exp.Identifier(this=name.text, quoted=name.quoted), name.span)
+                found = self.at(first, exp.Dot(this=found, expression=identifier))
+            else:
+                return found
+
+    def _atom(self, first: Token) -> exp.Expr:
+        kind = first.token_type
+        special = ATOMS.get(kind)
+        if special is not None:
+            return special(self, first)
+        if kind in FUNCTION_NAMES and self._next.token_type == TokenType.L_PAREN:
+            return self._call(first)
+        if kind == TokenType.VAR:
+            return self._word(first)
+        if kind == TokenType.IDENTIFIER:
+            return self._column()
+        if kind == TokenType.DOT and self._next.token_type == TokenType.NUMBER:
+            self._advance(2)
+            return self.at(first, exp.Literal.number(f"0.{self._prev.text}"))
+        if kind == TokenType.STAR:
+            self.expected("an expression", "`*` stands alone in a SELECT list")
+        if kind == TokenType.SELECT:
+            self._no_subquery()
+        if first and kind != TokenType.IDENTIFIER and first.text.isidentifier():
+            self.expected("an expression", f"`{first.text}` is a reserved word: a column of this name needs backquotes")
+        self.expected("an expression")
+
+    def _word(self, first: Token) -> exp.Expr:
+        word = first.text.upper()
+        quoted_next = self._next.token_type == TokenType.STRING
+        if quoted_next and word in ("DATE", "TIMESTAMP"):
+            self._advance()
+            return self.at(first, TypedLiteral(this=self._literal("a literal"), kind=word))
+        if quoted_next and word in ("TIME", "TIMESTAMP_LTZ", "N", "U"):
+            self.refuse(span_of(first), f"{word} literals are not supported", "write a plain string, or CAST one")
+        if word in NO_PARENTHESES and self._next.token_type != TokenType.DOT:
+            self._advance()
+            return self.at(first, exp.Anonymous(this=first.text, expressions=[]))
+        if word == "ARRAY" and self._next.token_type == TokenType.L_BRACKET:
+            self._advance()
+            return self.at(first, exp.Array(expressions=self._in_brackets()))
+        if word == "MAP" and self._next.token_type == TokenType.L_BRACKET:
+            self._advance()
+            return self.at(first, exp.Anonymous(this="MAP", expressions=self._in_brackets()))
+        return self._column()
+
+    def _column(self) -> exp.Expr:
+        name = self.name("a column")
+        if self._curr.token_type == TokenType.STRING and self._is_connected():
+            self.refuse(self.here(), f"there are no `{name.text}'…'` literals", "write a plain string")
+        identifier = spanned(exp.Identifier(this=name.text, quoted=name.quoted), name.span)
+        return spanned(exp.Column(this=identifier), name.span)
+
+    def _in_brackets(self) -> list[exp.Expr]:
+        self.need_sign(TokenType.L_BRACKET, "[")
+        items: list[exp.Expr] = []
+        while self._curr.token_type != TokenType.R_BRACKET:
+            items.append(self._argument())
+            if not self._match(TokenType.COMMA):
+                break
+        self.need_sign(TokenType.R_BRACKET, "]")
+        return items
+
+    def _number_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        if self._curr.token_type == TokenType.VAR and self._is_connected():
+            self.refuse(
+                self.since(first).to(self.here()), "a name must not begin with a digit", "write it in backquotes"
+            )
+        return self.at(first, exp.Literal.number(first.text))
+
+    def _string_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        if self._curr.token_type == TokenType.STRING:
+            self.expected("an operator", "strings are joined by ||")
+        return self.at(first, exp.Literal.string(first.text))
+
+    def _hex_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        if len(first.text) % 2:
+            self.refuse(span_of(first), "the binary literal ends in the middle of a byte", "write pairs of digits")
+        return self.at(first, exp.HexString(this=first.text))
+
+    def _constant_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        if first.token_type == TokenType.NULL:
+            return self.at(first, exp.Null())
+        return self.at(first, exp.Boolean(this=first.token_type == TokenType.TRUE))
+
+    def _paren_atom(self, first: Token) -> exp.Expr:
+        if self._next.token_type in (TokenType.SELECT, TokenType.VALUES, TokenType.WITH):
+            self._advance()
+            self._no_subquery()
+        items = self.listed(self._argument)
+        if len(items) > 1:
+            return self.at(first, exp.Anonymous(this="ROW", expressions=items))
+        return self.at(first, exp.Paren(this=items[0]))
+
+    def _exists_atom(self, first: Token) -> exp.Expr:
+        self.refuse(span_of(first), "EXISTS is not supported", "join the table FOR SYSTEM_TIME AS OF the probe's time")
+
+    def _case_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        subject = None if self._curr.token_type == TokenType.WHEN else self._argument()
+        branches: list[exp.Expr] = []
+        while self.take("WHEN"):
+            condition = self._argument()
+            self.need("THEN")
+            branches.append(exp.If(this=condition, true=self._argument()))
+        if not branches:
+            self.expected("`WHEN`")
+        default = self._argument() if self.take("ELSE") else None
+        if not self.take("END"):
+            self.expected("`WHEN`, `ELSE` or `END`")
+        return self.at(first, exp.Case(this=subject, ifs=branches, default=default))
+
+    def _interval_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        negative = self._match(TokenType.DASH)
+        amount = self.text("the interval's value in quotes", "for example INTERVAL '5' SECOND")
+        unit = self._unit(UNITS, "the interval's unit")
+        until = self._unit(UNITS, "the interval's unit") if self.take("TO") else None
+        value = spanned(exp.Literal.string(f"-{amount.text}" if negative else amount.text), amount.span)
+        span: exp.Expr = exp.IntervalSpan(this=unit, expression=until) if until else unit
+        return self.at(first, exp.Interval(this=value, unit=span))
+
+    def _unit(self, units: tuple[str, ...], what: str) -> exp.Var:
+        token = self._curr
+        word = token.text.upper().removesuffix("S") if token.token_type == TokenType.VAR else ""
+        if word not in units:
+            self.expected(f"{what} ({', '.join(units)})")
+        self._advance()
+        if self._match(TokenType.L_PAREN):  # a precision, DAY(3): Spark's intervals need none
+            self.number("a precision")
+            self.need_sign(TokenType.R_PAREN, ")")
+        return spanned(exp.Var(this=word), span_of(token))
+
+    def _call(self, first: Token) -> exp.Expr:
+        self._advance()
+        name = first.text.upper() if first.token_type != TokenType.IDENTIFIER else first.text
+        special = SPECIAL_CALLS.get(name)
+        if special is not None:
+            self._advance()
+            found = special(self, first)
+            self.need_sign(TokenType.R_PAREN, ")")
+            return self.at(first, found)
+        arguments = self._arguments(name)
+        found = self.at(first, exp.Anonymous(this=first.text, expressions=arguments))
+        if self._curr.token_type == TokenType.OVER:
+            self.refuse(
+                self.here(), "window functions (OVER) are not supported", "a pipeline looks at one probe row at a time"
+            )
+        return found
+
+    def _arguments(self, name: str) -> list[exp.Expr]:
+        self.need_sign(TokenType.L_PAREN, "(")
+        if self._match(TokenType.R_PAREN):
+            return []
+        if self._curr.token_type == TokenType.STAR or self.word("DISTINCT"):
+            self.refuse(
+                self.here(),
+                f"{name}({self._curr.text}) is not supported",
+                "there are no aggregates: every probe row stays a row",
+            )
+        items = [self._argument()]
+        while self._match(TokenType.COMMA):
+            items.append(self._argument())
+        self.need_sign(TokenType.R_PAREN, ")", None)
+        return items
+
+    def _cast(self, first: Token) -> exp.Expr:
+        operand = self._argument()
+        self.need("AS", hint="for example CAST(x AS INT)")
+        found = CastTo(this=operand, safe=first.text.upper() == "TRY_CAST" or None)
+        found.meta["target"] = self.flink_type()
+        return found
+
+    def _extract(self, first: Token) -> exp.Expr:
+        unit = self._unit((*UNITS, "DOW", "DOY", "EPOCH"), "a unit")
+        self.need("FROM", hint="for example EXTRACT(DAY FROM t)")
+        return exp.Anonymous(this="EXTRACT", expressions=[unit, self._argument()])
+
+    def _trim(self, first: Token) -> exp.Expr:
+        where = "BOTH"
+        token = self._curr
+        if self.take("BOTH") or self.take("LEADING") or self.take("TRAILING"):
+            where = token.text.upper()
+        characters: exp.Expr = spanned(exp.Literal.string(" "), span_of(token))
+        value = None if self.word("FROM") else self._argument()
+        if self.take("FROM"):
+            characters, value = value or characters, self._argument()
+        side = spanned(exp.Var(this=where), span_of(token))
+        return exp.Anonymous(this="TRIM", expressions=[side, characters, value])
+
+    def _substring(self, first: Token) -> exp.Expr:
+        arguments = [self._argument()]
+        if self.take("FROM"):
+            arguments.append(self._argument())
+            if self.take("FOR"):
+                arguments.append(self._argument())
+        else:
+            while self._match(TokenType.COMMA):
+                arguments.append(self._argument())
+        return exp.Anonymous(this="SUBSTRING", expressions=arguments)
+
+    def _position(self, first: Token) -> exp.Expr:
+        # Not `_argument`: its operators have an IN of their own.
+        needle = self._parse_bitwise()
+        self.need("IN", hint="for example POSITION('a' IN name)")
+        return exp.Anonymous(this="POSITION", expressions=[needle, self._argument()])
+
+    def _overlay(self, first: Token) -> exp.Expr:
+        arguments = [self._argument()]
+        self.need("PLACING", hint="for example OVERLAY(name PLACING 'xx' FROM 2)")
+        arguments.append(self._argument())
+        self.need("FROM")
+        arguments.append(self._argument())
+        if self.take("FOR"):
+            arguments.append(self._argument())
+        return exp.Anonymous(this="OVERLAY", expressions=arguments)
+
+    def _rounded(self, first: Token) -> exp.Expr:
+        arguments = [self._argument()]
+        if self.take("TO"):
+            arguments.append(self._unit(("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"), "a unit"))
+        return exp.Anonymous(this=first.text.upper(), expressions=arguments)
+
+    def _with_unit(self, first: Token) -> exp.Expr:
+        arguments: list[exp.Expr] = [self._unit(UNITS, "a unit")]
+        while self._match(TokenType.COMMA):
+            arguments.append(self._argument())
+        return exp.Anonymous(this=first.text.upper(), expressions=arguments)
+
+
+ATOMS: dict[TokenType, Callable[[ExpressionGrammar, Token], exp.Expr]] = {
+    TokenType.NUMBER: ExpressionGrammar._number_atom,
+    TokenType.STRING: ExpressionGrammar._string_atom,
+    TokenType.HEX_STRING: ExpressionGrammar._hex_atom,
+    TokenType.NULL: ExpressionGrammar._constant_atom,
+    TokenType.TRUE: ExpressionGrammar._constant_atom,
+    TokenType.FALSE: ExpressionGrammar._constant_atom,
+    TokenType.L_PAREN: ExpressionGrammar._paren_atom,
+    TokenType.CASE: ExpressionGrammar._case_atom,
+    TokenType.INTERVAL: ExpressionGrammar._interval_atom,
+    TokenType.EXISTS: ExpressionGrammar._exists_atom,
+}
+
+SPECIAL_CALLS: dict[str, Callable[[ExpressionGrammar, Token], exp.Expr]] = {
+    "CAST": ExpressionGrammar._cast,
+    "TRY_CAST": ExpressionGrammar._cast,
+    "EXTRACT": ExpressionGrammar._extract,
+    "TRIM": ExpressionGrammar._trim,
+    "SUBSTRING": ExpressionGrammar._substring,
+    "POSITION": ExpressionGrammar._position,
+    "OVERLAY": ExpressionGrammar._overlay,
+    "FLOOR": ExpressionGrammar._rounded,
+    "CEIL": ExpressionGrammar._rounded,
+    "CEILING": ExpressionGrammar._rounded,
+    "TIMESTAMPADD": ExpressionGrammar._with_unit,
+    "TIMESTAMPDIFF": ExpressionGrammar._with_unit,
+}
+"""Functions whose arguments are not a plain list."""

@@ -1,0 +1,197 @@
+"""INSERT INTO … SELECT … FROM probe JOIN build FOR SYSTEM_TIME AS OF …, as written."""
+
+from __future__ import annotations
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from pipelines.sql.grammar.base import NAMES
+from pipelines.sql.grammar.create import CreateGrammar
+from pipelines.sql.source import span_of
+from pipelines.sql.syntax import InsertInto, Name, Scalar, SelectItem, TableUse, TemporalJoin
+
+ROWS_STAY = "a pipeline gives every probe row as a row of its own: aggregate what it publishes"
+TEMPORAL = "write JOIN build FOR SYSTEM_TIME AS OF probe.time ON …"
+INSERT_EACH = "write one INSERT for each SELECT"
+
+REFUSED_CLAUSES = {
+    TokenType.GROUP_BY: ("GROUP BY", ROWS_STAY),
+    TokenType.HAVING: ("HAVING", ROWS_STAY),
+    TokenType.WINDOW: ("WINDOW", ROWS_STAY),
+    TokenType.ORDER_BY: ("ORDER BY", "a stream has no end to sort at: sort what is published"),
+    TokenType.LIMIT: ("LIMIT", "a stream goes on: limit the source, or what is read from the target"),
+    TokenType.OFFSET: ("OFFSET", "a stream goes on: limit what is read from the target"),
+    TokenType.FETCH: ("FETCH", "a stream goes on: limit what is read from the target"),
+    TokenType.UNION: ("UNION", INSERT_EACH),
+    TokenType.INTERSECT: ("INTERSECT", INSERT_EACH),
+    TokenType.EXCEPT: ("EXCEPT", INSERT_EACH),
+    TokenType.TABLE_SAMPLE: ("TABLESAMPLE", "filter with WHERE"),
+    TokenType.MATCH_RECOGNIZE: ("MATCH_RECOGNIZE", "a pipeline looks at one probe row at a time"),
+}
+REFUSED_JOINS = {
+    TokenType.RIGHT: "RIGHT JOIN",
+    TokenType.FULL: "FULL JOIN",
+    TokenType.CROSS: "CROSS JOIN",
+    TokenType.NATURAL: "NATURAL JOIN",
+}
+
+
+class InsertGrammar(CreateGrammar):
+    """INSERT INTO target [(columns)] SELECT items FROM probe joins [WHERE condition]."""
+
+    def insert(self, first: Token) -> InsertInto:
+        """Read what follows INSERT."""
+        begin = self._index - 1
+        if self.word("OVERWRITE"):
+            self.refuse(self.here(), "INSERT OVERWRITE is not supported", "INSERT INTO adds rows, each exactly once")
+        self.need("INTO")
+        self.take("TABLE")
+        target = self.table_name()
+        if self.word("PARTITION"):
+            self.refuse(self.here(), "PARTITION is not supported", "leave it out: the lake lays out its own files")
+        columns = (
+            tuple(self.listed(lambda: self.name("a column's name")))
+            if self._curr.token_type == TokenType.L_PAREN
+            else None
+        )
+        select = self._curr
+        if self.word("VALUES"):
+            self.refuse(
+                self.here(),
+                "INSERT … VALUES is not supported",
+                "rows come from a source table: INSERT INTO … SELECT … FROM",
+            )
+        if self.word("WITH"):
+            self.refuse(self.here(), "WITH is not supported", "write the SELECT itself: there are no subqueries")
+        self.need("SELECT")
+        items = self._items()
+        select_span = self.since(select)
+        self.need("FROM")
+        probe = self._probe()
+        joins = []
+        while (join := self._join()) is not None:
+            joins.append(join)
+        where = self.scalar() if self.take("WHERE") else None
+        self._end_of_select()
+        span = self.since(first)
+        written = self.source.written(self._tokens[begin : self._index])
+        return InsertInto(target, columns, items, probe, tuple(joins), where, span, select_span, written)
+
+    def _items(self) -> tuple[SelectItem, ...]:
+        if self.word("DISTINCT"):
+            self.refuse(self.here(), "SELECT DISTINCT is not supported", ROWS_STAY)
+        self.take("ALL")
+        items = [self._item()]
+        while self._match(TokenType.COMMA):
+            items.append(self._item())
+        return tuple(items)
+
+    def _item(self) -> SelectItem:
+        first = self._curr
+        if self._match(TokenType.STAR):
+            return SelectItem(self.since(first), star=True)
+        if first.token_type in NAMES and self._next.token_type == TokenType.DOT and self._star_follows():
+            qualifier = self.name("a table's name")
+            self._advance(2)
+            return SelectItem(self.since(first), star=True, qualifier=qualifier)
+        expression = self.scalar()
+        alias = None
+        if self.take("AS") or self._curr.token_type in NAMES:
+            alias = self.name("a name")
+        if self._curr.token_type == TokenType.OVER:
+            self.refuse(
+                self.here(), "window functions (OVER) are not supported", "a pipeline looks at one probe row at a time"
+            )
+        return SelectItem(self.since(first), expression, alias)
+
+    def _star_follows(self) -> bool:
+        after = self._index + 2
+        return after < len(self._tokens) and self._tokens[after].token_type == TokenType.STAR
+
+    def _probe(self) -> TableUse:
+        use = self._table("FROM")
+        if self._curr.token_type == TokenType.FOR:
+            self.refuse(self.here(), "FOR SYSTEM_TIME AS OF stands behind a joined table, not behind FROM", TEMPORAL)
+        alias = self._alias()
+        if self._curr.token_type == TokenType.COMMA:
+            self.refuse(self.here(), "a list of tables in FROM is not supported", TEMPORAL)
+        return TableUse(use.table, alias)
+
+    def _table(self, clause: str) -> TableUse:
+        if self._curr.token_type == TokenType.L_PAREN:
+            self.refuse(
+                self.here(), f"subqueries in {clause} are not supported", "name a table that the script declares"
+            )
+        if self._curr.token_type == TokenType.LATERAL or (
+            self.word("TABLE") and self._next.token_type == TokenType.L_PAREN
+        ):
+            self.refuse(
+                self.here(), f"table functions in {clause} are not supported", "name a table that the script declares"
+            )
+        name = self.table_name()
+        if self._curr.token_type == TokenType.L_PAREN:
+            self.refuse(
+                name.span, f"table functions in {clause} are not supported", "name a table that the script declares"
+            )
+        return TableUse(name, None)
+
+    def _alias(self) -> Name | None:
+        if self.take("AS") or self._curr.token_type in NAMES:
+            return self.name("a name for the table")
+        return None
+
+    def _join(self) -> TemporalJoin | None:
+        first = self._curr
+        if first.token_type in REFUSED_JOINS:
+            self.refuse(
+                span_of(first), f"{REFUSED_JOINS[first.token_type]} is not supported", "use INNER JOIN or LEFT JOIN"
+            )
+        kind = "INNER"
+        if self.take("LEFT"):
+            kind = "LEFT"
+            self.take("OUTER")
+            if self.word("SEMI") or self.word("ANTI"):
+                self.refuse(
+                    self.here(), f"LEFT {self._curr.text.upper()} JOIN is not supported", "use INNER JOIN or LEFT JOIN"
+                )
+            self.need("JOIN")
+        elif self.take("INNER"):
+            self.need("JOIN")
+        elif not self.take("JOIN"):
+            return None
+        joined = self.since(first)
+        build = self._table("JOIN")
+        early = self._alias()
+        if self._curr.token_type != TokenType.FOR:
+            self.refuse(
+                joined.to(build.table.span),
+                "a plain join is not supported: it would keep both streams for ever",
+                TEMPORAL,
+            )
+        if early is not None:
+            self.refuse(
+                self.here(),
+                "FOR SYSTEM_TIME AS OF stands before the table's other name",
+                f"write {build.table.text} FOR SYSTEM_TIME AS OF … AS {early.text}",
+            )
+        self.need("FOR", "SYSTEM_TIME", "AS", "OF", hint="for example FOR SYSTEM_TIME AS OF orders.proctime")
+        time = self._time()
+        alias = self._alias()
+        if self.word("USING"):
+            self.refuse(self.here(), "USING is not supported", "write ON left.key = right.key")
+        self.need("ON", hint="a temporal join needs the build's whole primary key: ON probe.k = build.k")
+        condition = self.scalar()
+        return TemporalJoin(kind, TableUse(build.table, alias), time, condition, self.since(first))
+
+    def _time(self) -> Scalar:
+        first, index = self._curr, self._index
+        tree = self._parse_bitwise()
+        if tree is None:
+            self.expected("the probe's time attribute")
+        return Scalar(tree, self.since(first), self.source.written(self._tokens[index : self._index]))
+
+    def _end_of_select(self) -> None:
+        clause = REFUSED_CLAUSES.get(self._curr.token_type)
+        if clause is not None:
+            self.refuse(self.here(), f"{clause[0]} is not supported", clause[1])
+        if self.word("QUALIFY"):
+            self.refuse(self.here(), "QUALIFY is not supported", ROWS_STAY)

@@ -1,0 +1,87 @@
+"""Whole scripts: several statements, statement sets, and a name for everything that is no part of the dialect."""
+
+from __future__ import annotations
+
+from sqlglot.tokenizer_core import TokenType
+
+from pipelines.sql.errors import did_you_mean
+from pipelines.sql.grammar.insert import InsertGrammar
+from pipelines.sql.source import span_of
+from pipelines.sql.syntax import Statement
+from pipelines.sql.types import FlinkType
+
+REFUSED_STATEMENTS = {
+    "ALTER": "change the CREATE TABLE itself",
+    "ANALYZE": "leave it out",
+    "CALL": "leave it out",
+    "DELETE": "a pipeline adds rows only",
+    "DESC": "tidegate explain SCRIPT shows the tables",
+    "DESCRIBE": "tidegate explain SCRIPT shows the tables",
+    "DROP": "leave it out: a table lives as long as its script",
+    "EXPLAIN": "tidegate explain SCRIPT shows the plan",
+    "MERGE": "a pipeline adds rows only",
+    "REPLACE": "use INSERT INTO",
+    "RESET": "leave it out: options stand in each table's WITH (…)",
+    "SELECT": "put INSERT INTO target in front: a script publishes to tables",
+    "SET": "leave it out: options stand in each table's WITH (…)",
+    "SHOW": "tidegate explain SCRIPT shows the tables",
+    "TRUNCATE": "a pipeline adds rows only",
+    "UPDATE": "a pipeline adds rows only",
+    "USE": "leave it out: table names have one part",
+    "VALUES": "rows come from a source table",
+    "WITH": "write the SELECT into the INSERT: there are no subqueries",
+}
+
+
+class ScriptParser(InsertGrammar):
+    """The parser of the dialect."""
+
+    def script(self) -> list[Statement]:
+        """Read all statements. Raises SqlError at the first token that does not fit."""
+        statements: list[Statement] = []
+        while self._curr:
+            if self._match(TokenType.SEMICOLON):
+                continue
+            statements.extend(self._statement_or_set())
+            if self._curr and self._curr.token_type != TokenType.SEMICOLON:
+                missing = self.word("CREATE") or self.word("INSERT")
+                self.expected("`;` or the end of the script", "statements are separated by `;`" if missing else None)
+        return statements
+
+    def whole_type(self) -> FlinkType:
+        """Read a type and nothing else."""
+        found = self.inner_type()
+        if self._curr:
+            self.expected("the end of the type")
+        return found
+
+    def _statement_or_set(self) -> list[Statement]:
+        if self.take("EXECUTE", "STATEMENT", "SET", "BEGIN") or self.take("BEGIN", "STATEMENT", "SET"):
+            return self._statement_set()
+        self.take("EXECUTE")
+        return [self._statement()]
+
+    def _statement_set(self) -> list[Statement]:
+        statements: list[Statement] = []
+        self._match(TokenType.SEMICOLON)
+        while not self.take("END"):
+            if not self.word("INSERT"):
+                self.expected("`INSERT` or `END`", "a statement set holds INSERTs")
+            statements.append(self._statement())
+            if not self._match(TokenType.SEMICOLON):
+                self.expected("`;`")
+        return statements
+
+    def _statement(self) -> Statement:
+        first = self._curr
+        if self.take("CREATE"):
+            return self.create(first)
+        if self.take("INSERT"):
+            return self.insert(first)
+        word = first.text.upper()
+        if word in REFUSED_STATEMENTS and first.token_type != TokenType.STRING:
+            self.refuse(span_of(first), f"{word} is not supported", REFUSED_STATEMENTS[word])
+        self.expected(
+            "a statement",
+            did_you_mean(word, ["CREATE", "INSERT"]) or "a script is made of CREATE TABLE and INSERT INTO",
+        )

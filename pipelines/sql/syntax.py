@@ -1,0 +1,181 @@
+"""What a script says, before anything is looked up: one record a statement, with the place of every part.
+
+Scalar expressions are sqlglot trees; `spanned` and `span_of` keep their places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sqlglot import exp
+from sqlglot.expressions.core import Expression
+
+from pipelines.sql.source import Span
+from pipelines.sql.types import FlinkType
+
+E = TypeVar("E", bound=exp.Expr)
+
+
+@dataclass(frozen=True)
+class Name:
+    """An identifier; `quoted` when it stood in backquotes."""
+
+    text: str
+    span: Span
+    quoted: bool = False
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string literal."""
+
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Option:
+    """'key' = 'value' in WITH."""
+
+    key: Text
+    value: Text
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """An expression, its place and how it was written."""
+
+    tree: exp.Expr
+    span: Span
+    written: str
+
+
+@dataclass(frozen=True)
+class PrimaryKey:
+    """PRIMARY KEY … NOT ENFORCED."""
+
+    columns: tuple[Name, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """WATERMARK FOR path AS expression."""
+
+    path: tuple[Name, ...]
+    expression: Scalar
+    span: Span
+
+
+@dataclass(frozen=True)
+class ColumnDefinition:
+    """A column: `type` with or without `metadata_key`, or `computed`."""
+
+    name: Name
+    type: FlinkType | None
+    type_span: Span
+    null_written: Span | None = None
+    computed: Scalar | None = None
+    metadata: Text | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    """CREATE [TEMPORARY] TABLE."""
+
+    name: Name
+    columns: tuple[ColumnDefinition, ...]
+    primary_keys: tuple[PrimaryKey, ...]
+    watermarks: tuple[Watermark, ...]
+    options: tuple[Option, ...]
+    comment: str | None
+    span: Span
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class SelectItem:
+    """expression [AS alias]; `star` for `*` (no qualifier) and `alias.*`."""
+
+    span: Span
+    expression: Scalar | None = None
+    alias: Name | None = None
+    star: bool = False
+    qualifier: Name | None = None
+
+
+@dataclass(frozen=True)
+class TableUse:
+    """A table in FROM or JOIN and the name it goes by there."""
+
+    table: Name
+    alias: Name | None
+
+    @property
+    def name(self) -> Name:
+        """What columns are qualified with."""
+        return self.alias or self.table
+
+
+@dataclass(frozen=True)
+class TemporalJoin:
+    """[INNER | LEFT] JOIN build FOR SYSTEM_TIME AS OF time [AS alias] ON condition."""
+
+    kind: str
+    build: TableUse
+    time: Scalar
+    condition: Scalar
+    span: Span
+
+
+@dataclass(frozen=True)
+class InsertInto:
+    """INSERT INTO target [(columns)] SELECT items FROM probe joins [WHERE where]."""
+
+    target: Name
+    columns: tuple[Name, ...] | None
+    items: tuple[SelectItem, ...]
+    probe: TableUse
+    joins: tuple[TemporalJoin, ...]
+    where: Scalar | None
+    span: Span
+    select_span: Span
+    written: str
+
+
+Statement = CreateTable | InsertInto
+
+
+def spanned(node: E, span: Span) -> E:
+    """`node`, which stands at `span`."""
+    node.meta["start"], node.meta["end"] = span.start, span.end - 1
+    return node
+
+
+def place(node: exp.Expr) -> Span | None:
+    """Where a tree stands: its own place, or from its first part to its last."""
+    if "start" in node.meta:
+        return Span(node.meta["start"], node.meta["end"] + 1)
+    parts = [found for child in node.iter_expressions() if (found := place(child)) is not None]
+    if not parts:
+        return None
+    return Span(min(part.start for part in parts), max(part.end for part in parts))
+
+
+class CastTo(Expression):
+    """CAST(this AS target), TRY_CAST when `safe`. The target is a FlinkType, kept in `meta`."""
+
+    arg_types = {"this": True, "safe": False}  # noqa: RUF012
+
+    @property
+    def target(self) -> FlinkType:
+        """What is cast to."""
+        return self.meta["target"]
+
+
+class TypedLiteral(Expression):
+    """DATE '…' or TIMESTAMP '…'; `kind` is the word in front."""
+
+    arg_types = {"this": True, "kind": True}  # noqa: RUF012
