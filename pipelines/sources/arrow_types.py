@@ -14,22 +14,22 @@ from sqlglot import exp
 
 from pipelines.sql.model import Column
 
-_PLAIN: Mapping[exp.DataType.Type, pa.DataType] = {
-    exp.DataType.Type.BOOLEAN: pa.bool_(),
-    exp.DataType.Type.TINYINT: pa.int8(),
-    exp.DataType.Type.SMALLINT: pa.int16(),
-    exp.DataType.Type.INT: pa.int32(),
-    exp.DataType.Type.BIGINT: pa.int64(),
-    exp.DataType.Type.FLOAT: pa.float32(),
-    exp.DataType.Type.DOUBLE: pa.float64(),
-    exp.DataType.Type.TEXT: pa.string(),
-    exp.DataType.Type.CHAR: pa.string(),
-    exp.DataType.Type.VARCHAR: pa.string(),
-    exp.DataType.Type.BINARY: pa.binary(),
-    exp.DataType.Type.DATE: pa.date32(),
-    exp.DataType.Type.TIMESTAMPNTZ: pa.timestamp("us"),
-    exp.DataType.Type.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    exp.DataType.Type.TIMESTAMPTZ: pa.timestamp("us", tz="UTC"),
+_PLAIN: Mapping[exp.DType, pa.DataType] = {
+    exp.DType.BOOLEAN: pa.bool_(),
+    exp.DType.TINYINT: pa.int8(),
+    exp.DType.SMALLINT: pa.int16(),
+    exp.DType.INT: pa.int32(),
+    exp.DType.BIGINT: pa.int64(),
+    exp.DType.FLOAT: pa.float32(),
+    exp.DType.DOUBLE: pa.float64(),
+    exp.DType.TEXT: pa.string(),
+    exp.DType.CHAR: pa.string(),
+    exp.DType.VARCHAR: pa.string(),
+    exp.DType.BINARY: pa.binary(),
+    exp.DType.DATE: pa.date32(),
+    exp.DType.TIMESTAMPNTZ: pa.timestamp("us"),
+    exp.DType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    exp.DType.TIMESTAMPTZ: pa.timestamp("us", tz="UTC"),
 }
 
 
@@ -47,14 +47,14 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
 def _arrow(parsed: exp.DataType) -> pa.DataType:
     kind = parsed.this
     arguments = parsed.expressions
-    if kind == exp.DataType.Type.DECIMAL:
+    if kind == exp.DType.DECIMAL:
         precision, scale = [int(argument.name) for argument in arguments] or [10, 0]
         return pa.decimal128(precision, scale)
-    if kind == exp.DataType.Type.ARRAY:
+    if kind == exp.DType.ARRAY:
         return pa.list_(pa.field("element", _arrow(arguments[0])))
-    if kind == exp.DataType.Type.MAP:
+    if kind == exp.DType.MAP:
         return pa.map_(_arrow(arguments[0]), _arrow(arguments[1]))
-    if kind == exp.DataType.Type.STRUCT:
+    if kind == exp.DType.STRUCT:
         return pa.struct([pa.field(field.name, _arrow(field.args["kind"])) for field in arguments])
     if kind in _PLAIN:
         return _PLAIN[kind]
