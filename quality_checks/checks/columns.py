@@ -1,0 +1,52 @@
+"""Do the staged files have the columns of the tables that would adopt them?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipelines.runtime.gate import CheckResult
+from quality_checks.evidence import Evidence
+from quality_checks.words import join_again, subject
+
+NAME = "columns"
+
+OWN = {"_op", "_generation", "_epoch"}
+EXTRA = {"_probe_epoch", "_split", "_offset", "_reason"}
+"""What every staged file carries beside the target's columns; the quarantine keeps EXTRA too."""
+
+
+def check(evidence: Evidence) -> CheckResult:
+    """Every declared column is in the table and in each of its files, of one type; and no file has any other.
+
+    A column that somebody else added to the table reads as null and is no difference.
+    """
+    staged = evidence.staged
+    problems: list[str] = []
+    wanted = {column.name for column in staged.target.stored_columns}
+    for disposition, table in evidence.tables.items():
+        lacking = sorted((wanted | OWN | (EXTRA if disposition == "quarantine" else set())) - set(table))
+        if lacking:
+            problems.append(f"the table to {disposition} lacks {', '.join(lacking)}")
+    for footer in evidence.footers:
+        table = evidence.tables.get(footer.disposition, {})
+        problems += [f"{footer.path}: {what}" for what in differences(footer.columns, table, wanted | OWN | EXTRA)]
+    return CheckResult(
+        NAME,
+        passed=not problems,
+        observed=problems,
+        expected=[],
+        detail=f"the files have the {len(wanted)} columns of {staged.target.name}"
+        if not problems
+        else f"{subject(staged)}: the staged columns are not those of {staged.target.name}: {'; '.join(problems[:5])}. "
+        f"Nothing was published. Compare the script with the table, then stage it again: {join_again(staged)}",
+    )
+
+
+def differences(file: Mapping[str, str], table: Mapping[str, str], declared: set[str]) -> list[str]:
+    """What keeps a file from being adopted by a table, in words; empty when nothing does."""
+    found = [
+        f"{name} is {file.get(name, 'not there')}, the table has {table[name]}"
+        for name in sorted(declared & set(table))
+        if file.get(name) != table[name]
+    ]
+    return found + [f"{name} is no column of the table" for name in file if name not in declared]

@@ -1,0 +1,46 @@
+"""Is everything counted that the other checks rely on, and nothing that they do not know?"""
+
+from __future__ import annotations
+
+from pipelines.runtime.gate import CheckResult
+from quality_checks.evidence import Evidence
+from quality_checks.outcome_counts import expected_facts, expected_names
+from quality_checks.words import join_again, subject
+
+NAME = "counts-complete"
+
+
+def check(evidence: Evidence) -> CheckResult:
+    """A count that is missing, negative or of an unknown name fails: the gate never guesses."""
+    staged = evidence.staged
+    expected = expected_names(staged.insert) | expected_facts(staged.insert)
+    found = {**staged.staged.counts, **staged.staged.facts}
+    missing = sorted(expected - set(found))
+    unknown = sorted(set(found) - expected)
+    wrong = sorted(
+        name for name in expected & set(found) if not _is_count(found[name], nullable=name.startswith("greatest-epoch"))
+    )
+    same_plan = staged.staged.plan_digest == staged.plan.digest
+    problems = [
+        f"{what} {', '.join(names)}"
+        for what, names in (("is without", missing), ("has unknown", unknown), ("has no number for", wrong))
+        if names
+    ]
+    if not same_plan:
+        problems.insert(0, "was staged from another plan")
+    return CheckResult(
+        NAME,
+        passed=not problems,
+        observed={"missing": missing, "unknown": unknown, "wrong": wrong, "plan": staged.staged.plan_digest},
+        expected={"missing": [], "unknown": [], "wrong": [], "plan": staged.plan.digest},
+        detail=f"{subject(staged)}: what was staged {' and '.join(problems)}, so nothing can be proved of it. "
+        f"Stage it again: {join_again(staged)}"
+        if problems
+        else f"all {len(expected)} counts are there",
+    )
+
+
+def _is_count(value: object, *, nullable: bool) -> bool:
+    if value is None:
+        return nullable
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

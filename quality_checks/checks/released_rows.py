@@ -1,0 +1,29 @@
+"""Did the join see every probe row that the plan releases, and no other?"""
+
+from __future__ import annotations
+
+from pipelines.runtime.gate import CheckResult
+from quality_checks.evidence import Evidence
+from quality_checks.outcome_counts import OutcomeCounts
+from quality_checks.words import join_again, many, subject
+
+NAME = "released-rows"
+
+
+def check(evidence: Evidence) -> CheckResult:
+    """The rows that went through the join against the watermark log's count of what landed: two separate counts."""
+    staged = evidence.staged
+    joined, landed = OutcomeCounts(staged.staged.counts).rows, staged.released
+    what = "fewer" if joined < landed else "more"
+    return CheckResult(
+        NAME,
+        passed=joined == landed,
+        observed=joined,
+        expected=landed,
+        detail=f"{many(joined, 'row')} of {staged.plan.probe} released, as many as landed"
+        if joined == landed
+        else f"{subject(staged)}: the join saw {many(joined, 'row')} of {staged.plan.probe}, but by the watermark log "
+        f"{landed:,} landed in its epochs {staged.plan.after + 1} to {staged.plan.upto}: "
+        f"{abs(landed - joined):,} {what} than there are. Nothing was published. Look at the table of "
+        f"{staged.plan.probe}, then join again: {join_again(staged)}",
+    )

@@ -1,0 +1,65 @@
+"""The built-in gate (entry point `tidegate.gates`, default): the checks of a staged epoch, and what they add up to.
+
+Every check compares what the join counted in its own pass with numbers that come from elsewhere: the watermark log, the
+Parquet footers, the plan, the tables' schemas. What can not be shown is held: missing is never good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pipelines.runtime.gate import CheckResult, GateVerdict, StagedEpoch
+from quality_checks.checks import (
+    columns,
+    counts_complete,
+    discards,
+    flips,
+    keys,
+    matches,
+    one_place,
+    released_rows,
+    staged_files,
+    unmatched_policy,
+)
+from quality_checks.evidence import Evidence, gather
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHECKS: tuple[Callable[[Evidence], CheckResult], ...] = (
+    counts_complete.check,
+    flips.check,
+    matches.check,
+    released_rows.check,
+    one_place.check,
+    staged_files.check,
+    unmatched_policy.check,
+    discards.check,
+    columns.check,
+    keys.check,
+)
+
+
+def judge(staged: StagedEpoch, spark: Callable[[], SparkSession]) -> GateVerdict:
+    """All checks of one staged epoch. It passes when every one of them does; `reasons` say what failed.
+
+    An exception is no verdict: the epoch stays staged and the next run judges it.
+    """
+    evidence = gather(staged)
+    return verdict(staged, [check(evidence) for check in CHECKS])
+
+
+def verdict(staged: StagedEpoch, results: list[CheckResult]) -> GateVerdict:
+    """What the results of the checks add up to."""
+    plan = staged.plan
+    failed = [result for result in results if not result.passed]
+    return GateVerdict(
+        insert=plan.insert,
+        generation=plan.generation,
+        epoch=plan.epoch,
+        plan_digest=plan.digest,
+        passed=not failed,
+        checks=tuple(results),
+        reasons=tuple(result.detail for result in failed),
+    )

@@ -1,0 +1,63 @@
+"""The counts of a staged epoch, read by what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipelines.joins.outcome import DISCARDED, MATCHED, outcomes
+from pipelines.sql.model import Insert
+
+PLACES = ("publish", "quarantine", "drop")
+
+
+@dataclass(frozen=True)
+class OutcomeCounts:
+    """How many released rows had which outcome, and which place they went to. What is missing counts as 0 here;
+    that nothing is missing is a check of its own."""
+
+    counts: Mapping[str, int]
+
+    @property
+    def rows(self) -> int:
+        return self.counts.get("rows", 0)
+
+    @property
+    def matched(self) -> int:
+        return self.counts.get(MATCHED, 0)
+
+    @property
+    def discarded(self) -> int:
+        return self.counts.get(DISCARDED, 0)
+
+    @property
+    def unmatched(self) -> dict[str, int]:
+        """`why@alias` -> rows that a build had no version for."""
+        return self._of("unmatched:")
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """`where` or `why@alias` -> rows that WHERE or INNER left out."""
+        return self._of("dropped:")
+
+    @property
+    def by_outcome(self) -> dict[str, int]:
+        """Every outcome that some row had."""
+        return {name: n for name, n in self.counts.items() if n and name != "rows" and not name.startswith("to:")}
+
+    def to(self, place: str) -> int:
+        """Rows sent to publish, quarantine or drop."""
+        return self.counts.get(f"to:{place}", 0)
+
+    def _of(self, prefix: str) -> dict[str, int]:
+        return {name.removeprefix(prefix): n for name, n in self.counts.items() if n and name.startswith(prefix)}
+
+
+def expected_names(insert: Insert) -> set[str]:
+    """Every count that a staged epoch of this INSERT must have, and no other."""
+    return {"rows", *outcomes(insert), *(f"to:{place}" for place in PLACES)}
+
+
+def expected_facts(insert: Insert) -> set[str]:
+    """Every fact of the matches that a staged epoch of this INSERT must have."""
+    return {f"{fact}@{join.alias}" for join in insert.joins for fact in ("matches", "outside-pin", "greatest-epoch")}
