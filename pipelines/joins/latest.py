@@ -1,45 +1,44 @@
-"""The latest version of every key, by seq, as a pin sees it. What a processing-time join matches.
-
-A key's latest row may be a delete, or older than the last truncate: it is kept, marked as gone, so that a probe row
-that finds it can say why it has no match.
-"""
+"""The latest version of every key, by seq, as a pin sees it: what a processing-time join matches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
 from pipelines.lake.rows import quoted
 
-GONE = "_gone"
+NEWEST_FIRST = ", ".join(f"_seq.{part} DESC" for part in ("phase", "log", "file", "position", "row"))
 
 
-def latest(changelog: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """One row a key: the one with the greatest `_seq`, and `_gone` (BOOLEAN).
+def latest_sql(
+    changelog: str, keys: Sequence[str], columns: Sequence[str], *, wanted: str | None = None, truncated: bool = True
+) -> str:
+    """SQL that gives one row a key, the one with the greatest `_seq`: `columns`, `_generation`, `_epoch` and `_gone`.
 
-    `changelog`: a build side's rows of one generation up to the pinned epoch.
+    A key whose latest row is a delete, or older than the last truncate, is kept and marked as gone, so that a probe row
+    that finds it can say why it has no match.
+
+    Args:
+        changelog: A relation: a build side's rows of one generation up to the pinned epoch.
+        wanted: A relation of keys (the same columns). The build is then only scanned, not shuffled: for a probe batch
+            that is small beside it.
+        truncated: False when the log says that the table was never truncated, which saves a scan.
     """
-    versions = changelog.where("_op <> 't'")
-    newest_first = Window.partitionBy(*[F.col(quoted(key)) for key in keys]).orderBy(
-        *[F.col(f"_seq.{part}").desc() for part in ("phase", "log", "file", "position", "row")]
-    )
-    newest = versions.withColumn("_rank", F.row_number().over(newest_first)).where("_rank = 1").drop("_rank")
-    truncated = changelog.where("_op = 't'").agg(F.max("_seq").alias("_truncated"))
-    marked = newest.crossJoin(F.broadcast(truncated))
-    gone = (F.col("_op") == "d") | F.coalesce(F.col("_seq") < F.col("_truncated"), F.lit(False))
-    return marked.withColumn(GONE, gone).drop("_truncated")
+    carried = ", ".join(dict.fromkeys([*(quoted(name) for name in [*keys, *columns]), "_generation", "_epoch"]))
+    chosen = f"SELECT {carried}, _op, _seq FROM {changelog} WHERE _op <> 't'"
+    if wanted is not None:
+        equal = " AND ".join(f"b.{quoted(key)} = w.{quoted(key)}" for key in keys)
+        chosen = (
+            f"SELECT /*+ BROADCAST(w) */ {_of('b', carried)}, b._op, b._seq "
+            f"FROM ({chosen}) b LEFT SEMI JOIN {wanted} w ON {equal}"
+        )
+    by_key = ", ".join(quoted(key) for key in keys)
+    rank = f"row_number() OVER (PARTITION BY {by_key} ORDER BY {NEWEST_FIRST})"
+    newest = f"SELECT * FROM (SELECT *, {rank} AS _rank FROM ({chosen})) WHERE _rank = 1"
+    if not truncated:
+        return f"SELECT {carried}, _op = 'd' AS _gone FROM ({newest})"
+    last_truncate = f"(SELECT max(_seq) FROM {changelog} WHERE _op = 't')"
+    return f"SELECT {carried}, _op = 'd' OR coalesce(_seq < {last_truncate}, false) AS _gone FROM ({newest})"
 
 
-def pruned(changelog: DataFrame, wanted: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The rows of `changelog` whose key is among `wanted` (the same key columns), and every truncate.
-
-    For a probe batch that is small beside the build: the keys are broadcast, and the build is scanned but not shuffled.
-    """
-    condition = F.lit(True)
-    for key in keys:
-        condition = condition & (changelog[quoted(key)] == wanted[quoted(key)])
-    truncates = changelog.where("_op = 't'")
-    rows = changelog.where("_op <> 't'").join(F.broadcast(wanted), condition, "left_semi")
-    return rows.unionByName(truncates)
+def _of(alias: str, columns: str) -> str:
+    return ", ".join(f"{alias}.{name}" for name in columns.split(", "))

@@ -1,6 +1,6 @@
 """One release: landed probe rows in, staged rows out, every outcome counted in the same pass.
 
-The frame that comes out has the target's columns, then
+What comes out has the target's columns, then
     _op, _generation, _epoch          what a published row carries
     _probe_epoch, _split, _offset     which probe row it is
     _reason                           null where published and matched, else why not
@@ -9,16 +9,17 @@ The frame that comes out has the target's columns, then
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.joins.frames import evaluate, flat, flatten
-from pipelines.joins.latest import GONE, latest, pruned
+from pipelines.joins.latest import latest_sql
 from pipelines.joins.outcome import DISCARDED, MATCHED, WHERE, outcomes
+from pipelines.joins.query import Query, flat, literal
 from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
 from pipelines.sql.model import Insert, Join, OnUnmatched
@@ -26,160 +27,194 @@ from pipelines.sql.model import Insert, Join, OnUnmatched
 SMALL_PROBE = 200_000
 """Up to so many probe rows, a build is pruned by their keys before its versions are ranked."""
 
-PROBE_COLUMNS = ("_op", "_epoch", "_split", "_offset")
+
+@dataclass(frozen=True)
+class Probe:
+    """The landed rows that a plan releases, `count` of them; `columns` are the table's."""
+
+    rows: DataFrame
+    columns: Sequence[str]
+    count: int
 
 
 @dataclass(frozen=True)
 class Build:
-    """A build side at its pin: `changelog` holds generation `generation` up to `epoch`, `columns` are the table's."""
+    """A build side at its pin: `changelog` holds generation `generation` up to `epoch`, `columns` are the table's.
+
+    `truncated`: whether the table may have been truncated meanwhile.
+    """
 
     changelog: DataFrame
     columns: Sequence[str]
     generation: int
     epoch: int
+    truncated: bool = True
+
+
+@dataclass(frozen=True)
+class Release:
+    """Which epoch this is: `instant` (ms, UTC) is its PROCTIME(); `discard` quarantines all that would leave."""
+
+    generation: int
+    epoch: int
+    instant: int
+    on_unmatched: OnUnmatched
+    discard: bool = False
 
 
 def joined(
+    spark: SparkSession,
     insert: Insert,
-    probe: DataFrame,
-    probe_columns: Sequence[str],
-    probe_rows: int,
+    probe: Probe,
     builds: Mapping[str, Build],
-    *,
-    instant: int,
-    generation: int,
-    epoch: int,
-    on_unmatched: OnUnmatched,
+    release: Release,
     observation: Observation,
-    discard: bool = False,
 ) -> DataFrame:
-    """The rows that this release stages; `observation` receives the counts when they are written.
+    """The rows that this release stages; `observation` receives the counts (see `count_names`) as they are written."""
+    frames = {"probe": probe.rows, **{f"build{n}": builds[j.build].changelog for n, j in enumerate(insert.joins)}}
+    with _views(frames) as views:
+        matched = spark.sql(_match_all(insert, probe, builds, release, views).text())
+        observed = matched.observe(observation, *_counts(insert, builds)).where("_disposition <> 'drop'")
+        with _views({"matched": observed}) as view:
+            return spark.sql(_staged(insert, probe, builds, release, view["matched"], matched.columns).text())
 
-    `discard`: all that would leave is quarantined as discarded instead.
 
-    `probe`: the landed rows that the plan releases, `probe_rows` of them. `instant` in ms, UTC.
-    """
-    scope: dict[str, Sequence[str]] = {insert.probe_alias: list(probe_columns)}
-    frame = flatten(probe, insert.probe_alias, probe_columns, {f"_probe{name}": F.col(name) for name in PROBE_COLUMNS})
+def _match_all(
+    insert: Insert, probe: Probe, builds: Mapping[str, Build], release: Release, views: Mapping[str, str]
+) -> Query:
+    """Every probe row, with the version of each build that it matches, its `_outcome` and its `_disposition`."""
+    query = Query(release.instant)
+    own = {flat(insert.probe_alias, name): quoted(name) for name in probe.columns}
+    own |= {f"_probe{name}": name for name in ("_op", "_epoch", "_split", "_offset")}
+    query.step("landed", f"SELECT {_aliased(own)} FROM {views['probe']}", list(own))
+    query.scope[insert.probe_alias] = probe.columns
     for number, join in enumerate(insert.joins):
-        frame = _match(frame, scope, join, number, builds[join.build], probe_rows, instant)
-        scope[join.alias] = list(builds[join.build].columns)
-    frame = _outcome(frame, scope, insert, instant, on_unmatched)
-    if discard:
-        leaves = F.col("_disposition") != "drop"
-        frame = frame.withColumns(
-            {
-                "_outcome": F.when(leaves, DISCARDED).otherwise(F.col("_outcome")),
-                "_disposition": F.when(leaves, "quarantine").otherwise(F.col("_disposition")),
-            }
-        )
-    frame = frame.observe(observation, *_counts(insert, builds))
-    frame = frame.where("_disposition <> 'drop'")
-    return evaluate(
-        frame,
-        scope,
-        {item.name: item.expression for item in insert.projections},
-        instant,
-        keep=["_probe_op", "_probe_epoch", "_probe_split", "_probe_offset", "_outcome", "_disposition"],
-    ).select(
-        *[quoted(item.name) for item in insert.projections],
-        F.col("_probe_op").alias("_op"),
-        F.lit(generation).cast("int").alias("_generation"),
-        F.lit(epoch).cast("bigint").alias("_epoch"),
-        "_probe_epoch",
-        F.col("_probe_split").alias("_split"),
-        F.col("_probe_offset").alias("_offset"),
-        F.when(F.col("_outcome") != MATCHED, F.col("_outcome")).alias("_reason"),
-        "_disposition",
-    )
+        _match(query, join, number, builds[join.build], views[f"build{number}"], probe.count <= SMALL_PROBE)
+    _conclude(query, insert, release)
+    return query
 
 
-def _match(
-    frame: DataFrame,
-    scope: Mapping[str, Sequence[str]],
-    join: Join,
-    number: int,
-    build: Build,
-    probe_rows: int,
-    instant: int,
-) -> DataFrame:
-    """`frame` and, under `alias$column`, the version of `join.build` that each row matches; `_why<number>` is null
-    where there is one."""
-    names = {key.column: f"_key{number}_{index}" for index, key in enumerate(join.keys)}
-    probe = evaluate(frame, scope, {names[key.column]: key.probe for key in join.keys}, instant)
+def _match(query: Query, join: Join, number: int, build: Build, changelog: str, small: bool) -> None:
+    """Add the version of `join.build` that each row matches, under `alias$column`, and `_why<number>`: null where
+    there is one. The columns of a version that was not chosen are null: LEFT null-extends."""
     keys = [key.column for key in join.keys]
-    changelog = build.changelog
-    if probe_rows <= SMALL_PROBE:
-        wanted = probe.select(*[F.col(names[key]).alias(key) for key in keys]).distinct()
-        changelog = pruned(changelog, wanted, keys)
-    versions = latest(changelog, keys)
-    marks = {f"_build{number}_{name}": F.col(name) for name in ("_epoch", "_generation", GONE)}
-    right = flatten(versions, join.alias, build.columns, marks)
-    equal = [probe[names[key]] == right[quoted(flat(join.alias, key))] for key in keys]
-    both = probe.join(right, reduce(lambda left, other: left & other, equal), "left")
-    found = F.col(f"_build{number}_{GONE}")
-    null_key = reduce(lambda left, other: left | other, [F.col(names[key]).isNull() for key in keys])
-    why = F.when(null_key, "key-null").when(found.isNull(), "key-absent").when(found, "deleted").otherwise(F.lit(None))
-    marked = both.withColumn(f"_why{number}", why)
+    names = {key.column: f"_key{number}_{index}" for index, key in enumerate(join.keys)}
+    before = list(query.columns)
+    query.select(f"keyed{number}", {names[key.column]: key.probe for key in join.keys})
+    keyed = query.last
+    wanted = None
+    if small:
+        wanted = f"wanted{number}"
+        as_keys = ", ".join(f"{names[key]} AS {quoted(key)}" for key in keys)
+        query.steps.append((wanted, f"SELECT {as_keys} FROM {keyed}"))
+    versions = f"versions{number}"
+    text = latest_sql(changelog, keys, build.columns, wanted=wanted, truncated=build.truncated)
+    query.steps.append((versions, text))
+
+    marks = {f"_build{number}_epoch": "v._epoch", f"_build{number}_generation": "v._generation"}
+    payload = {flat(join.alias, name): f"v.{quoted(name)}" for name in build.columns}
+    null_key = " OR ".join(f"{names[key]} IS NULL" for key in keys)
+    why = f"CASE WHEN {null_key} THEN 'key-null' WHEN v._gone IS NULL THEN 'key-absent' WHEN v._gone THEN 'deleted' END"
+    equal = " AND ".join(f"p.{names[key]} = v.{quoted(key)}" for key in keys)
+    columns = {**{name: f"p.{name}" for name in before}, **payload, **marks, f"_why{number}": why}
+    text = f"SELECT {_aliased(columns)} FROM {keyed} p LEFT JOIN {versions} v ON {equal}"
+    query.step(f"found{number}", text, list(columns))
+    query.scope[join.alias] = build.columns
     if join.predicate is not None:
-        inner = {**scope, join.alias: list(build.columns)}
-        marked = evaluate(marked, inner, {"_holds": f"coalesce(({join.predicate}), false)"}, instant)
-        failed = F.col(f"_why{number}").isNull() & ~F.col("_holds")
-        marked = marked.withColumn(f"_why{number}", F.when(failed, "predicate").otherwise(F.col(f"_why{number}"))).drop(
-            "_holds"
-        )
-    # A version that was not chosen must not be seen by what follows: LEFT null-extends.
-    hidden = F.col(f"_why{number}").isNotNull()
-    blank = {flat(join.alias, name): F.when(~hidden, F.col(quoted(flat(join.alias, name)))) for name in build.columns}
-    return marked.withColumns(blank).drop(*names.values())
+        rest = [name for name in query.columns if name != f"_why{number}"]
+        failed = f"_why{number} IS NULL AND NOT coalesce(({join.predicate}), false)"
+        query.select(f"tested{number}", {f"_why{number}": f"IF({failed}, 'predicate', _why{number})"}, keep=rest)
+    hidden = {name: f"IF(_why{number} IS NULL, {name}, NULL)" for name in payload}
+    shown = {name: hidden.get(name, name) for name in query.columns}
+    query.step(f"chosen{number}", f"SELECT {_aliased(shown)} FROM {query.last}", list(shown))
 
 
-def _outcome(
-    frame: DataFrame, scope: Mapping[str, Sequence[str]], insert: Insert, instant: int, on_unmatched: OnUnmatched
-) -> DataFrame:
-    """`_outcome` and `_disposition` of every row."""
+def _conclude(query: Query, insert: Insert, release: Release) -> None:
+    """Add `_outcome` and `_disposition`."""
     of_probe, of_all = split_where(insert)
-    tests = {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"}
-    frame = evaluate(frame, scope, tests, instant)
-    nothing: Column = F.lit(None).cast("string")
-    missing, lost = nothing, nothing
-    for number, join in reversed(list(enumerate(insert.joins))):
-        why = F.col(f"_why{number}")
-        missing = F.when(why.isNotNull(), F.concat(F.lit("unmatched:"), why, F.lit(f"@{join.alias}"))).otherwise(
-            missing
-        )
-        if join.kind == "INNER":
-            lost = F.when(why.isNotNull(), F.concat(F.lit("dropped:"), why, F.lit(f"@{join.alias}"))).otherwise(lost)
-    left_out = F.when(~F.col("_of_probe"), F.lit(WHERE))
-    if on_unmatched == "publish":
-        rest = F.when(~F.col("_of_all"), F.lit(WHERE))
-        outcome = F.coalesce(left_out, lost, rest, missing, F.lit(MATCHED))
+    query.select("tested", {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"})
+    whys = [(f"_why{number}", join) for number, join in enumerate(insert.joins)]
+
+    def first(kind: str, joins: list[tuple[str, Join]]) -> str:
+        told = [f"concat('{kind}:', {why}, {literal('@' + join.alias)})" for why, join in joins]
+        return f"coalesce({', '.join([*told, 'CAST(NULL AS STRING)'])})"
+
+    missing = first("unmatched", whys)
+    lost = first("dropped", [(why, join) for why, join in whys if join.kind == "INNER"])
+    left_out, rest = f"IF(_of_probe, NULL, '{WHERE}')", f"IF(_of_all, NULL, '{WHERE}')"
+    if release.on_unmatched == "publish":
+        outcome = f"coalesce({left_out}, {lost}, {rest}, {missing}, '{MATCHED}')"
     else:
-        outcome = F.coalesce(left_out, missing, F.when(~F.col("_of_all"), F.lit(WHERE)), F.lit(MATCHED))
-    kept_out = F.col("_outcome").startswith("unmatched:") & F.lit(on_unmatched != "publish")
-    disposition = F.when(F.col("_outcome").startswith("dropped:"), "drop").when(kept_out, "quarantine")
-    return frame.withColumn("_outcome", outcome).withColumn("_disposition", disposition.otherwise("publish"))
+        outcome = f"coalesce({left_out}, {missing}, {rest}, '{MATCHED}')"
+    if release.discard:
+        outcome = f"IF({outcome} LIKE 'dropped:%', {outcome}, '{DISCARDED}')"
+    query.select("concluded", {"_outcome": outcome})
+    kept_out = "false" if release.on_unmatched == "publish" else "_outcome LIKE 'unmatched:%'"
+    disposition = (
+        f"CASE WHEN _outcome LIKE 'dropped:%' THEN 'drop' "
+        f"WHEN {kept_out} OR _outcome = '{DISCARDED}' THEN 'quarantine' ELSE 'publish' END"
+    )
+    query.select("disposed", {"_disposition": disposition})
+
+
+def _staged(
+    insert: Insert,
+    probe: Probe,
+    builds: Mapping[str, Build],
+    release: Release,
+    view: str,
+    columns: Sequence[str],
+) -> Query:
+    """The target's columns and the lake's, of what was matched."""
+    query = Query(release.instant)
+    query.step("matched", f"SELECT * FROM {view}", [quoted(name) for name in columns])
+    query.scope = {insert.probe_alias: probe.columns, **{j.alias: builds[j.build].columns for j in insert.joins}}
+    items = {quoted(item.name): item.expression for item in insert.projections}
+    items |= {
+        "_op": "_probe_op",
+        "_generation": f"CAST({release.generation} AS INT)",
+        "_epoch": f"CAST({release.epoch} AS BIGINT)",
+        "_probe_epoch": "_probe_epoch",
+        "_split": "_probe_split",
+        "_offset": "_probe_offset",
+        "_reason": f"nullif(_outcome, '{MATCHED}')",
+        "_disposition": "_disposition",
+    }
+    query.select("staged", items, keep=[])
+    return query
 
 
 def _counts(insert: Insert, builds: Mapping[str, Build]) -> list[Column]:
     """What the gate wants to know, as aggregates over all released rows.
 
-    `rows`; one count an outcome; per join, the matches and how many of them broke the pin.
+    `rows`; one count an outcome and a disposition; per join, its matches and how many of them are outside its pin.
     """
-    found = [F.count(F.lit(1)).alias("rows")]
-    found += [F.count_if(F.col("_outcome") == outcome).alias(outcome) for outcome in outcomes(insert)]
-    found += [
-        F.count_if(F.col("_disposition") == kind).alias(f"to:{kind}") for kind in ("publish", "quarantine", "drop")
-    ]
+    found = {"rows": "count(1)"}
+    found |= {outcome: f"count_if(_outcome = {literal(outcome)})" for outcome in outcomes(insert)}
+    found |= {f"to:{kind}": f"count_if(_disposition = '{kind}')" for kind in ("publish", "quarantine", "drop")}
     for number, join in enumerate(insert.joins):
-        build = builds[join.build]
-        match = F.col(f"_why{number}").isNull()
-        outside = (F.col(f"_build{number}__generation") != build.generation) | (
-            F.col(f"_build{number}__epoch") > build.epoch
-        )
-        found += [
-            F.count_if(match).alias(f"matches@{join.alias}"),
-            F.count_if(match & F.coalesce(outside, F.lit(True))).alias(f"outside-pin@{join.alias}"),
-            F.max(F.when(match, F.col(f"_build{number}__epoch"))).alias(f"greatest-epoch@{join.alias}"),
-        ]
-    return found
+        build, match = builds[join.build], f"_why{number} IS NULL"
+        inside = f"_build{number}_generation = {build.generation} AND _build{number}_epoch <= {build.epoch}"
+        found |= {
+            f"matches@{join.alias}": f"count_if({match})",
+            f"outside-pin@{join.alias}": f"count_if({match} AND NOT coalesce({inside}, false))",
+            f"greatest-epoch@{join.alias}": f"max(IF({match}, _build{number}_epoch, NULL))",
+        }
+    return [F.expr(f"{expression} AS {quoted(name)}") for name, expression in found.items()]
+
+
+def _aliased(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
+
+
+@contextmanager
+def _views(frames: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
+    """Names under which SQL sees `frames` while the block runs; a query that was analysed needs them no longer."""
+    names = {key: f"tidegate_{key}_{uuid.uuid4().hex[:12]}" for key in frames}
+    for key, frame in frames.items():
+        frame.createOrReplaceTempView(names[key])
+    try:
+        yield names
+    finally:
+        for key, frame in frames.items():
+            frame.sparkSession.catalog.dropTempView(names[key])

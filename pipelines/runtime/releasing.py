@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, GateHeld, LakeError, PlanningError
-from pipelines.joins import Build, joined
+from pipelines.joins import Build, Probe, Release, joined
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import adopt, survey
@@ -299,7 +299,7 @@ class Releasing:
         self._sweep(root, keep=row.folder)
         return stored[0]
 
-    def frame(self, spark: SparkSession, plan: ReleasePlan, observed: Observation):
+    def frame(self, spark: SparkSession, plan: ReleasePlan, observed: Observation) -> DataFrame:
         """The rows that a plan stages, as a DataFrame."""
         probe = self.pipeline.table(plan.probe)
         rows = lake_rows.between(spark, self.lake.table_path(plan.probe), plan.probe_generation, plan.after, plan.upto)
@@ -313,17 +313,16 @@ class Releasing:
             for pin in plan.pins
         }
         return joined(
+            spark,
             self.insert,
-            rows,
-            [column.name for column in probe.stored_columns],
-            self.rows_between(plan.probe_generation, plan.after, plan.upto),
+            Probe(
+                rows,
+                [column.name for column in probe.stored_columns],
+                self.rows_between(plan.probe_generation, plan.after, plan.upto),
+            ),
             builds,
-            instant=plan.instant,
-            generation=plan.generation,
-            epoch=plan.epoch,
-            on_unmatched=plan.on_unmatched,
-            observation=observed,
-            discard=plan.kind == "discard",
+            Release(plan.generation, plan.epoch, plan.instant, plan.on_unmatched, discard=plan.kind == "discard"),
+            observed,
         )
 
     def prepare(self, spark: SparkSession) -> None:
