@@ -4,7 +4,7 @@ Rows go through Spark; the control tables (plans, watermark log, splits, staged 
 delta-rs, so that the state can be known without a JVM.
 """
 
-from pipelines.lake.lake import Lake
+from pipelines.lake.lake import Lake, Layout
 from pipelines.lake.leases import Lease
 from pipelines.lake.records import (
     EpochRow,
@@ -19,6 +19,7 @@ from pipelines.lake.records import (
 __all__ = [
     "EpochRow",
     "Lake",
+    "Layout",
     "Lease",
     "SplitRow",
     "SplitWatermark",

@@ -26,14 +26,43 @@ from pipelines.sql.model import Insert, Table
 CommitRole = Literal["plan", "data", "watermark", "splits", "stage", "verdict", "quarantine", "publish"]
 
 
-class Lake:
+class Layout:
+    """Where a lake's tables lie. Makes and reads nothing."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).absolute()
+
+    def table_path(self, table: str) -> Path:
+        """The changelog of a build side, or the landed rows of a probe."""
+        return self.root / "tables" / table
+
+    def target_path(self, target: Table) -> Path:
+        """The target's table: its own 'path' option where a delta target has one."""
+        if path := target.options.get("path"):
+            return Path(path).absolute()
+        return self.root / "targets" / target.name
+
+    def quarantine_path(self, target: Table, insert: Insert) -> Path:
+        """The rows that were kept out of `target` by this INSERT's gate."""
+        return self.target_path(target) / "_quarantine" / insert.id
+
+    def staged_path(self, target: Table, insert: Insert) -> Path:
+        """Where this INSERT's epochs are staged."""
+        return self.quarantine_path(target, insert) / "_staged"
+
+    def scratch(self, table: str) -> Path:
+        """A folder of a source table's own."""
+        return self.root / "_scratch" / table
+
+
+class Lake(Layout):
     """A folder of Delta tables. Opening an existing one reads nothing; `create` makes it where it is missing.
 
     Raises LakeError when the folder is not writable or not there.
     """
 
     def __init__(self, root: str | Path, *, create: bool = True) -> None:
-        self.root = Path(root).absolute()
+        super().__init__(root)
         self.control = self.root / "_control"
         if not self.exists() and not create:
             raise LakeError(
@@ -73,25 +102,3 @@ class Lake:
     def leases(self, label: str, clock: Clock = system_clock) -> Leases:
         """The leases of one runner."""
         return Leases(self.control, label=label, clock=clock)
-
-    def table_path(self, table: str) -> Path:
-        """The changelog of a build side, or the landed rows of a probe."""
-        return self.root / "tables" / table
-
-    def target_path(self, target: Table) -> Path:
-        """The target's table: its own 'path' option where a delta target has one."""
-        if path := target.options.get("path"):
-            return Path(path).absolute()
-        return self.root / "targets" / target.name
-
-    def quarantine_path(self, target: Table, insert: Insert) -> Path:
-        """The rows that were kept out of `target` by this INSERT's gate."""
-        return self.target_path(target) / "_quarantine" / insert.id
-
-    def staged_path(self, target: Table, insert: Insert) -> Path:
-        """Where this INSERT's epochs are staged."""
-        return self.quarantine_path(target, insert) / "_staged"
-
-    def scratch(self, table: str) -> Path:
-        """A folder of a source table's own."""
-        return self.root / "_scratch" / table
