@@ -1,0 +1,107 @@
+"""The gate's verdict as Dagster's asset checks.
+
+`gate` blocks: a failed one with severity ERROR keeps the published asset from running. The checks that the verdict is
+made of stand beside it, one each where the gate tells their names beforehand (`check_names` of the gate); they do not
+block, for the verdict is the gate's word alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from assets.names import GATE, identifier
+from assets.text import instant, markdown_table
+from pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
+
+NOTHING_STAGED = "nothing is staged, so there is nothing to judge"
+
+
+def check_names() -> tuple[str, ...]:
+    """The names of the checks that the installed gate is made of; none when it does not tell them."""
+    return tuple(getattr(installed_gate(), "check_names", ()))
+
+
+def check_specs(staged: dg.AssetKey, names: Sequence[str] | None = None) -> list[dg.AssetCheckSpec]:
+    """The check `gate` and one for each name (the installed gate's when None)."""
+    parts = check_names() if names is None else names
+    verdict = dg.AssetCheckSpec(
+        GATE,
+        asset=staged,
+        blocking=True,
+        description="The gate's verdict on the staged epoch; stored once, and final. Nothing is published without it.",
+    )
+    return [
+        verdict,
+        *(
+            dg.AssetCheckSpec(
+                identifier(name), asset=staged, description=f"`{name}`, one of the checks the verdict is made of."
+            )
+            for name in parts
+        ),
+    ]
+
+
+def results(
+    specs: Sequence[dg.AssetCheckSpec], verdict: GateVerdict | None, state: str | None
+) -> Iterator[dg.AssetCheckResult]:
+    """A result for every spec; without a staged epoch all of them pass, saying so."""
+    found = {identifier(check.name): check for check in verdict.checks} if verdict else {}
+    for spec in specs:
+        if verdict is None:
+            yield _result(spec, True, {"waiting": NOTHING_STAGED, "epoch state": state or "none planned yet"})
+        elif spec.name == GATE:
+            yield _result(spec, verdict.passed, of_verdict(verdict, state))
+        elif spec.name in found:
+            yield _result(spec, found[spec.name].passed, of_check(found[spec.name], verdict))
+        else:
+            told = "the gate did not report this check on this epoch"
+            yield _result(spec, verdict.passed, {"epoch": verdict.epoch, "detail": told})
+
+
+def _result(spec: dg.AssetCheckSpec, passed: bool, metadata: Mapping[str, Any]) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=spec.asset_key,
+        check_name=spec.name,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.ERROR,
+        metadata=metadata,
+    )
+
+
+def of_verdict(verdict: GateVerdict, state: str | None) -> dict[str, Any]:
+    """The whole verdict."""
+    metadata: dict[str, Any] = {
+        "verdict": "passed" if verdict.passed else "held",
+        "epoch": verdict.epoch,
+        "generation": verdict.generation,
+        "epoch state": state or "",
+        "decided at": instant(verdict.decided_at),
+        "plan": verdict.plan_digest,
+        "checks failed": sum(not check.passed for check in verdict.checks),
+        "checks": dg.MetadataValue.md(
+            markdown_table(
+                ("check", "passed", "observed", "expected", "detail"),
+                [(check.name, check.passed, check.observed, check.expected, check.detail) for check in verdict.checks],
+            )
+        ),
+    }
+    if not verdict.passed:
+        metadata["reasons"] = dg.MetadataValue.md("\n".join(f"- {reason}" for reason in verdict.reasons))
+        metadata["next"] = f"tidegate release SCRIPT {verdict.insert}   or   tidegate discard SCRIPT {verdict.insert}"
+    return metadata
+
+
+def of_check(check: CheckResult, verdict: GateVerdict) -> dict[str, Any]:
+    """One check of a verdict. A plain number is kept as one, so that it can be plotted."""
+    metadata: dict[str, Any] = {"epoch": verdict.epoch, "detail": check.detail}
+    for name, value in (("observed", check.observed), ("expected", check.expected)):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            metadata[name] = value
+        elif isinstance(value, Mapping):
+            metadata[name] = dg.MetadataValue.md(markdown_table((name, ""), list(value.items())))
+        elif value is not None:
+            metadata[name] = str(value)
+    return metadata

@@ -1,0 +1,118 @@
+"""The component for YAML: a SQL script becomes assets without a line of Python.
+
+type: assets.components.TidegateComponent
+attributes:
+  script: pipeline.sql
+  lake: .tidegate/lake
+  owners: [team:data]
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import dagster as dg
+from pydantic import Field
+
+from assets.factories import build_pipeline_definitions
+from assets.presentation import Presentation
+from pipelines.errors import PlanningError
+from pipelines.sql import compile_script
+from pipelines.sql.model import Pipeline
+
+LAKE_VARIABLE = "TIDEGATE_LAKE"
+DEFAULT_LAKE = Path(".tidegate") / "lake"
+
+
+def pipeline_name(script: Path) -> str:
+    """What a script's pipeline is called: its file's name, or its folder's where the file is just `pipeline.sql`."""
+    return script.absolute().parent.name if script.stem == "pipeline" else script.stem
+
+
+def load_script(script: Path, name: str | None = None) -> Pipeline:
+    """Compile the script at `script`. Raises SqlError, and PlanningError when there is no such file."""
+    try:
+        text = script.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PlanningError(
+            f"the script can not be read: {error.strerror}",
+            where=str(script),
+            state="nothing was loaded",
+            next_command="give the path of a SQL script",
+        ) from error
+    return replace(compile_script(text), name=name or pipeline_name(script))
+
+
+class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
+    """A SQL script as Dagster assets: its sources, and per INSERT a staged asset, the gate's checks and a published
+    asset; with a job, and a schedule that is stopped until you turn it on."""
+
+    script: Annotated[
+        str, Field(description="The SQL script, relative to this file's folder.", examples=["pipeline.sql"])
+    ]
+    name: Annotated[
+        str | None, Field(description="Prefix of every asset key; the script's file name when left out.")
+    ] = None
+    lake: Annotated[
+        str | None,
+        Field(
+            description="The lake's folder, relative to the project's root. When left out: $TIDEGATE_LAKE, else "
+            ".tidegate/lake."
+        ),
+    ] = None
+    master: Annotated[
+        str | None,
+        Field(
+            description="A Spark master URL. When left out: $TIDEGATE_MASTER, else all cores of this machine.",
+            examples=["spark://host:7077"],
+        ),
+    ] = None
+    spark_config: Annotated[
+        dict[str, str],
+        Field(default_factory=dict, description="Laid over the session's settings. No secrets: Dagster shows it."),
+    ]
+    owners: Annotated[
+        list[str], Field(default_factory=list, description="E-mail addresses, or team:name.", examples=[["team:data"]])
+    ]
+    tags: Annotated[dict[str, str], Field(default_factory=dict, description="Put on every asset and run.")]
+    group: Annotated[str | None, Field(description="The asset group; the pipeline's name when left out.")] = None
+    cron: Annotated[
+        str,
+        Field(description="When the schedule starts a run (UTC); it is stopped until it is turned on in the UI."),
+    ] = "* * * * *"
+    automation: Annotated[
+        bool, Field(description="Let the assets carry AutomationConditions that respect failed checks.")
+    ] = True
+    fresh_within_hours: Annotated[
+        float | None, Field(description="Published assets are stale after so long without a run; null: never.", gt=0)
+    ] = 24
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        return dg.ComponentTypeSpec(
+            description="Joins streams to tables that are still loading, and never lets a row through early.",
+            tags=["spark", "deltalake", "streaming", "sql"],
+        )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        script = (context.path / self.script).resolve()
+        lake = Path(self.lake or os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE)
+        return build_pipeline_definitions(
+            load_script(script, self.name),
+            lake=lake if lake.is_absolute() else context.project_root / lake,
+            master=self.master,
+            spark_config=self.spark_config,
+            look=Presentation(
+                owners=tuple(self.owners),
+                tags=self.tags,
+                group=self.group,
+                cron=self.cron,
+                automation=self.automation,
+                fresh_within=None if self.fresh_within_hours is None else timedelta(hours=self.fresh_within_hours),
+                script=script,
+            ),
+        )

@@ -1,0 +1,56 @@
+"""From a compiled pipeline to Dagster's Definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import dagster as dg
+
+from assets.inserts import gate_checks, published_asset, staged_asset
+from assets.jobs import pipeline_job, pipeline_schedule
+from assets.names import Names
+from assets.presentation import Presentation
+from assets.resources import TidegateResource
+from assets.sources import source_asset
+from pipelines.lake import Layout
+from pipelines.sql.model import Pipeline
+
+
+def build_pipeline_definitions(
+    pipeline: Pipeline,
+    *,
+    lake: str | Path,
+    master: str | None = None,
+    spark_config: Mapping[str, str] | None = None,
+    look: Presentation | None = None,
+) -> dg.Definitions:
+    """The assets, checks, job, schedule and resource of one pipeline. Starts nothing and reads no data.
+
+    Args:
+        pipeline: What compile_script gave; its name prefixes every key.
+        lake: The lake's folder; made at the first run.
+        master: A Spark master URL; $TIDEGATE_MASTER, else this machine, when None.
+        spark_config: Laid over the session's settings; no secrets.
+        look: Owners, tags, cron and the like.
+
+    Raises PlanningError when two parts would be the same asset, or a secret would be shown.
+    """
+    look = look or Presentation()
+    names = Names(pipeline.name)
+    keys = names.keys(pipeline)
+    folder = Layout(lake)
+    assets = [source_asset(pipeline, table, folder, names, look) for table in pipeline.sources]
+    checks = []
+    for insert in pipeline.inserts:
+        assets.append(staged_asset(pipeline, insert, folder, names, look))
+        checks.append(gate_checks(pipeline, insert, names))
+        assets.append(published_asset(pipeline, insert, folder, names, look))
+    job = pipeline_job(names, keys, look)
+    return dg.Definitions(
+        assets=assets,
+        asset_checks=checks,
+        jobs=[job],
+        schedules=[pipeline_schedule(names, job, look)],
+        resources={names.resource: TidegateResource.at(lake, master, dict(spark_config or {}))},
+    )

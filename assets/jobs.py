@@ -1,0 +1,50 @@
+"""The job of a pipeline, and the schedule that starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from assets.names import Names
+from assets.presentation import Presentation
+
+IN_PROGRESS = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def pipeline_job(names: Names, keys: Sequence[dg.AssetKey], look: Presentation) -> dg.JobDefinition:
+    """Sources, staged, checks and published of one pipeline, in one process: its Spark steps share a session."""
+    unresolved = dg.define_asset_job(
+        names.job,
+        selection=dg.AssetSelection.assets(*keys),
+        executor_def=dg.in_process_executor,
+        description="Land what the sources have, then stage, judge and publish the next epoch of every INSERT.",
+        # A crashed run may be tried again; a step that failed (a held gate above all) needs a person or new data.
+        tags={"dagster/retry_on_asset_or_op_failure": "false", **look.tags},
+    )
+    return unresolved  # type: ignore[return-value]
+
+
+def pipeline_schedule(names: Names, job: dg.JobDefinition, look: Presentation) -> dg.ScheduleDefinition:
+    """Starts the job at every tick of `cron`, unless its last run is still going. Stopped until it is turned on."""
+
+    @dg.schedule(
+        name=names.schedule,
+        job=job,
+        cron_schedule=look.cron,
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description=f"Runs {names.job} by cron ({look.cron}, UTC); a tick is passed over while a run is in progress.",
+    )
+    def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        going = context.instance.get_runs(dg.RunsFilter(job_name=names.job, statuses=IN_PROGRESS), limit=1)
+        if going:
+            return dg.SkipReason(f"run {going[0].run_id} is still in progress")
+        return dg.RunRequest()
+
+    return tick

@@ -1,0 +1,193 @@
+"""What a materialisation tells: numbers that Dagster plots over time, and tables that a person reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+from deltalake import DeltaTable
+
+from assets.text import instant, markdown_table, watermark
+from pipelines.lake import Lake, StagedRow
+from pipelines.runtime.landing import Advance, Splits
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
+from pipelines.sql.model import Table
+
+SHOWN_ROWS = 20
+"""Rows of a markdown table before the rest is only counted."""
+
+
+def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
+    """A source table after an advance."""
+    log = lake.watermarks.rows(table.name, generation=advance.generation)
+    metadata: dict[str, Any] = {
+        "dagster/row_count": sum(row.rows for row in log),
+        "rows landed": advance.rows,
+        "epochs landed": len(advance.epochs),
+        "generation": advance.generation,
+        "flip": advance.flipped,
+    }
+    last = advance.last
+    if last is None:
+        return {**metadata, "epoch": 0, "waiting": "the source has no rows yet"}
+    metadata |= {
+        "epoch": last.epoch,
+        "landed at": instant(last.landed_at),
+        "watermark": watermark(last.timestamp, last.use_processing_time),
+        "idle": last.idle,
+    }
+    if last.lag_ms is not None:
+        metadata["lag (ms)"] = last.lag_ms
+    if last.position:
+        metadata["position"] = last.position
+    if last.flip_epoch is not None:
+        metadata |= {"flip epoch": last.flip_epoch, "flipped at": instant(last.flipped_at or 0)}
+    if advance.epochs:
+        metadata["epochs"] = dg.MetadataValue.md(
+            _table(
+                ("epoch", "phase", "rows", "what", "flip"),
+                [(item.epoch, item.phase, item.rows, item.summary, item.flipped) for item in advance.epochs],
+            )
+        )
+    return metadata | _cuts(lake, table, advance.generation)
+
+
+def _cuts(lake: Lake, table: Table, generation: int) -> dict[str, Any]:
+    """The chunks of a snapshot, and the log position that each one's read view equals."""
+    splits = Splits(lake, table.name, generation).rows()
+    if not splits:
+        return {}
+    done = [split for split in splits if split["cut"] is not None]
+    return {
+        "chunks": len(splits),
+        "chunks done": len(done),
+        "cuts": dg.MetadataValue.md(
+            _table(
+                ("chunk", "bounds", "cut"),
+                [(split["ordinal"], split["detail"], split["cut"]) for split in reversed(done)],
+            )
+        ),
+    }
+
+
+def of_staged(releasing: Releasing) -> dict[str, Any]:
+    """The epoch that is staged now."""
+    position = releasing.position()
+    assert position.plan is not None
+    assert position.staged is not None
+    return {
+        **_of_plan(position.plan),
+        **_of_counts(position.staged),
+        "state": position.state or "",
+        "waiting rows": waiting_rows(releasing, position),
+        "staged at": instant(position.staged.staged_at),
+    }
+
+
+def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:
+    """Nothing could be staged."""
+    position = releasing.position()
+    return {
+        "waiting": waiting.reason,
+        "waiting for": ", ".join(waiting.unflipped) or f"rows of {releasing.insert.probe}",
+        "waiting rows": waiting.rows,
+        "staged rows": 0,
+        "epoch": position.plan.epoch if position.plan else 0,
+        "state": position.state or "nothing planned yet",
+    }
+
+
+def of_held(releasing: Releasing) -> dict[str, Any]:
+    """The newest epoch is held, so nothing new can be staged."""
+    position = releasing.position()
+    assert position.verdict is not None
+    insert = releasing.insert.id
+    return {
+        **of_staged(releasing),
+        "verdict": "held",
+        "reasons": dg.MetadataValue.md("\n".join(f"- {reason}" for reason in position.verdict.reasons)),
+        "next": f"tidegate release SCRIPT {insert}   or   tidegate discard SCRIPT {insert}",
+    }
+
+
+def of_published(releasing: Releasing, before: Position, published: Published | None) -> dict[str, Any]:
+    """The target after a publish; `before` is where the INSERT stood when it began."""
+    after = releasing.position()
+    lake, target, insert = releasing.lake, releasing.target, releasing.insert
+    metadata: dict[str, Any] = {
+        "dagster/row_count": table_rows(str(lake.target_path(target))),
+        "quarantine rows": table_rows(str(lake.quarantine_path(target, insert))),
+        "waiting rows": waiting_rows(releasing, after),
+        "rows published": published.rows if published and before.state != "published" else 0,
+        "rows quarantined": published.quarantined if published and before.state != "published" else 0,
+    }
+    if published is None:
+        told = "nothing is staged" if before.plan is None else f"epoch {before.plan.epoch} is planned and not staged"
+        return {**metadata, "epoch": 0, "waiting": f"{told}, so nothing was published"}
+    if before.state == "published":
+        metadata["waiting"] = f"nothing new is staged: epoch {published.epoch} was published before"
+    verdict = after.verdict
+    return {
+        **metadata,
+        **_of_plan(published.plan),
+        **_of_counts(published.staged),
+        "verdict": "passed" if verdict and verdict.passed else "none",
+        "decided at": instant(verdict.decided_at) if verdict else "",
+    }
+
+
+def waiting_rows(releasing: Releasing, position: Position) -> int:
+    """Landed probe rows that are in no commit yet: not released, staged, or held."""
+    landed = releasing.lake.watermarks.last(releasing.insert.probe)
+    if landed is None:
+        return 0
+    plan = position.plan
+    after = 0 if plan is None else plan.upto if position.state == "published" else plan.after
+    return releasing.rows_between(landed.generation, after, landed.epoch)
+
+
+def table_rows(path: str) -> int:
+    """Rows of a Delta table, by the statistics of its log; no data is read."""
+    if not DeltaTable.is_deltatable(path):
+        return 0
+    counts = DeltaTable(path).get_add_actions(flatten=True).column("num_records").to_pylist()
+    return sum(count or 0 for count in counts)
+
+
+def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
+    return {
+        "epoch": plan.epoch,
+        "generation": plan.generation,
+        "kind": plan.kind,
+        "plan": plan.digest,
+        "instant": instant(plan.instant),
+        "probe epochs": f"{plan.probe} {plan.after + 1} to {plan.upto}",
+        "pins": dg.MetadataValue.md(
+            _table(
+                ("build", "generation", "epoch", "flip epoch"),
+                [(pin.table, pin.generation, pin.epoch, pin.flip_epoch) for pin in plan.pins],
+            )
+        ),
+    }
+
+
+def _of_counts(staged: StagedRow) -> dict[str, Any]:
+    """How many released rows had which outcome; the places are numbers of their own, to be plotted."""
+    counts = staged.counts
+    outcomes = {name: n for name, n in counts.items() if n and name != "rows" and not name.startswith("to:")}
+    return {
+        "released rows": counts.get("rows", 0),
+        "matched rows": counts.get("matched", 0),
+        "staged rows": counts.get("to:publish", 0),
+        "staged for quarantine": counts.get("to:quarantine", 0),
+        "dropped rows": counts.get("to:drop", 0),
+        "outcomes": dg.MetadataValue.md(
+            _table(("outcome", "rows"), sorted(outcomes.items(), key=lambda item: -item[1]))
+        ),
+    }
+
+
+def _table(headers: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    text = markdown_table(headers, rows[:SHOWN_ROWS])
+    return text if len(rows) <= SHOWN_ROWS else f"{text}\n\n… and {len(rows) - SHOWN_ROWS:,} more"

@@ -1,0 +1,87 @@
+"""How a pipeline's parts are called in Dagster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import dagster as dg
+
+from pipelines.errors import PlanningError
+from pipelines.sql.model import Insert, Pipeline
+
+GATE = "gate"
+"""The blocking check: the verdict on the staged epoch."""
+
+
+def identifier(text: str) -> str:
+    """`text` with everything that Dagster's names may not hold replaced by `_`."""
+    return "".join(char if char.isascii() and (char.isalnum() or char == "_") else "_" for char in text)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The keys and names of one pipeline.
+
+    click_event        [pipeline, click_event]
+    enriched (staged)  [pipeline, enriched_staged]
+    enriched           [pipeline, enriched]
+    """
+
+    pipeline: str
+
+    @property
+    def job(self) -> str:
+        return identifier(self.pipeline)
+
+    @property
+    def group(self) -> str:
+        return identifier(self.pipeline)
+
+    @property
+    def schedule(self) -> str:
+        return f"{self.job}_schedule"
+
+    @property
+    def resource(self) -> str:
+        """Pipelines of one code location may lie on different lakes, so each has a resource of its own."""
+        return f"tidegate_{self.job}"
+
+    def source(self, table: str) -> dg.AssetKey:
+        """A source table: a build's changelog or a probe's landed rows."""
+        return dg.AssetKey([self.pipeline, table])
+
+    def staged(self, insert: Insert) -> dg.AssetKey:
+        """The joined rows of an epoch that is not published yet."""
+        return dg.AssetKey([self.pipeline, f"{insert.id}_staged"])
+
+    def published(self, insert: Insert) -> dg.AssetKey:
+        """The rows of an INSERT in its target."""
+        return dg.AssetKey([self.pipeline, insert.id])
+
+    def op(self, key: dg.AssetKey, suffix: str = "") -> str:
+        """The name of the step that makes `key`."""
+        return identifier("__".join(key.path)) + suffix
+
+    def keys(self, pipeline: Pipeline) -> list[dg.AssetKey]:
+        """Every key of the pipeline. Raises PlanningError where two parts would share one."""
+        found = [self.source(table.name) for table in pipeline.sources]
+        for insert in pipeline.inserts:
+            found += [self.staged(insert), self.published(insert)]
+        twice = _first_repeated(self.op(key) for key in found)
+        if twice is not None:
+            raise PlanningError(
+                f"two parts of {self.pipeline} would be the same asset, {twice}",
+                state="nothing was loaded",
+                next_command="give the INSERT another 'insert.id', or the table another name",
+            )
+        return found
+
+
+def _first_repeated(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

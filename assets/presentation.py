@@ -1,0 +1,32 @@
+"""What a person chooses about a pipeline's assets, beside the script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How the assets of a pipeline appear and when they run.
+
+    Attributes:
+        owners: e-mail addresses or `team:name`.
+        tags: put on every asset.
+        group: the asset group; the pipeline's name when None.
+        cron: when the schedule (stopped until it is turned on) starts a run, and when sources are due by themselves
+            once the automation sensor is on.
+        automation: whether assets carry AutomationConditions.
+        fresh_within: the published assets are stale after so long without a run; None: no freshness policy.
+        script: where the SQL lies, so that the UI can link to it.
+    """
+
+    owners: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
+    cron: str = "* * * * *"
+    automation: bool = True
+    fresh_within: timedelta | None = timedelta(hours=24)
+    script: Path | None = None

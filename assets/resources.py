@@ -1,0 +1,55 @@
+"""Where a pipeline runs: its lake, and the Spark session of the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+from pyspark.sql import SparkSession
+
+from pipelines.errors import PlanningError
+from pipelines.lake import Lake
+from pipelines.progress import Progress, SilentProgress
+from pipelines.runtime.runner import Runner
+from pipelines.runtime.session import start_session
+from pipelines.sql.model import Pipeline, is_secret
+
+
+class TidegateResource(dg.ConfigurableResource):
+    """The lake and the Spark session of a pipeline.
+
+    Attributes:
+        lake: The lake's folder.
+        master: A Spark master URL; $TIDEGATE_MASTER, else all cores of this machine, when empty.
+        spark_config: Laid over the session's settings. Dagster shows it, so secrets belong in spark-defaults.conf.
+    """
+
+    lake: str
+    master: str = ""
+    spark_config: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def at(
+        cls, lake: str | Path, master: str | None = None, spark_config: dict[str, str] | None = None
+    ) -> TidegateResource:
+        """The resource of a lake. Raises PlanningError for a setting that must not be shown."""
+        config = dict(spark_config or {})
+        secret = next((name for name in config if is_secret(name)), None)
+        if secret is not None:
+            raise PlanningError(
+                f"{secret} is a secret, and Dagster shows the settings of resources",
+                where="spark_config",
+                state="nothing was loaded",
+                next_command="put it into spark-defaults.conf ($SPARK_CONF_DIR) and leave it out here",
+            )
+        return cls(lake=str(Path(lake).absolute()), master=master or "", spark_config=config)
+
+    def session(self, progress: Progress | None = None) -> SparkSession:
+        """The session of this process, started if there is none: steps of one job share it."""
+        return start_session(master=self.master or None, config=self.spark_config, progress=progress)
+
+    def runner(self, pipeline: Pipeline, *, progress: Progress | None = None, label: str = "dagster") -> Runner:
+        """A runner of `pipeline` on the lake; close it to let its leases go."""
+        progress = progress or SilentProgress()
+        return Runner(pipeline, Lake(self.lake), spark=lambda: self.session(progress), progress=progress, label=label)

@@ -1,0 +1,185 @@
+"""What Dagster knows of each asset before anything runs: keys, texts, schema, lineage, kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.lineage import published_lineage, staged_lineage
+from assets.names import Names
+from assets.presentation import Presentation
+from assets.text import markdown_table
+from pipelines.lake import Layout
+from pipelines.sql.model import Column, Insert, Location, Pipeline, Table
+
+LAKE = "tidegate/lake"
+TABLE = "tidegate/table"
+INSERT = "tidegate/insert"
+"""Definition metadata by which sensors find the lake and the INSERT of an asset, without the script."""
+
+_KINDS = {"mysql-cdc": "mysql", "upsert-kafka": "kafka", "delta": "deltalake", "filesystem": "parquet"}
+
+
+def connector_kind(connector: str) -> str:
+    """What Dagster calls the system behind a connector."""
+    return _KINDS.get(connector, connector)
+
+
+def source_spec(pipeline: Pipeline, table: Table, lake: Layout, names: Names, look: Presentation) -> dg.AssetSpec:
+    """A source table: a build's changelog, or a probe's landed rows."""
+    what = (
+        "Build side: every change of the table, as an append-only changelog. Rows of the probe are held back until "
+        "its snapshot is proved complete (the flip)."
+        if table.role == "build"
+        else "Probe side: rows land as they come; each INSERT releases them when its build sides have flipped."
+    )
+    return _spec(
+        names.source(table.name),
+        deps=(),
+        text=[table.comment, what, _facts(table)],
+        columns=table.stored_columns,
+        path=lake.table_path(table.name),
+        kinds={connector_kind(table.connector), "spark", "deltalake"},
+        location=table.location,
+        look=look,
+        names=names,
+        condition=dg.AutomationCondition.on_cron(look.cron),
+        metadata={LAKE: str(lake.root), TABLE: table.name, "options": dg.MetadataValue.json(table.options.redacted())},
+    )
+
+
+def staged_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation) -> dg.AssetSpec:
+    """The joined rows of an epoch, which no commit names yet."""
+    target = pipeline.table(insert.target)
+    return _spec(
+        names.staged(insert),
+        deps=[names.source(name) for name in (insert.probe, *insert.builds)],
+        text=[
+            f"The next epoch of `{insert.id}`: probe rows joined at pinned epochs of "
+            f"{' and '.join(insert.builds) or 'no build side'}, written beside the target and not visible in it. "
+            "The gate judges it; waiting for a build side to flip is no failure.",
+            f"```sql\n{insert.sql}\n```",
+        ],
+        columns=target.stored_columns,
+        path=lake.staged_path(target, insert),
+        kinds={"spark", "parquet"},
+        location=insert.location,
+        look=look,
+        names=names,
+        condition=_downstream(),
+        metadata={
+            LAKE: str(lake.root),
+            INSERT: insert.id,
+            "dagster/column_lineage": staged_lineage(insert, names),
+            "on unmatched": target.options.get("gate.on-unmatched", "quarantine"),
+        },
+        table_name=False,
+    )
+
+
+def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation) -> dg.AssetSpec:
+    """The rows of an INSERT in its target."""
+    target = pipeline.table(insert.target)
+    return _spec(
+        names.published(insert),
+        deps=[names.staged(insert)],
+        text=[
+            target.comment,
+            f"What `{insert.id}` has published. An epoch enters by one commit, and only with the gate's stored verdict "
+            "on that very epoch; rows that the gate keeps out are in the quarantine beside it.",
+            _facts(target),
+        ],
+        columns=target.stored_columns,
+        path=lake.target_path(target),
+        kinds={"deltalake", connector_kind(target.connector)},
+        location=target.location,
+        look=look,
+        names=names,
+        condition=_downstream(),
+        metadata={
+            LAKE: str(lake.root),
+            INSERT: insert.id,
+            "dagster/column_lineage": published_lineage(insert, names),
+            "quarantine": dg.MetadataValue.path(str(lake.quarantine_path(target, insert))),
+            "options": dg.MetadataValue.json(target.options.redacted()),
+        },
+        freshness=look.fresh_within is not None,
+    )
+
+
+def table_schema(columns: Iterable[Column]) -> dg.TableSchema:
+    """The columns as Dagster shows them, in the script's own types."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                column.name,
+                column.type,
+                description=column.comment or (f"AS {column.sql}" if column.sql else None),
+                constraints=dg.TableColumnConstraints(nullable=column.nullable),
+            )
+            for column in columns
+        ]
+    )
+
+
+def _downstream() -> dg.AutomationCondition[Any]:
+    """Eager, and never past a failed gate: `eager` alone does not look at checks."""
+    return dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_blocking_checks_passed()
+
+
+def _facts(table: Table) -> str:
+    """What the CREATE TABLE says, for people."""
+    facts = [("connector", table.connector), ("primary key", ", ".join(table.primary_key) or None)]
+    if table.watermark is not None:
+        facts.append(("watermark", f"{table.watermark.column} AS {table.watermark.sql or table.watermark.expression}"))
+    return markdown_table(("table", table.name), [(name, f"`{value}`") for name, value in facts if value])
+
+
+def _spec(
+    key: dg.AssetKey,
+    *,
+    deps: Iterable[dg.AssetKey],
+    text: Iterable[str | None],
+    columns: Iterable[Column],
+    path: Path,
+    kinds: set[str],
+    location: Location,
+    look: Presentation,
+    names: Names,
+    condition: dg.AutomationCondition[Any],
+    metadata: dict[str, Any],
+    table_name: bool = True,
+    freshness: bool = False,
+) -> dg.AssetSpec:
+    shown: dict[str, Any] = {
+        "dagster/column_schema": table_schema(columns),
+        "path": dg.MetadataValue.path(str(path)),
+        **metadata,
+    }
+    if table_name:
+        shown["dagster/table_name"] = f"delta.`{path}`"
+    if look.script is not None:
+        shown["dagster/code_references"] = dg.CodeReferencesMetadataValue(
+            code_references=[
+                dg.LocalFileCodeReference(
+                    file_path=str(look.script.absolute()), line_number=max(location.line, 1), label=look.script.name
+                )
+            ]
+        )
+    return dg.AssetSpec(
+        key,
+        deps=list(deps),
+        description="\n\n".join(part for part in text if part),
+        metadata=shown,
+        group_name=look.group or names.group,
+        owners=list(look.owners),
+        tags=dict(look.tags),
+        kinds=kinds,
+        automation_condition=condition if look.automation else None,
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=look.fresh_within)
+        if freshness and look.fresh_within is not None
+        else None,
+    )

@@ -1,0 +1,45 @@
+"""Small texts for people: markdown tables, times, watermarks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A markdown table; cells are made safe for it."""
+    lines = [f"| {' | '.join(headers)} |", f"| {' | '.join('---' for _ in headers)} |"]
+    lines += [f"| {' | '.join(_cell(value) for value in row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def instant(ms: int) -> str:
+    """A time in ms, UTC, as ISO 8601."""
+    if ms <= MIN_TIMESTAMP:
+        return "MIN"
+    if ms >= MAX_TIMESTAMP:
+        return "MAX"
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError):
+        return f"{ms} ms"
+
+
+def watermark(timestamp: int, use_processing_time: bool) -> str:
+    """A watermark as FLIP-326 writes it: (timestamp, use processing time)."""
+    return f"({instant(timestamp)}, {str(use_processing_time).lower()})"
