@@ -22,9 +22,11 @@ from pyspark.sql import SparkSession
 from pipelines.clock import Clock, system_clock
 from pipelines.lake import Lake
 from pipelines.lake import rows as lake_rows
+from pipelines.lake.delta_log import committed
 from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.runner import Runner, RunReport
 from pipelines.runtime.session import start_session
+from pipelines.sources.scripted import ScriptedInput
 from pipelines.sql.model import Insert, Pipeline
 from pipelines.watermarks import MIN_TIMESTAMP
 
@@ -135,9 +137,7 @@ class Harness:
         last = self.lake.epochs.last(insert_owner(insert.id))
         generation = last.generation if last else 1
         application = self.lake.application(insert_owner(insert.id), "publish", generation)
-        return max(lake_rows.committed(path, application), 0)
+        return max(committed(path, application), 0)
 
-    def _input(self, table: str) -> "ScriptedInput":
-        from pipelines.sources.scripted import ScriptedInput
-
+    def _input(self, table: str) -> ScriptedInput:
         return ScriptedInput(self.lake.scratch(table), self.pipeline.table(table))

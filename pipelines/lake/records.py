@@ -92,7 +92,7 @@ class WatermarkRow(Record):
 
     `flip_epoch`: the epoch whose landing proved the end of the bounded phase; None before. `timestamp` and
     `use_processing_time` are the table's watermark (FLIP-326's valve over `splits`). `position` is for people.
-    `lag_ms` is how far behind the source the epoch's end was when it landed.
+    `lag_ms` is how far behind the source the epoch's end was when it landed. `truncated`: there was a truncate.
     """
 
     table: ClassVar[str] = "watermarks"
@@ -108,6 +108,7 @@ class WatermarkRow(Record):
             pa.field("flipped_at", pa.int64()),
             pa.field("lag_ms", pa.int64()),
             pa.field("position", pa.string()),
+            pa.field("truncated", pa.bool_()),
             pa.field("splits", pa.string()),
         ]
     )
@@ -121,6 +122,7 @@ class WatermarkRow(Record):
     flipped_at: int | None = None
     lag_ms: int | None = None
     position: str = ""
+    truncated: bool = False
     splits: list[dict[str, Any]] = _json_field([])
 
 

@@ -6,6 +6,7 @@ table, whatever was optimised or vacuumed meanwhile.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from deltalake import DeltaTable, Schema
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipelines.errors import ConcurrentRun, LakeError
+from pipelines.lake import delta_log
 from pipelines.sources.protocol import SOURCE_COLUMNS
 from pipelines.sql.model import Table
 
@@ -84,20 +86,12 @@ def _compare(stored: Schema, wanted: Schema, path: Path, name: str) -> None:
         )
 
 
-def committed(path: Path, application: str) -> int:
-    """The last transaction version that `application` committed to the table at `path`; -1 when there is none."""
-    if not DeltaTable.is_deltatable(str(path)):
-        return -1
-    found = DeltaTable(str(path)).transaction_version(application)
-    return -1 if found is None else int(found)
-
-
 def append(rows: DataFrame, path: Path, *, application: str, generation: int, epoch: int) -> None:
     """Add an epoch's rows in one commit that carries (application, epoch).
 
     Raises ConcurrentRun when that epoch is there already: Delta would drop the rows without a word.
     """
-    if committed(path, application) >= epoch:
+    if delta_log.committed(path, application) >= epoch:
         raise ConcurrentRun(
             f"epoch {epoch} was committed by another runner",
             where=str(path),
@@ -126,11 +120,19 @@ def read(spark: SparkSession, path: Path) -> DataFrame:
 
 def at(spark: SparkSession, path: Path, generation: int, epoch: int) -> DataFrame:
     """The rows that a pin (generation, epoch) sees."""
-    return read(spark, path).where(f"_generation = {int(generation)} AND _epoch <= {int(epoch)}")
+    return between(spark, path, generation, -1, epoch)
 
 
 def between(spark: SparkSession, path: Path, generation: int, after: int, upto: int) -> DataFrame:
-    """The rows of one generation with after < epoch <= upto."""
-    return read(spark, path).where(
-        f"_generation = {int(generation)} AND _epoch > {int(after)} AND _epoch <= {int(upto)}"
-    )
+    """The rows of one generation with after < epoch <= upto.
+
+    The files are chosen here, by their statistics: Delta's own reader runs a Spark job for that choice at every scan.
+    """
+    table = delta_log.opened(path)
+    if table is None or not delta_log.plain(table):
+        rows = read(spark, path)
+    else:
+        schema = StructType.fromJson(json.loads(table.schema().to_json()))
+        files = delta_log.data_files(table, generation, after, upto)
+        rows = spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+    return rows.where(f"_generation = {int(generation)} AND _epoch > {int(after)} AND _epoch <= {int(upto)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
 from pipelines.lake import Lake, SplitRow, WatermarkRow
 from pipelines.lake import rows as lake_rows
+from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
 from pipelines.runtime import faults
@@ -25,6 +26,9 @@ from pipelines.runtime.watermarking import SignalEmit, watermark_row
 from pipelines.sources.protocol import Json, Source, SourceContext, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
+
+TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
+"""Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""
 
 
 @dataclass(frozen=True)
@@ -214,20 +218,23 @@ class Landing:
         signal = SignalEmit(self.clock)
         signal.offer(source)
         with self._reading(stored):
-            if lake_rows.committed(self.path, application) < epoch:
+            if committed(self.path, application) < epoch:
                 observed = Observation(f"landed {name} {generation} {epoch}")
                 rows = self._computed(source.read(spark, stored), stored)
-                rows = rows.observe(observed, F.count(F.lit(1)).alias("rows"))
+                rows = rows.observe(observed, *map(F.expr, TALLY))
                 lake_rows.append(rows, self.path, application=application, generation=generation, epoch=epoch)
                 faults.point("source.appended")
-                count = int(observed.get["rows"])
+                tally = observed.get
             else:
-                count = self._epoch_rows(spark, stored).count()
+                tally = self._epoch_rows(spark, stored).agg(*map(F.expr, TALLY)).collect()[0].asDict()
+            count = int(tally["rows"])
             epoch_rows = self._epoch_rows(spark, stored) if count else None
             landed = source.landed(stored, epoch_rows)
         faults.point("source.landed")
         before = self._last(generation)
         row = watermark_row(self.table, stored, landed, count, epoch_rows, before, signal, self.clock())
+        if tally["truncates"] or (before and before.truncated):
+            row = replace(row, truncated=True)
         watermark = self.lake.application(name, "watermark", generation)
         self.lake.watermarks.append([row], application=watermark, version=epoch)
         faults.point("source.watermarked")
@@ -236,7 +243,7 @@ class Landing:
         return LandedEpoch(generation, epoch, count, stored.step.phase, stored.step.summary, flipped)
 
     def _epoch_rows(self, spark: SparkSession, stored: StoredStep) -> DataFrame:
-        return lake_rows.read(spark, self.path).where(f"_generation = {stored.generation} AND _epoch = {stored.epoch}")
+        return lake_rows.between(spark, self.path, stored.generation, stored.epoch - 1, stored.epoch)
 
     def _computed(self, rows: DataFrame, stored: StoredStep) -> DataFrame:
         """The source's rows with the table's computed columns, in stored order."""

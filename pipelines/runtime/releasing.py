@@ -23,6 +23,7 @@ from pipelines.joins import Build, Probe, Release, joined
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import adopt, survey
+from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
@@ -132,7 +133,7 @@ class Releasing:
             for found in self.lake.verdicts.rows(self.owner, generation=plan.generation, epoch=plan.epoch)
             if found.plan_digest == plan.digest
         ]
-        published = lake_rows.committed(
+        published = committed(
             self.lake.target_path(self.target), self.lake.application(self.owner, "publish", plan.generation)
         )
         return Position(plan, staged[0] if staged else None, verdicts[0] if verdicts else None, published)
@@ -309,6 +310,7 @@ class Releasing:
                 [column.name for column in self.pipeline.table(pin.table).stored_columns],
                 pin.generation,
                 pin.epoch,
+                truncated=self._truncated(pin),
             )
             for pin in plan.pins
         }
@@ -324,6 +326,10 @@ class Releasing:
             Release(plan.generation, plan.epoch, plan.instant, plan.on_unmatched, discard=plan.kind == "discard"),
             observed,
         )
+
+    def _truncated(self, pin: Pin) -> bool:
+        rows = self.lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)
+        return not rows or rows[0].truncated
 
     def prepare(self, spark: SparkSession) -> None:
         """Make the target and its quarantine, or check that they are what the script says."""

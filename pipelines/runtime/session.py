@@ -25,7 +25,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.databricks.delta.stalenessLimit": "0",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    # Files are named one by one: listing them is not worth a job.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # Staged rows are written one folder a disposition in a single unsorted pass.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

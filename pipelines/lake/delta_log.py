@@ -1,0 +1,66 @@
+"""Delta tables seen through their log, by delta-rs: kept open, so that a look at a table costs what its news cost."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+_open: dict[tuple[str, int], DeltaTable] = {}
+_lock = threading.Lock()
+
+PLAIN_READER = 1
+"""The reader version of tables whose rows are just what their Parquet files hold."""
+
+
+def opened(path: Path) -> DeltaTable | None:
+    """The table at `path` as it is now; None when there is none."""
+    try:
+        key = (str(path), (path / "_delta_log").stat().st_ino)
+    except FileNotFoundError:
+        return None
+    with _lock:
+        table = _open.get(key)
+        if table is None:
+            if not DeltaTable.is_deltatable(str(path)):
+                return None
+            table = DeltaTable(str(path))
+            _open[key] = table
+        else:
+            table.update_incremental()
+        return table
+
+
+def committed(path: Path, application: str) -> int:
+    """The last transaction version that `application` committed to the table at `path`; -1 when there is none."""
+    table = opened(path)
+    found = table.transaction_version(application) if table else None
+    return -1 if found is None else int(found)
+
+
+def plain(table: DeltaTable) -> bool:
+    """Whether the Parquet files alone tell the rows (no deletion vectors, no column mapping)."""
+    protocol = table.protocol()
+    features = set(protocol.reader_features or ())
+    return protocol.min_reader_version <= PLAIN_READER or features <= {"timestampNtz"}
+
+
+def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> list[str]:
+    """The absolute paths of the files that may hold rows of `generation` with after < epoch <= upto."""
+    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    root = Path(table.table_uri.removeprefix("file://"))
+    return [
+        str(root / unquote(file["path"]))
+        for file in files
+        if _meets(file, "_epoch", after + 1, upto) and _meets(file, "_generation", generation, generation)
+    ]
+
+
+def _meets(file: dict[str, object], column: str, low: int, high: int) -> bool:
+    least, greatest = file.get(f"min.{column}"), file.get(f"max.{column}")
+    if not isinstance(least, int) or not isinstance(greatest, int):
+        return True
+    return least <= high and greatest >= low

@@ -1,0 +1,96 @@
+"""Aborts at every commit point on a warm session: what is published is what an uninterrupted run publishes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.runtime import faults
+from pipelines.testing import Harness
+from tests.oracle.proctime import Oracle
+from tests.pipelines.runtime.test_random_histories import SCRIPT
+
+SEED = random.SystemRandom().randrange(10**9)
+ABORTS = 60
+
+
+class Abort(BaseException):
+    """Stands for the death of the process: nothing of Tidegate's catches it."""
+
+
+def test_sixty_aborts_lose_no_row_and_repeat_none(spark: SparkSession, tmp_path: Path) -> None:
+    print(f"seed {SEED}")
+    chance = random.Random(SEED)
+    harness = Harness(SCRIPT.format(kind="LEFT", policy="quarantine"), spark, tmp_path)
+    oracle = Oracle("user_id")
+    aborts: Counter[str] = Counter()
+    items = 0
+    flipped = False
+    while sum(aborts.values()) < ABORTS:
+        changes = [{"user_id": chance.randrange(40), "gender": chance.choice("fmx")} for _ in range(10)]
+        op = chance.choice(["+I", "+U", "-D"])
+        harness.push("user_info", changes, op)
+        for change in changes:
+            oracle.change(op, change)
+        probes: list[dict[str, Any]] = [{"user_id": chance.randrange(50), "item_id": items + n} for n in range(10)]
+        items += len(probes)
+        harness.push("click_event", probes)
+        for probe in probes:
+            oracle.probe(probe)
+        if not flipped and sum(aborts.values()) > 5:
+            harness.end_of_snapshot("user_info")
+            oracle.flipped = flipped = True
+        wanted = chance.choice(faults.POINTS)
+
+        def abort(point: str, wanted: str = wanted) -> None:
+            if point == wanted:
+                aborts[point] += 1
+                raise Abort(point)
+
+        disarm = faults.arm(abort)
+        try:
+            harness.run()
+        except Abort:
+            pass
+        finally:
+            disarm()
+        harness.restart()
+        harness.advance()
+        oracle.release()
+
+    expected = Counter((row["item_id"], match["gender"]) for row, match in oracle.published if match)
+    assert Counter((row["item_id"], row["gender"]) for row in harness.published("enriched")) == expected
+    kept_out = Counter((row["item_id"], f"unmatched:{why}@u") for row, why in oracle.quarantined)
+    assert Counter((row["item_id"], row["_reason"]) for row in harness.quarantined("enriched")) == kept_out
+    print(dict(aborts))
+
+
+@pytest.mark.parametrize("point", faults.POINTS)
+def test_an_abort_at_each_point_is_recovered_from(spark: SparkSession, tmp_path: Path, point: str) -> None:
+    harness = Harness(SCRIPT.format(kind="LEFT", policy="quarantine"), spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
+
+    def abort(passed: str) -> None:
+        if passed == point:
+            raise Abort(passed)
+
+    disarm = faults.arm(abort)
+    try:
+        with pytest.raises(Abort):
+            harness.run()
+    finally:
+        disarm()
+    harness.restart()
+    harness.advance()
+
+    assert [(row["item_id"], row["gender"]) for row in harness.published("enriched")] == [(7, "f")]
+    assert [(row["item_id"], row["_reason"]) for row in harness.quarantined("enriched")] == [
+        (8, "unmatched:key-absent@u")
+    ]
