@@ -1,0 +1,20 @@
+"""The flip of a source without phases: it has flipped when it is past its ends as of its first plan, never at once.
+
+Those ends are kept in the first step, so that every later run measures against the same ones.
+"""
+
+from __future__ import annotations
+
+from pipelines.sources.protocol import Json, SourceContext
+
+_FIRST_ENDS = "first_ends"
+
+
+def first_ends(context: SourceContext, ends: Json) -> Json:
+    """The ends as of the first plan of this generation; `ends` if this is that plan."""
+    return ends if context.first is None else context.first.step.ranges[_FIRST_ENDS]
+
+
+def ranges(context: SourceContext, ends: Json, **own: object) -> Json:
+    """The ranges of a step: the connector's `own`, and with the first plan its ends."""
+    return {**own, _FIRST_ENDS: ends} if context.first is None else own
