@@ -1,0 +1,105 @@
+"""Where the rows are: of every landed probe row, which one of four places it is in, counted from control tables alone.
+
+landed = published + quarantined + dropped + waiting        (per INSERT, exactly)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipelines.lake import Lake
+from pipelines.runtime.history import ReleasedEpoch
+
+
+@dataclass(frozen=True)
+class WhereRowsAre:
+    """The landed rows of one INSERT's probe.
+
+    Attributes:
+        landed: rows of the probe's generation that the INSERT reads, by the watermark log.
+        matched: published rows that every build had a version for.
+        null_extended: published rows without one, by `why@alias` (policy `publish`, LEFT).
+        quarantined: rows that the gate kept out, by `why@alias` or `discarded`.
+        dropped: rows that WHERE (`where`) or INNER (`why@alias`, policy `publish`) left out.
+        waiting: not released yet, or in an epoch that is not published; `held` of them in one that the gate holds.
+    """
+
+    insert: str
+    probe: str
+    generation: int
+    landed: int
+    matched: int = 0
+    null_extended: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    held: int = 0
+
+    @property
+    def published(self) -> int:
+        return self.matched + sum(self.null_extended.values())
+
+    @property
+    def accounted(self) -> int:
+        """Rows that are in one of the places."""
+        return self.published + sum(self.quarantined.values()) + sum(self.dropped.values()) + self.waiting
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every landed row is in exactly one place."""
+        return self.accounted == self.landed
+
+
+def where_rows_are(
+    lake: Lake, insert: str, probe: str, epochs: Sequence[ReleasedEpoch], generation: int | None = None
+) -> WhereRowsAre:
+    """Count the rows of `probe` for one INSERT, whose epochs are `epochs`.
+
+    `generation` of the probe is that of the newest plan; without a plan it is the given or the newest one.
+    """
+    if epochs:
+        generation = epochs[-1].plan.probe_generation
+    elif generation is None:
+        newest = lake.watermarks.last(probe)
+        generation = newest.generation if newest else 1
+    log = lake.watermarks.rows(probe, generation=generation)
+    matched, extended, quarantined, dropped = 0, Counter[str](), Counter[str](), Counter[str]()
+    released = 0
+    for epoch in epochs:
+        if not epoch.published or epoch.staged is None:
+            continue
+        released = max(released, epoch.plan.upto)
+        counts = epoch.staged.counts
+        matched += counts.get("matched", 0)
+        unmatched = extended if epoch.plan.on_unmatched == "publish" else quarantined
+        unmatched.update(_reasons(counts, "unmatched:"))
+        dropped.update(_reasons(counts, "dropped:"))
+        quarantined.update(_reasons(counts, "discarded", keep=True))
+    held = sum(rows_between(log, epoch.plan.after, epoch.plan.upto) for epoch in epochs if epoch.state == "held")
+    return WhereRowsAre(
+        insert=insert,
+        probe=probe,
+        generation=generation,
+        landed=sum(row.rows for row in log),
+        matched=matched,
+        null_extended=dict(extended),
+        quarantined=dict(quarantined),
+        dropped=dict(dropped),
+        waiting=sum(row.rows for row in log if row.epoch > released),
+        held=held,
+    )
+
+
+def rows_between(log: Iterable, after: int, upto: int) -> int:
+    """Rows of a watermark log with after < epoch <= upto."""
+    return sum(row.rows for row in log if after < row.epoch <= upto)
+
+
+def _reasons(counts: Mapping[str, int], prefix: str, keep: bool = False) -> dict[str, int]:
+    return {
+        name if keep else name.removeprefix(prefix): number
+        for name, number in counts.items()
+        if number and name.startswith(prefix)
+    }

@@ -1,0 +1,90 @@
+"""Every epoch of an INSERT and how far it came, from control tables and the target's log alone: no Spark, no JVM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipelines.lake import Lake, StagedRow, VerdictRow
+from pipelines.lake.delta_log import committed
+from pipelines.runtime.plans import ReleasePlan, insert_owner
+from pipelines.sql.model import Insert, Pipeline
+
+State = Literal["planned", "staged", "passed", "held", "published", "superseded"]
+"""superseded: held once, and another epoch has taken its rows since."""
+
+
+@dataclass(frozen=True)
+class ReleasedEpoch:
+    """One epoch of an INSERT: its plan, what it staged, the verdict on that, and whether the target has it."""
+
+    plan: ReleasePlan
+    staged: StagedRow | None
+    verdict: VerdictRow | None
+    published: bool
+    superseded: bool
+
+    @property
+    def state(self) -> State:
+        if self.superseded:
+            return "superseded"
+        if self.published:
+            return "published"
+        if self.staged is None:
+            return "planned"
+        if self.verdict is None:
+            return "staged"
+        return "passed" if self.verdict.passed else "held"
+
+
+def history(lake: Lake, insert: str, target: Path | None) -> list[ReleasedEpoch]:
+    """All epochs of the INSERT called `insert`, oldest first. `target` is where its target's table lies.
+
+    Without a target the newest epoch that passed can not be told from a published one, and counts as passed.
+    """
+    owner = insert_owner(insert)
+    plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner)]
+    staged = {(row.generation, row.epoch, row.plan_digest): row for row in reversed(lake.staged.rows(owner))}
+    verdicts = {(row.generation, row.epoch, row.plan_digest): row for row in reversed(lake.verdicts.rows(owner))}
+    newest = {
+        generation: -1 if target is None else committed(target, lake.application(owner, "publish", generation))
+        for generation in {plan.generation for plan in plans}
+    }
+    superseded = {(plan.generation, plan.supersedes) for plan in plans if plan.supersedes is not None}
+    found = []
+    for number, plan in enumerate(plans):
+        key = (plan.generation, plan.epoch, plan.digest)
+        verdict = verdicts.get(key)
+        # The next epoch is planned only after this one was published, or in the place of it.
+        followed = number + 1 < len(plans)
+        done = plan.epoch <= newest[plan.generation] or followed
+        found.append(
+            ReleasedEpoch(
+                plan=plan,
+                staged=staged.get(key),
+                verdict=verdict,
+                published=done and verdict is not None and verdict.passed,
+                superseded=(plan.generation, plan.epoch) in superseded,
+            )
+        )
+    return found
+
+
+def target_of(lake: Lake, pipeline: Pipeline | None, insert: str) -> Path | None:
+    """Where the table lies that an INSERT publishes to.
+
+    Without the script it is looked for among the lake's own targets; None when it is none of them.
+    """
+    if pipeline is not None:
+        return lake.target_path(pipeline.table(pipeline.insert(insert).target))
+    owner = insert_owner(insert)
+    last = lake.epochs.last(owner)
+    application = lake.application(owner, "publish", last.generation if last else 1)
+    folders = sorted((lake.root / "targets").glob("*/_delta_log"))
+    return next((log.parent for log in folders if committed(log.parent, application) >= 0), None)
+
+
+def history_of(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[ReleasedEpoch]:
+    """All epochs of an INSERT of a compiled script."""
+    return history(lake, insert.id, target_of(lake, pipeline, insert.id))

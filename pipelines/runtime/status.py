@@ -1,0 +1,247 @@
+"""What is where, right now: read through delta-rs in milliseconds, changing nothing, without Spark or a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pipelines.clock import Clock, system_clock
+from pipelines.lake import EpochRow, Lake, Lease, SplitRow, WatermarkRow
+from pipelines.lake.leases import read_leases
+from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
+from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
+from pipelines.runtime.plans import Pin, insert_owner
+from pipelines.sql.model import Pipeline
+
+_INSERT = insert_owner("")
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How much of a snapshot is read: `done` of `total` chunks have their cut."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Flip:
+    """The proved end of the bounded phase: the epoch whose landing proved it, and when (ms, UTC).
+
+    `cut` is the greatest cut of the snapshot, None where there were no chunks; `position` is how far the reader was.
+    """
+
+    epoch: int
+    at: int | None
+    cut: Mapping[str, Any] | None
+    position: str
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """One source table. `generation` is the newest; its INSERTs may still read an older one until it has flipped.
+
+    Attributes:
+        epochs: landed epochs of the generation; `planned` is the newest planned one, greater while one is under way.
+        rows: landed rows of the generation.
+        phase: bounded or unbounded, of the newest plan; None before the first.
+        watermark: ms, UTC; None before the flip. `use_processing_time`: FLIP-326's second half of it.
+        lag_ms: how far behind the source the newest epoch was when it landed.
+        holder: who works on the table now; None when nobody does.
+    """
+
+    table: str
+    generation: int
+    epochs: int
+    planned: int
+    rows: int
+    phase: str | None
+    step: str
+    chunks: Chunks | None
+    flip: Flip | None
+    watermark: int | None
+    use_processing_time: bool
+    idle: bool
+    lag_ms: int | None
+    position: str
+    landed_at: int | None
+    holder: str | None
+
+
+@dataclass(frozen=True)
+class InsertStatus:
+    """One INSERT: its newest epoch and where that stands, and where the rows of its probe are over all history.
+
+    `kind`, `state`, `pins` and `reasons` are those of the newest epoch; `reasons` say why the gate holds it.
+    """
+
+    insert: str
+    target: str | None
+    probe: str | None
+    generation: int
+    epoch: int
+    kind: str | None
+    state: State | None
+    planned_at: int | None
+    pins: tuple[Pin, ...]
+    reasons: tuple[str, ...]
+    waits_for: tuple[str, ...]
+    rows: WhereRowsAre | None
+    holder: str | None
+
+    @property
+    def held(self) -> bool:
+        return self.state == "held"
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over all sources and all INSERTs. A probe that two INSERTs read counts once a INSERT in the last four."""
+
+    landed: int = 0
+    published: int = 0
+    quarantined: int = 0
+    dropped: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True)
+class LakeStatus:
+    """A lake as of `at` (ms, UTC)."""
+
+    lake: str
+    at: int
+    sources: tuple[SourceStatus, ...] = ()
+    inserts: tuple[InsertStatus, ...] = ()
+    totals: Totals = field(default_factory=Totals)
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The INSERTs whose newest epoch the gate holds."""
+        return tuple(insert.insert for insert in self.inserts if insert.held)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        found = asdict(self)
+        for given, insert in zip(found["inserts"], self.inserts, strict=True):
+            if insert.rows is not None:
+                given["rows"] |= {"published": insert.rows.published, "balanced": insert.rows.balanced}
+        return {**found, "held": list(self.held)}
+
+
+def status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_clock) -> LakeStatus:
+    """The state of a lake: of what `pipeline` names, or of everything that ever ran on it.
+
+    Without a pipeline, a target outside of the lake is not found: its newest epoch shows as passed even when published.
+    """
+    now = clock()
+    if not lake.exists() and pipeline is None:
+        return LakeStatus(str(lake.root), now)
+    owners = lake.epochs.owners()
+    if pipeline is None:
+        tables = [owner for owner in owners if not owner.startswith(_INSERT)]
+        inserts = [owner.removeprefix(_INSERT) for owner in owners if owner.startswith(_INSERT)]
+    else:
+        tables = [table.name for table in pipeline.sources]
+        inserts = [insert.id for insert in pipeline.inserts]
+    holders = {lease.owner: lease.describe() for lease in _live(lake, now)}
+    sources = tuple(_source(lake, table, holders.get(table)) for table in tables)
+    found = tuple(_insert(lake, pipeline, name, holders.get(insert_owner(name))) for name in inserts)
+    return LakeStatus(str(lake.root), now, sources, found, _totals(sources, found))
+
+
+def _live(lake: Lake, now: int) -> list[Lease]:
+    return [lease for lease in read_leases(lake.control) if not lease.over(now)]
+
+
+def _source(lake: Lake, table: str, holder: str | None) -> SourceStatus:
+    plan: EpochRow | None = lake.epochs.last(table)
+    generation = plan.generation if plan else 1
+    log = lake.watermarks.rows(table, generation=generation)
+    last: WatermarkRow | None = log[-1] if log else None
+    splits = lake.splits.rows(table, generation=generation)
+    flipped = last is not None and last.flip_epoch is not None
+    return SourceStatus(
+        table=table,
+        generation=generation,
+        epochs=last.epoch if last else 0,
+        planned=plan.epoch if plan else 0,
+        rows=sum(row.rows for row in log),
+        phase=plan.plan.get("phase") if plan else None,
+        step=plan.plan.get("summary", "") if plan else "",
+        chunks=_chunks(splits),
+        flip=_flip(log, splits),
+        watermark=last.timestamp if last and flipped else None,
+        use_processing_time=bool(last and flipped and last.use_processing_time),
+        idle=bool(last and last.idle),
+        lag_ms=last.lag_ms if last else None,
+        position=last.position if last else "",
+        landed_at=last.landed_at if last else None,
+        holder=holder,
+    )
+
+
+def _chunks(splits: list[SplitRow]) -> Chunks | None:
+    planned = {row.split for row in splits if row.epoch == 0}
+    done = {row.split for row in splits if row.epoch != 0 and row.cut is not None}
+    return Chunks(len(done & planned), len(planned)) if planned else None
+
+
+def _flip(log: list[WatermarkRow], splits: list[SplitRow]) -> Flip | None:
+    if not log or log[-1].flip_epoch is None:
+        return None
+    epoch = log[-1].flip_epoch
+    row = next((row for row in log if row.epoch == epoch), log[-1])
+    cuts = [row.cut for row in splits if row.cut is not None]
+    return Flip(epoch, log[-1].flipped_at, max(cuts, key=_place, default=None), row.position)
+
+
+def _place(cut: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
+    """Orders cuts as the log does: by log epoch, file, position. File names that count up may grow by a digit."""
+    return tuple(
+        (value, "") if isinstance(value, int) else (len(str(value)), str(value))
+        for value in (cut.get(part, 0) for part in ("log", "file", "position", "offset"))
+    )
+
+
+def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None) -> InsertStatus:
+    target = target_of(lake, pipeline, name)
+    epochs = history(lake, name, target)
+    last: ReleasedEpoch | None = epochs[-1] if epochs else None
+    spec = pipeline.insert(name) if pipeline is not None else None
+    probe = last.plan.probe if last else spec.probe if spec else None
+    return InsertStatus(
+        insert=name,
+        target=None if target is None else str(target),
+        probe=probe,
+        generation=last.plan.generation if last else 1,
+        epoch=last.plan.epoch if last else 0,
+        kind=last.plan.kind if last else None,
+        state=last.state if last else None,
+        planned_at=last.plan.instant if last else None,
+        pins=last.plan.pins if last else (),
+        reasons=tuple(last.verdict.reasons) if last and last.verdict else (),
+        waits_for=tuple(build for build in spec.builds if not _flipped(lake, build)) if spec else (),
+        rows=where_rows_are(lake, name, probe, epochs) if probe else None,
+        holder=holder,
+    )
+
+
+def _flipped(lake: Lake, build: str) -> bool:
+    """Whether some generation of the build has flipped, so that it can be pinned."""
+    newest = lake.watermarks.last(build)
+    generations = range(newest.generation, 0, -1) if newest else ()
+    rows = (lake.watermarks.last(build, generation) for generation in generations)
+    return any(row is not None and row.flip_epoch is not None for row in rows)
+
+
+def _totals(sources: tuple[SourceStatus, ...], inserts: tuple[InsertStatus, ...]) -> Totals:
+    rows = [insert.rows for insert in inserts if insert.rows is not None]
+    return Totals(
+        landed=sum(source.rows for source in sources),
+        published=sum(row.published for row in rows),
+        quarantined=sum(sum(row.quarantined.values()) for row in rows),
+        dropped=sum(sum(row.dropped.values()) for row in rows),
+        waiting=sum(row.waiting for row in rows),
+    )

@@ -1,0 +1,148 @@
+"""A lake whose control rows are written by hand, as runs would have left them; no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from pipelines.joins.outcome import outcomes
+from pipelines.lake import Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
+from pipelines.runtime.plans import Pin, ReleaseKind, ReleasePlan, insert_owner, source_row
+from pipelines.sources.protocol import Step
+from pipelines.sql.model import Column, Insert, Join, Key, OnUnmatched, Options, Pipeline, Projection, Table
+
+SCRIPTED = Options({"connector": "scripted"})
+
+
+def pipeline() -> Pipeline:
+    """clicks (id, n) joined to users (id, name), into enriched (id, n, name) with the key id."""
+    identity = Column("id", "BIGINT", "BIGINT", nullable=False)
+    number, name = Column("n", "INT", "INT"), Column("name", "STRING", "STRING")
+    users = Table("users", (identity, name), SCRIPTED, ("id",), role="build")
+    clicks = Table("clicks", (replace(identity, nullable=True), number), SCRIPTED, role="probe")
+    enriched = Table("enriched", (identity, number, name), SCRIPTED, ("id",), role="sink")
+    insert = Insert(
+        id="enriched",
+        target="enriched",
+        probe="clicks",
+        probe_alias="c",
+        joins=(Join("users", "u", "LEFT", (Key("`c`.`id`", "id"),), None, "processing", "proctime"),),
+        where=None,
+        projections=(
+            Projection("id", "`c`.`id`", "BIGINT"),
+            Projection("n", "`c`.`n`", "INT"),
+            Projection("name", "`u`.`name`", "STRING"),
+        ),
+        sql="INSERT INTO enriched SELECT c.id, c.n, u.name FROM clicks c LEFT JOIN users u …",
+    )
+    return Pipeline("handmade", {table.name: table for table in (users, clicks, enriched)}, (insert,), "")
+
+
+@dataclass
+class HandmadeLake:
+    """Writes what a run would have written, one commit at a time."""
+
+    root: Path
+    pipeline: Pipeline = field(default_factory=pipeline)
+
+    def __post_init__(self) -> None:
+        self.lake = Lake(self.root)
+        self.insert = self.pipeline.inserts[0]
+        self.owner = insert_owner(self.insert.id)
+        self.target = self.pipeline.table(self.insert.target)
+
+    def landed(
+        self,
+        table: str,
+        epoch: int,
+        rows: int,
+        *,
+        flip: int | None = None,
+        generation: int = 1,
+        phase: str = "unbounded",
+    ) -> None:
+        """An epoch of a source table: plan and watermark-log row. It landed at second `epoch`."""
+        step = Step({"upto": epoch}, phase, flips=flip == epoch, summary=f"step {epoch}")  # type: ignore[arg-type]
+        plan = source_row(table, generation, epoch, epoch * 1000, step)
+        application = self.lake.application(table, "plan", generation)
+        self.lake.epochs.append([plan], application=application, version=epoch)
+        row = WatermarkRow(
+            table, generation, epoch, epoch * 1000, rows, 0, flip is not None,
+            flip_epoch=flip, flipped_at=None if flip is None else flip * 1000, lag_ms=5, position=f"log:{epoch}",
+        )  # fmt: skip
+        application = self.lake.application(table, "watermark", generation)
+        self.lake.watermarks.append([row], application=application, version=epoch)
+
+    def chunks(self, table: str, cuts: list[Mapping[str, object] | None]) -> None:
+        """The chunks of a snapshot and the cuts of those that are read."""
+        rows = [SplitRow(table, 1, 0, f"chunk-{n}", n, {}) for n in range(len(cuts))]
+        rows += [SplitRow(table, 1, 1, f"chunk-{n}", n, None, cut) for n, cut in enumerate(cuts) if cut is not None]
+        self.lake.splits.append(rows, application=self.lake.application(table, "splits", 1), version=1)
+
+    def planned(
+        self,
+        epoch: int,
+        after: int,
+        upto: int,
+        *,
+        pin: int = 1,
+        flip: int = 1,
+        kind: ReleaseKind = "release",
+        on_unmatched: OnUnmatched = "quarantine",
+        supersedes: int | None = None,
+    ) -> ReleasePlan:
+        """The plan of an epoch of the INSERT."""
+        plan = ReleasePlan(
+            self.insert.id, 1, epoch, kind, epoch * 1000, self.insert.probe, 1, after, upto,
+            (Pin("users", 1, pin, flip),), on_unmatched, self.pipeline.digest(self.insert), supersedes,
+        )  # fmt: skip
+        self.lake.epochs.append([plan.row()], application=self.lake.application(self.owner, "plan", 1), version=epoch)
+        return plan
+
+    def staged(self, plan: ReleasePlan, **found: int) -> StagedRow:
+        """What an epoch staged; `found` names outcomes with `_` for every other sign (matched, unmatched_deleted_u)."""
+        counts = all_counts(self.insert, plan, found)
+        row = StagedRow(
+            self.owner, 1, plan.epoch, plan.digest, plan.instant, f"g1-e{plan.epoch}-0", [], counts,
+            {"matches@u": counts["matched"], "outside-pin@u": 0, "greatest-epoch@u": 1},
+        )  # fmt: skip
+        self.lake.staged.append([row], application=self.lake.application(self.owner, "stage", 1), version=plan.epoch)
+        return row
+
+    def judged(self, plan: ReleasePlan, *reasons: str) -> None:
+        """A verdict: no when there are reasons."""
+        row = VerdictRow(self.owner, 1, plan.epoch, plan.digest, plan.instant, not reasons, list(reasons), [])
+        application = self.lake.application(self.owner, "verdict", 1)
+        self.lake.verdicts.append([row], application=application, version=plan.epoch)
+
+    def published(self, plan: ReleasePlan) -> None:
+        """The target's commit of an epoch, without rows."""
+        path = self.lake.target_path(self.target)
+        path.mkdir(parents=True, exist_ok=True)
+        table = DeltaTable.create(str(path), pa.schema([pa.field("id", pa.int64())]), mode="ignore")
+        application = self.lake.application(self.owner, "publish", 1)
+        table.create_write_transaction(
+            [], "append", table.schema(),
+            commit_properties=CommitProperties(app_transactions=[Transaction(application, plan.epoch)]),
+        )  # fmt: skip
+
+
+def all_counts(insert: Insert, plan: ReleasePlan, found: Mapping[str, int]) -> dict[str, int]:
+    """Every count of a staged epoch, from the outcomes that are not 0; places as the plan's policy has them."""
+    names = {"".join(sign if sign.isalnum() else "_" for sign in name): name for name in outcomes(insert)}
+    counts = dict.fromkeys(outcomes(insert), 0) | {names[name]: number for name, number in found.items()}
+    dropped = sum(number for name, number in counts.items() if name.startswith("dropped:"))
+    unmatched = sum(number for name, number in counts.items() if name.startswith("unmatched:"))
+    shown = counts["matched"] + (unmatched if plan.on_unmatched == "publish" else 0)
+    rows = sum(counts.values())
+    return {
+        **counts,
+        "rows": rows,
+        "to:publish": shown,
+        "to:quarantine": rows - dropped - shown,
+        "to:drop": dropped,
+    }
