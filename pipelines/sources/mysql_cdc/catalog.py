@@ -1,0 +1,194 @@
+"""What the server says about itself and about one table. Reading only; `preflight` judges it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pymysql.cursors import Cursor
+
+from pipelines.sources.mysql_cdc.chunks import SnapshotKey
+from pipelines.sources.mysql_cdc.key import KeyColumn
+from pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn, quote
+
+Flavor = Literal["mariadb", "mysql"]
+
+_VARIABLES = (
+    "log_bin",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "binlog_row_value_options",
+    "binlog_expire_logs_seconds",
+    "expire_logs_days",
+    "gtid_mode",
+    "server_id",
+    "server_uuid",
+    "transaction_isolation",
+    "tx_isolation",
+    "max_statement_time",
+    "max_execution_time",
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server's flavor, version and the global variables that matter; a variable it does not have is missing."""
+
+    flavor: Flavor
+    version: tuple[int, int]
+    variables: Mapping[str, str]
+    account: str
+    """The account that the user was let in as, quoted for GRANT: 'reader'@'%'."""
+
+    @property
+    def status_command(self) -> str:
+        """How this server is asked for its binlog position."""
+        modern = self.flavor == "mysql" and self.version >= (8, 2)
+        return "SHOW BINARY LOG STATUS" if modern else "SHOW MASTER STATUS"
+
+    @property
+    def isolation_variable(self) -> str:
+        return "transaction_isolation" if "transaction_isolation" in self.variables else "tx_isolation"
+
+    @property
+    def retention_seconds(self) -> float | None:
+        """How long the server keeps its binlog; None: until it is told to purge it."""
+        seconds = float(self.variables.get("binlog_expire_logs_seconds") or 0)
+        days = float(self.variables.get("expire_logs_days") or 0)
+        return seconds or days * 86400 or None
+
+
+@dataclass(frozen=True)
+class IndexColumn:
+    """A column of a unique index. `whole`: not just a prefix of it."""
+
+    name: str
+    whole: bool
+    nullable: bool
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table as the server describes it. `rows` is the engine's estimate."""
+
+    kind: str
+    engine: str
+    rows: int
+    columns: tuple[SourceColumn, ...]
+    collations: Mapping[str, str | None]
+    unique: Mapping[str, tuple[IndexColumn, ...]]
+    create: str
+
+    def column(self, name: str) -> SourceColumn | None:
+        """The column called `name`; the servers' column names have no case."""
+        return next((column for column in self.columns if column.name.lower() == name.lower()), None)
+
+    @property
+    def keys(self) -> Mapping[str, tuple[str, ...]]:
+        """Unique indexes over whole columns that are never null, PRIMARY first."""
+        names = sorted(self.unique, key=lambda name: name != "PRIMARY")
+        return {
+            name: tuple(column.name for column in self.unique[name])
+            for name in names
+            if all(column.whole and not column.nullable for column in self.unique[name])
+        }
+
+    @property
+    def snapshot_key(self) -> SnapshotKey:
+        """What to cut a snapshot by: the primary key (else another key), as far as its columns can be compared."""
+        for index, names in self.keys.items():
+            columns: list[KeyColumn] = []
+            for name in names:
+                described = self.column(name)
+                charset = described.charset if described else None
+                data_type = described.data_type if described else ""
+                column = KeyColumn.of(name, data_type, charset, self.collations.get(name))
+                if column is None:
+                    break
+                columns.append(column)
+            if columns:
+                return SnapshotKey(tuple(columns), index, unique=len(columns) == len(names))
+        return SnapshotKey()
+
+    @property
+    def cascades(self) -> Sequence[str]:
+        """Names of the foreign keys by which the server changes rows of this table without a word in the binlog."""
+        # information_schema shows foreign keys only to those who may write; SHOW CREATE TABLE shows them to readers.
+        found = re.finditer(r"^\s*CONSTRAINT `((?:[^`]|``)+)` FOREIGN KEY (.*)$", self.create, re.MULTILINE)
+        changing = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
+        rules = {match.group(1): re.sub(r"`(?:[^`]|``)*`", "", match.group(2)) for match in found}
+        return [name.replace("``", "`") for name, rule in rules.items() if changing.search(rule)]
+
+
+def read_server(cursor: Cursor) -> Server:
+    """The server's own facts."""
+    cursor.execute("SELECT VERSION(), CURRENT_USER()")
+    version, account = cursor.fetchone() or ("", "")
+    names = ", ".join(f"'{name}'" for name in _VARIABLES)
+    cursor.execute(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    variables = {name.lower(): value for name, value in cursor.fetchall()}
+    major, minor = [*re.findall(r"\d+", version), "0", "0"][:2]
+    user, _, host = account.rpartition("@")
+    return Server(
+        flavor="mariadb" if "mariadb" in version.lower() else "mysql",
+        version=(int(major), int(minor)),
+        variables=variables,
+        account=f"'{user}'@'{host}'",
+    )
+
+
+def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
+    """The table's facts; None if the user sees no such table."""
+    cursor.execute(
+        "SELECT TABLE_TYPE, ENGINE, TABLE_ROWS FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (database, table),
+    )
+    found = cursor.fetchone()
+    if found is None:
+        return None
+    kind, engine, rows = found
+    cursor.execute(COLUMNS_QUERY, (database, table))
+    columns = tuple(SourceColumn.from_row(row) for row in cursor.fetchall())
+    cursor.execute(
+        "SELECT COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (database, table),
+    )
+    collations = {name: collation for name, collation in cursor.fetchall()}
+    cursor.execute(
+        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE FROM information_schema.STATISTICS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+        (database, table),
+    )
+    unique: dict[str, tuple[IndexColumn, ...]] = {}
+    for index, name, prefix, nullable in cursor.fetchall():
+        # An index over an expression (MySQL 8) has no column name.
+        column = IndexColumn(name or "", name is not None and prefix is None, nullable == "YES")
+        unique[index] = (*unique.get(index, ()), column)
+    cursor.execute(f"SHOW CREATE TABLE {quote(database)}.{quote(table)}")
+    created = cursor.fetchone()
+    return SourceTable(
+        kind=kind,
+        engine=engine or "",
+        rows=int(rows or 0),
+        columns=columns,
+        collations=collations,
+        unique=unique,
+        create=str(created[1]) if created else "",
+    )
+
+
+def table_names(cursor: Cursor, database: str) -> Sequence[str]:
+    """The tables of `database` that the user sees."""
+    cursor.execute("SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (database,))
+    return [row[0] for row in cursor.fetchall()]
+
+
+def database_names(cursor: Cursor) -> Sequence[str]:
+    """The databases that the user sees."""
+    cursor.execute("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
+    return [row[0] for row in cursor.fetchall()]

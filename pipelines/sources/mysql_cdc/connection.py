@@ -1,0 +1,107 @@
+"""Connections of the driver's own to the server: for planning, positions and checks, never for rows."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
+
+from pipelines.errors import SourceError
+from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+
+_LOST = {2006, 2013, 2014, 2055, 1927, 1053, 1152, 1158, 1159, 1160, 1161}
+_UNREACHABLE = {2002, 2003, 2005}
+
+SESSION = "SET time_zone = '+00:00', sql_mode = ''"
+"""UTC, so that a TIMESTAMP bound has one meaning; no mode, so that nobody's defaults change what a value looks like."""
+
+
+def connect(server: ServerOptions) -> Connection:
+    """A connection in autocommit, in UTC. Raises SourceError."""
+    settings: dict[str, Any] = {}
+    if server.tls_ca:
+        settings.update(ssl_ca=server.tls_ca, ssl_verify_cert=True)
+    with explaining(server.where):
+        return pymysql.connect(
+            host=server.hostname,
+            port=server.port,
+            user=server.username,
+            password=server.password,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=max(1, round(server.connect_timeout)),
+            init_command=SESSION,
+            **settings,
+        )
+
+
+class Session:
+    """One connection that comes about when it is first needed, and again when it was lost in between."""
+
+    def __init__(self, server: ServerOptions, where: str) -> None:
+        self.server = server
+        self.where = where
+        self._connection: Connection | None = None
+
+    @contextlib.contextmanager
+    def cursor(self) -> Iterator[Cursor]:
+        """A cursor; what goes wrong with it is raised as SourceError."""
+        with explaining(self.where), self._open().cursor() as cursor:
+            yield cursor
+
+    def _open(self) -> Connection:
+        if self._connection is not None:
+            try:
+                self._connection.ping(reconnect=False)
+                return self._connection
+            except (pymysql.err.MySQLError, OSError):
+                self.close()
+        self._connection = connect(self.server)
+        return self._connection
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            with contextlib.suppress(pymysql.err.MySQLError, OSError):
+                self._connection.close()
+            self._connection = None
+
+
+@contextlib.contextmanager
+def explaining(where: str) -> Iterator[None]:
+    """Raise what the server or the network says as SourceError, with the next thing to do."""
+    try:
+        yield
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise explain(error, where) from error
+
+
+def explain(error: Exception, where: str) -> SourceError:
+    """What an error of the server or the network means. Never holds a password: the server's own texts hold none."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    said = str(error.args[1]) if len(error.args) > 1 else str(error)
+    state = "what was committed before is kept; nothing of this step was committed"
+    again = "run the same command again"
+    if code in _UNREACHABLE:
+        return SourceError(
+            f"the server can not be reached: {said}",
+            where=where,
+            state=state,
+            next_command=f"check hostname, port and the network, then {again}",
+        )
+    if code in (1045, 1044, 1698):
+        return SourceError(
+            f"the server refuses the user: {said}",
+            where=where,
+            state=state,
+            next_command=f"check username and password, then {again}",
+        )
+    if code in _LOST or isinstance(error, OSError):
+        return SourceError(
+            f"the connection was lost: {said}", where=where, state=state, next_command=f"{again}: it goes on from there"
+        )
+    return SourceError(f"the server says: ({code}) {said}", where=where, state=state, next_command=again)

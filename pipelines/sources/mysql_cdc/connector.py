@@ -1,0 +1,46 @@
+"""What the planner and the runtime know of `mysql-cdc`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pipelines.sources.mysql_cdc.options import METADATA, OPTIONS, check_table
+from pipelines.sources.protocol import ConnectorSpec, Source, SourceContext
+
+if TYPE_CHECKING:
+    pass
+
+
+def has_phases(options: Mapping[str, str]) -> bool:
+    """Whether a snapshot comes first."""
+    return options.get("scan.startup.mode", "initial") in ("initial", "snapshot")
+
+
+SPEC = ConnectorSpec(
+    name="mysql-cdc",
+    options=OPTIONS,
+    doc="Changes of a MySQL or MariaDB table: an exact snapshot, then the binlog.",
+    append_only=False,
+    metadata=METADATA,
+    phases=has_phases,
+    signals=has_phases,
+    check=check_table,
+)
+
+
+class MysqlCdcConnector:
+    """The connector's entry point. Importing it needs no Spark, so that a script compiles fast."""
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        return SPEC
+
+    def source(self, context: SourceContext) -> Source:
+        """A reader of one table. Opens no connection yet."""
+        from pipelines.sources.mysql_cdc.source import MysqlCdcSource
+
+        return MysqlCdcSource(context)
+
+
+CONNECTOR = MysqlCdcConnector()

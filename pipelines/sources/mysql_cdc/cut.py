@@ -1,0 +1,186 @@
+"""The cut: the log position that one snapshot chunk's read view equals. Each server has its own rule for it.
+
+`CutRule` is all that the snapshot knows. With an `exact` rule every row carries the position of its own read view;
+otherwise rows carry a position that the view surely has reached, and the chunk's cut is one that it surely has not
+passed: reading the log between the two again changes nothing, since a later change of a key wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from pymysql.cursors import Cursor
+
+from pipelines.errors import SourceError
+from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
+from pipelines.sources.mysql_cdc.catalog import Server
+
+SESSION_STATEMENT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+"""Opens the read view, under REPEATABLE READ only: READ COMMITTED ignores it without a word."""
+
+
+class CutRule(Protocol):
+    """How one kind of server tells where a read view stands in its log."""
+
+    exact: bool
+
+    def start(self, cursor: Cursor) -> BinlogPosition:
+        """A position that every read view opened from now on has reached."""
+        ...
+
+    def columns(self, cursor: Cursor, start: BinlogPosition) -> tuple[str, str]:
+        """SQL of the file and of the position that a read view opened from now on has reached, as the chunk's query
+        selects them beside its rows. `start` is what `start` gave before the first chunk."""
+        ...
+
+    def after(self, cursor: Cursor) -> BinlogPosition:
+        """A position that no read view which was opened before has passed."""
+        ...
+
+
+def cut_rule(server: Server) -> CutRule:
+    """The rule of this server."""
+    return MariaDbCut(server) if server.flavor == "mariadb" else MySqlCut(server)
+
+
+def status_position(cursor: Cursor, server: Server) -> BinlogPosition:
+    """Where the server will write next. Raises SourceError when it writes no binlog."""
+    cursor.execute(server.status_command)
+    found = cursor.fetchone()
+    if found is None:
+        raise no_binlog()
+    return BinlogPosition(found[0], int(found[1]))
+
+
+def no_binlog() -> SourceError:
+    """The server writes no binlog."""
+    return SourceError(
+        "the server writes no binlog",
+        state="nothing was read",
+        next_command="start it with log_bin = binlog and a server_id in its configuration",
+    )
+
+
+class MariaDbCut:
+    """MariaDB knows: BINLOG_SNAPSHOT_FILE and _POSITION of the very transaction, in the order of commits."""
+
+    exact = True
+    _STATUS = "(SELECT VARIABLE_VALUE FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME = '{}')"
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def start(self, cursor: Cursor) -> BinlogPosition:
+        # Not SHOW MASTER STATUS: it may be past transactions that are written and not yet visible.
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute(SESSION_STATEMENT)
+        cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+        found = {name.lower(): value for name, value in cursor.fetchall()}
+        cursor.execute("COMMIT")
+        if not found.get("binlog_snapshot_file"):
+            raise no_binlog()
+        return BinlogPosition(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
+
+    def columns(self, cursor: Cursor, start: BinlogPosition) -> tuple[str, str]:
+        return self._STATUS.format("BINLOG_SNAPSHOT_FILE"), self._STATUS.format("BINLOG_SNAPSHOT_POSITION")
+
+    def after(self, cursor: Cursor) -> BinlogPosition:
+        return status_position(cursor, self._server)
+
+
+class MySqlCut:
+    """MySQL 8 tells only which transactions are visible (gtid_executed), not where they stand in the log.
+
+    A file and position would cover transactions that are written but not yet visible. So the set is read before the
+    view is opened, and the position is the place of the first transaction in the log that is not in the set.
+    """
+
+    exact = False
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._known: BinlogPosition | None = None
+
+    def start(self, cursor: Cursor) -> BinlogPosition:
+        return self._visible(cursor, None)
+
+    def columns(self, cursor: Cursor, start: BinlogPosition) -> tuple[str, str]:
+        self._known = self._visible(cursor, self._known or start)
+        file = self._known.file.encode().hex()
+        return f"CONVERT(X'{file}' USING utf8mb4)", f"CAST({self._known.position} AS CHAR)"
+
+    def after(self, cursor: Cursor) -> BinlogPosition:
+        return status_position(cursor, self._server)
+
+    def _visible(self, cursor: Cursor, known: BinlogPosition | None) -> BinlogPosition:
+        """Just before the first transaction that is not visible, looking from `known` (else the newest file's start,
+        before which none is: a new file begins when all transactions of the old one are committed)."""
+        cursor.execute("SELECT @@GLOBAL.gtid_executed")
+        executed = GtidSet.parse((cursor.fetchone() or ("",))[0])
+        end = status_position(cursor, self._server)
+        begin = known or BinlogPosition(end.file, FIRST_POSITION)
+        for position, transaction in transactions(cursor, begin, end):
+            if transaction not in executed:
+                return position
+        return end
+
+
+class GtidSet:
+    """A set of MySQL's transaction ids, "uuid:1-5:7,uuid:tag:1-3". `"uuid:6" in GtidSet.parse(…)` asks for one."""
+
+    def __init__(self, intervals: dict[str, list[tuple[int, int]]]) -> None:
+        self._intervals = intervals
+
+    @classmethod
+    def parse(cls, text: str) -> GtidSet:
+        """From @@gtid_executed. Raises SourceError for a text of another form."""
+        intervals: dict[str, list[tuple[int, int]]] = {}
+        for source in "".join(text.split()).split(","):
+            if not source:
+                continue
+            uuid, *parts = source.lower().split(":")
+            name = uuid
+            for part in parts:
+                numbers = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+                if numbers:
+                    first = int(numbers.group(1))
+                    intervals.setdefault(name, []).append((first, int(numbers.group(2) or first)))
+                elif re.fullmatch(r"[a-z_]\w{0,31}", part):
+                    name = f"{uuid}:{part}"
+                else:
+                    raise SourceError(f"{source!r} is no set of transaction ids", where="@@gtid_executed")
+        return cls(intervals)
+
+    def __contains__(self, transaction: str) -> bool:
+        name, _, number = transaction.lower().rpartition(":")
+        return any(first <= int(number) <= last for first, last in self._intervals.get(name, ()))
+
+
+_NEXT = re.compile(r"GTID_NEXT=\s*'([0-9A-Fa-f-]{36}(?::\w+)?:\d+)'")
+_PAGE = 5000
+
+
+def transactions(cursor: Cursor, begin: BinlogPosition, end: BinlogPosition) -> Iterator[tuple[BinlogPosition, str]]:
+    """The transactions that begin in [begin, end), in log order: where, and their ids, as SHOW BINLOG EVENTS tells."""
+    cursor.execute("SHOW BINARY LOGS")
+    files = [row[0] for row in cursor.fetchall()]
+    for file in _between(files, begin, end):
+        at = begin.position if file == begin.file else FIRST_POSITION
+        while True:
+            cursor.execute(f"SHOW BINLOG EVENTS IN %s FROM {at} LIMIT {_PAGE}", (file,))
+            rows = cursor.fetchall()
+            for _, position, kind, _, following, info in rows:
+                if BinlogPosition(file, int(position)).order >= end.order:
+                    return
+                found = _NEXT.search(info) if kind.lower().startswith("gtid") else None
+                if found:
+                    yield BinlogPosition(file, int(position)), found.group(1)
+                at = int(following)
+            if len(rows) < _PAGE:
+                break
+
+
+def _between(files: Sequence[str], begin: BinlogPosition, end: BinlogPosition) -> list[str]:
+    return [name for name in files if begin.number <= BinlogPosition(name).number <= end.number]

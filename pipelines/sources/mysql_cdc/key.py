@@ -1,0 +1,117 @@
+"""The key that a snapshot is cut into chunks by, and comparisons with it in the server's own SQL.
+
+The server compares, never we: under a collation `'a' = 'A'` and `'ss' = 'ß'` may hold, and a chunk must end where the
+server's order says. A bound therefore leaves the server as bytes and goes back as a literal of the same character
+set and collation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from pipelines.errors import SourceError
+from pipelines.sources.mysql_cdc.types import quote
+
+KeyKind = Literal["number", "text", "bytes", "moment", "address"]
+
+_KINDS: Mapping[str, KeyKind] = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"), "number"),
+    **dict.fromkeys(("char", "varchar"), "text"),
+    **dict.fromkeys(("binary", "varbinary"), "bytes"),
+    **dict.fromkeys(("date", "datetime", "timestamp", "time"), "moment"),
+    **dict.fromkeys(("uuid", "inet4", "inet6"), "address"),
+}
+_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+_FORMS: Mapping[KeyKind, re.Pattern[str]] = {
+    "number": re.compile(r"-?\d+(\.\d+)?"),
+    "text": re.compile(r"([0-9A-F]{2})*"),
+    "bytes": re.compile(r"([0-9A-F]{2})*"),
+    "moment": re.compile(r"-?[0-9:. -]+"),
+    "address": re.compile(r"[0-9A-Fa-f:.-]+"),
+}
+_NAME = re.compile(r"\w+")
+
+Bound = Sequence[str]
+"""One value per key column, as `KeyColumn.fetch` gives them."""
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """A key column that can be compared with a literal. `integer`: whole numbers, whose bounds can be computed."""
+
+    name: str
+    kind: KeyKind
+    integer: bool = False
+    charset: str | None = None
+    collation: str | None = None
+
+    @classmethod
+    def of(cls, name: str, data_type: str, charset: str | None, collation: str | None) -> KeyColumn | None:
+        """None for a type whose order and literals do not agree (ENUM sorts by number and compares by name, …)."""
+        kind = _KINDS.get(data_type)
+        if kind is None:
+            return None
+        return cls(name, kind, data_type in _INTEGERS, charset, collation)
+
+    @property
+    def fetch(self) -> str:
+        """The server's SQL for a bound's text."""
+        if self.kind in ("text", "bytes"):
+            return f"HEX({quote(self.name)})"
+        return f"CAST({quote(self.name)} AS CHAR)"
+
+    def literal(self, value: str) -> str:
+        """The server's SQL for a bound. Raises SourceError for a text that no bound of this column can be."""
+        if not _FORMS[self.kind].fullmatch(value):
+            raise SourceError(
+                f"{value!r} is no bound of the key column {self.name}",
+                where="splits table",
+                state="nothing was read",
+                next_command="start a new generation with --resnapshot: its chunks are planned again",
+            )
+        if self.kind == "number":
+            return value
+        if self.kind == "bytes":
+            return f"X'{value}'"
+        if self.kind == "text":
+            charset, collation = _NAME.fullmatch(self.charset or ""), _NAME.fullmatch(self.collation or "")
+            if charset is None or collation is None:
+                raise SourceError(f"the key column {self.name} has no character set", where="snapshot plan")
+            return f"_{charset.group()} X'{value}' COLLATE {collation.group()}"
+        return f"'{value}'"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> KeyColumn:
+        return cls(**values)
+
+
+def at_or_after(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
+    """SQL: the key is at or after `bound`. `names` are other (quoted) names of the key columns."""
+    return _compare(key, bound, names, ">", ">=")
+
+
+def after(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
+    """SQL: the key is after `bound`."""
+    return _compare(key, bound, names, ">", ">")
+
+
+def before(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
+    """SQL: the key is before `bound`."""
+    return _compare(key, bound, names, "<", "<")
+
+
+def _compare(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None, strict: str, last: str) -> str:
+    """Lexicographic comparison. Written out, because the servers read no index range from `(a, b) > (1, 2)`."""
+    columns = list(names or [quote(column.name) for column in key])
+    literals = [column.literal(value) for column, value in zip(key, bound, strict=True)]
+    text = f"{columns[-1]} {last} {literals[-1]}"
+    for name, literal in list(zip(columns, literals, strict=True))[-2::-1]:
+        # The first comparison says nothing new, but gives the optimizer one range to begin with.
+        text = f"({name} {strict}= {literal} AND ({name} {strict} {literal} OR ({name} = {literal} AND {text})))"
+    return text

@@ -1,0 +1,92 @@
+"""Plans the unbounded phase: pieces of the binlog, and the step that flips."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pymysql.cursors import Cursor
+
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from pipelines.sources.mysql_cdc.catalog import SourceTable
+from pipelines.sources.mysql_cdc.headers import birth
+from pipelines.sources.mysql_cdc.log import LogFiles, check_reachable, log_files
+from pipelines.sources.mysql_cdc.options import MysqlOptions
+from pipelines.sources.mysql_cdc.plan_snapshot import declared_columns
+from pipelines.sources.mysql_cdc.start import start_position
+from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep
+from pipelines.sql.model import Table
+
+STEP_BYTES = 2 << 30
+"""Bytes of log in one step, about. A step ends with a file (of 1 GB by default) unless the server's end comes first,
+so that no border has to be looked for. Rows are streamed: memory does not depend on it."""
+
+
+def from_options(
+    cursor: Cursor, options: MysqlOptions, table: Table, found: SourceTable, end: BinlogPosition
+) -> BinlogStep:
+    """Where a table without a snapshot begins: nothing read yet, the flip at `end`, the server's end as of now."""
+    start = start_position(cursor, options, end)
+    return BinlogStep(
+        span=BinlogRange(LOG_EPOCH, start, start),
+        files=(),
+        birth=birth(options.server, start.file, options.where),
+        columns=declared_columns(found, table),
+        flip_at=end,
+        server_end=end,
+        seen_at=0,
+    )
+
+
+def from_snapshot(before: SnapshotStep, flip_at: BinlogPosition) -> BinlogStep:
+    """Where the binlog begins after a snapshot: nothing read yet, the flip at the greatest cut."""
+    return BinlogStep(
+        span=BinlogRange(LOG_EPOCH, before.start, before.start),
+        files=(),
+        birth=before.birth,
+        columns=before.columns,
+        flip_at=flip_at,
+        server_end=before.start,
+        seen_at=0,
+    )
+
+
+def next_piece(
+    cursor: Cursor, options: MysqlOptions, table: str, before: BinlogStep, end: BinlogPosition, seen_at: int
+) -> BinlogStep | None:
+    """What follows `before`, up to `end` and at least to the flip; None when there is nothing.
+
+    A table of scan.startup.mode snapshot ends at its flip.
+    """
+    start, flip_at = before.span.end, before.flip_at
+    if options.startup.mode == "snapshot":
+        if flip_at is None:
+            return None
+        end = flip_at
+    files = log_files(cursor)
+    check_reachable(start, files, table, options.where)
+    goal = _within(files, start, max([start, end, flip_at or end], key=lambda position: position.order))
+    step = replace(
+        before,
+        span=BinlogRange(LOG_EPOCH, start, goal),
+        files=tuple(files.crossed(start, goal)),
+        server_end=end,
+        seen_at=seen_at,
+    )
+    if step.empty and not step.flips:
+        return None
+    if goal.file != start.file:
+        step = replace(step, birth=birth(options.server, goal.file, options.where))
+    return step
+
+
+def _within(files: LogFiles, start: BinlogPosition, goal: BinlogPosition) -> BinlogPosition:
+    """`goal`, or the last end of a file before it that leaves the step short enough, one file at least."""
+    if files.bytes_between(start, goal) <= STEP_BYTES:
+        return goal
+    best: BinlogPosition | None = None
+    for name in files.crossed(start, goal)[1:]:
+        border = BinlogPosition(name)
+        if best is not None and files.bytes_between(start, border) > STEP_BYTES:
+            break
+        best = border
+    return best or goal

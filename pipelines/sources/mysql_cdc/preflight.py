@@ -1,0 +1,259 @@
+"""All that must hold before a table can be read exactly, in one place. Every refusal names what would mend it.
+
+Checks only ask the server; they change nothing. All refusals are told at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pymysql
+from pymysql.cursors import Cursor
+
+from pipelines.errors import PlanningError, SourceError
+from pipelines.sources.mysql_cdc.catalog import (
+    Server,
+    SourceTable,
+    database_names,
+    read_server,
+    read_table,
+    table_names,
+)
+from pipelines.sources.mysql_cdc.connection import explain
+from pipelines.sources.mysql_cdc.options import MysqlOptions
+from pipelines.sources.mysql_cdc.types import canonical, compatible, quote
+from pipelines.sql.model import Table
+
+LEAST_RETENTION_SECONDS = 3600
+"""A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""
+
+_DENIED = {1044, 1142, 1143, 1227, 1370}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why the table can not be read exactly, and the statement (or edit) that mends it."""
+
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What preflight found: the server and the table, both fit to be read."""
+
+    server: Server
+    table: SourceTable
+
+
+def preflight(cursor: Cursor, options: MysqlOptions, declared: Table) -> Checked:
+    """Check the server, the grants and the table. Raises SourceError that lists every refusal with its fix."""
+    server = read_server(cursor)
+    refusals = [*check_settings(server), *check_grants(cursor, server, options, declared)]
+    table = read_table(cursor, options.database, options.table)
+    if table is None:
+        if not refusals:
+            refusals.append(_missing_table(cursor, options))
+    else:
+        refusals += check_source_table(table, options)
+        refusals += check_columns(table, declared)
+        refusals += check_key(table, options, declared)
+    if refusals or table is None:
+        raise refused(refusals, options)
+    return Checked(server, table)
+
+
+def refused(refusals: Sequence[Refusal], options: MysqlOptions) -> SourceError:
+    """One error that says all of it."""
+    if len(refusals) == 1:
+        what = refusals[0].what
+    else:
+        listed = "\n".join(f"  {number}. {refusal.what}" for number, refusal in enumerate(refusals, 1))
+        what = f"{len(refusals)} things keep {options.database}.{options.table} from being read exactly:\n{listed}"
+    fixes = list(dict.fromkeys(refusal.fix for refusal in refusals))
+    return SourceError(what, where=options.where, state="nothing was read", next_command="\n         ".join(fixes))
+
+
+def check_settings(server: Server) -> Iterator[Refusal]:
+    """How the server writes its binlog."""
+    variables = server.variables
+    if variables.get("log_bin", "OFF").upper() not in ("ON", "1"):
+        yield Refusal(
+            "the server writes no binlog (log_bin = OFF)",
+            "in the server's configuration: [mysqld] log_bin = binlog, server_id = 1; then restart it",
+        )
+        return
+    wanted = {"binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
+    for name, value in wanted.items():
+        found = variables.get(name, "not there")
+        if found.upper() != value:
+            why = {
+                "binlog_format": "changes come as statements, not as rows",
+                "binlog_row_image": "changes come without all of their columns",
+                "binlog_row_metadata": "changes come without the columns' names and signs",
+            }[name]
+            yield Refusal(
+                f"{name} is {found}: {why}",
+                f"SET GLOBAL {name} = '{value}';   -- and in [mysqld]; sessions that are open keep theirs",
+            )
+    if variables.get("binlog_row_value_options"):
+        yield Refusal(
+            f"binlog_row_value_options is {variables['binlog_row_value_options']}: JSON changes come in part only",
+            "SET GLOBAL binlog_row_value_options = '';",
+        )
+    if server.flavor == "mysql" and variables.get("gtid_mode", "OFF").upper() != "ON":
+        yield Refusal(
+            f"gtid_mode is {variables.get('gtid_mode', 'OFF')}: without it MySQL does not tell where a snapshot stands",
+            "SET GLOBAL gtid_mode = ON;   -- after enforce_gtid_consistency, by way of OFF_PERMISSIVE, ON_PERMISSIVE",
+        )
+    retention = server.retention_seconds
+    if retention is not None and retention < LEAST_RETENTION_SECONDS:
+        yield Refusal(
+            f"the binlog is purged after {retention:.0f} s, which may be before it is read",
+            "SET GLOBAL binlog_expire_logs_seconds = 259200;   -- three days",
+        )
+
+
+def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
+    """What the user may do, found out by doing it."""
+    table = f"{quote(options.database)}.{quote(options.table)}"
+    names = [quote(column.name) for column in declared.physical_columns if column.metadata is None] or ["1"]
+    select = f"SELECT {', '.join(names)} FROM {table} LIMIT 0"  # noqa: S608 quoted identifiers
+    probes = {
+        # A column that is not there is told by check_columns, with what it may have been meant for.
+        select: f"GRANT SELECT ON {table} TO {server.account};",
+        server.status_command: f"GRANT REPLICATION CLIENT ON *.* TO {server.account};",
+    }
+    for statement, grant in probes.items():
+        try:
+            cursor.execute(statement)
+            cursor.fetchall()
+        except pymysql.err.MySQLError as error:
+            if not error.args or error.args[0] not in _DENIED:
+                if error.args and error.args[0] in _NOT_THERE:
+                    continue
+                raise
+            yield Refusal(f"the user may not do this: {error.args[1]}", grant)
+    yield from check_binlog_filter(cursor, server, options)
+
+
+_NOT_THERE = {1049, 1054, 1146}
+
+
+def check_binlog_filter(cursor: Cursor, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
+    """Whether the server leaves this database out of its binlog."""
+    try:
+        cursor.execute(server.status_command)
+        row = cursor.fetchone()
+    except pymysql.err.MySQLError as error:
+        if error.args and error.args[0] in _DENIED:
+            return  # check_grants has told it
+        raise
+    if row is None:
+        return
+    only, ignored = (_list(row[2]), _list(row[3])) if len(row) >= 4 else ([], [])
+    if (only and options.database not in only) or options.database in ignored:
+        yield Refusal(
+            f"the server leaves the database {options.database} out of its binlog (binlog_do_db, binlog_ignore_db)",
+            "take the filter out of the server's configuration, then restart it",
+        )
+
+
+def _list(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def check_source_table(table: SourceTable, options: MysqlOptions) -> Iterator[Refusal]:
+    """What kind of table it is."""
+    name = f"{quote(options.database)}.{quote(options.table)}"
+    if table.kind == "SYSTEM VERSIONED":
+        yield Refusal(
+            f"{name} is system-versioned: its deletes come as updates",
+            f"ALTER TABLE {name} DROP SYSTEM VERSIONING;   -- this drops its history",
+        )
+    elif table.kind != "BASE TABLE":
+        yield Refusal(
+            f"{name} is a {table.kind.lower()}, whose changes are not in the binlog", "name the table that it reads"
+        )
+        return
+    if options.startup.phases and table.engine.lower() != "innodb":
+        yield Refusal(
+            f"the table's engine is {table.engine}: only InnoDB gives a consistent snapshot",
+            f"ALTER TABLE {name} ENGINE = InnoDB;",
+        )
+    for constraint in table.cascades:
+        yield Refusal(
+            f"the foreign key {constraint} changes rows of {name} by itself (CASCADE, SET NULL), "
+            "and such changes are not in the binlog",
+            f"ALTER TABLE {name} DROP FOREIGN KEY {quote(constraint)};   -- or define it again with NO ACTION",
+        )
+
+
+def check_columns(table: SourceTable, declared: Table) -> Iterator[Refusal]:
+    """That every declared column is there, and that its type can hold what comes."""
+    for column in declared.physical_columns:
+        if column.metadata is not None:
+            continue
+        found = table.column(column.name)
+        if found is None:
+            names = [known.name for known in table.columns]
+            yield Refusal(
+                f"the table has no column {column.name}{_did_you_mean(column.name, names)}",
+                f"edit the CREATE TABLE of {declared.name}; the table has {', '.join(names)}",
+            )
+            continue
+        try:
+            reason = compatible(canonical(found), column.spark_type)
+        except PlanningError as error:
+            yield Refusal(error.what, error.next_command)
+            continue
+        if reason:
+            yield Refusal(
+                f"column {column.name} is {column.type} in the script and {found.column_type} in the table: {reason}",
+                f"edit the type of {column.name} in the CREATE TABLE of {declared.name}",
+            )
+
+
+def check_key(table: SourceTable, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
+    """That the declared primary key is a key of the table."""
+    if not declared.primary_key:
+        return
+    wanted = {name.lower() for name in declared.primary_key}
+    keys = [{name.lower() for name in names} for names in table.keys.values()]
+    if wanted in keys:
+        return
+    name = f"{quote(options.database)}.{quote(options.table)}"
+    columns = ", ".join(declared.primary_key)
+    if keys:
+        real = ", ".join(next(iter(table.keys.values())))
+        yield Refusal(
+            f"({columns}) is declared as the primary key, and the table's key is ({real})",
+            f"declare PRIMARY KEY ({real}) NOT ENFORCED in the CREATE TABLE of {declared.name}",
+        )
+    else:
+        quoted = ", ".join(quote(column) for column in declared.primary_key)
+        yield Refusal(
+            f"({columns}) is declared as the primary key, and the table has no key at all",
+            f"ALTER TABLE {name} ADD PRIMARY KEY ({quoted});",
+        )
+
+
+def _missing_table(cursor: Cursor, options: MysqlOptions) -> Refusal:
+    databases = database_names(cursor)
+    if options.database not in databases:
+        hint = _did_you_mean(options.database, databases)
+        return Refusal(f"the server has no database {options.database}{hint}", "edit 'database-name' in the script")
+    hint = _did_you_mean(options.table, table_names(cursor, options.database))
+    return Refusal(
+        f"the database {options.database} has no table {options.table}{hint}", "edit 'table-name' in the script"
+    )
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+__all__ = ["Checked", "Refusal", "explain", "preflight", "refused"]

@@ -1,0 +1,142 @@
+"""Reads a batch of chunks in parallel with Spark's JDBC source; every row carries the cut of its own read view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+from pipelines.sources.mysql_cdc.chunks import CHUNK_DIGITS, CHUNK_PREFIX, Chunk, SnapshotKey
+from pipelines.sources.mysql_cdc.cut import SESSION_STATEMENT
+from pipelines.sources.mysql_cdc.key import KeyColumn
+from pipelines.sources.mysql_cdc.types import SourceColumn, quote, snapshot_expression, snapshot_to_canonical
+from pipelines.sources.protocol import SEQ_TYPE
+
+SNAPSHOT_PHASE = 0
+FETCH_ROWS = 10_000
+_DRIVER = "org.mariadb.jdbc.Driver"
+_SOCKET_TIMEOUT_MS = 900_000
+
+
+@dataclass(frozen=True)
+class SnapshotQuery:
+    """What is read of a table, whatever the chunk. `columns` are named as the script names them.
+
+    `cut_columns` are the SQL of the cut's file and position. `log` is the log epoch.
+    """
+
+    database: str
+    table: str
+    columns: Sequence[SourceColumn]
+    key: SnapshotKey
+    cut_columns: tuple[str, str]
+    log: int = 0
+
+    def relation(self, chunks: Sequence[Chunk]) -> str:
+        """The FROM that all chunks share: the rows, the chunks' numbers, the cut. Spark adds the chunk's WHERE."""
+        keys = [f"{quote(column.name)} AS {quote(name)}" for column, name in self._keys()]
+        values = [f"{snapshot_expression(column)} AS {quote(column.name)}" for column in self.columns]
+        source = f"{quote(self.database)}.{quote(self.table)}{self.key.force}"
+        numbers = " UNION ALL ".join(f"SELECT {chunk.ordinal} AS `_chunk`" for chunk in chunks)
+        file, position = self.cut_columns
+        return (
+            f"(SELECT {', '.join([*keys, *values])} FROM {source}) AS `_rows`"  # noqa: S608 quoted identifiers
+            f" CROSS JOIN ({numbers}) AS `_chunks`"
+            f" CROSS JOIN (SELECT {file} AS `_cut_file`, {position} AS `_cut_position`) AS `_cut`"
+        )
+
+    def predicates(self, chunks: Sequence[Chunk]) -> list[str]:
+        """One WHERE a chunk. It names the chunk's number too, which every row so carries, wherever it is computed."""
+        names = [quote(name) for _, name in self._keys()]
+        bounds = [chunk.predicate(self.key, names) for chunk in chunks]
+        return [
+            f"`_chunk` = {chunk.ordinal}" + (f" AND {bound}" if bound else "")
+            for chunk, bound in zip(chunks, bounds, strict=True)
+        ]
+
+    def _keys(self) -> list[tuple[KeyColumn, str]]:
+        return [(column, f"_key_{number}") for number, column in enumerate(self.key.columns)]
+
+
+def jdbc_properties(server: ServerOptions, isolation_variable: str, extra: Mapping[str, str]) -> dict[str, str]:
+    """The driver's properties. The password is among them, never in the URL, which plans and errors may show."""
+    own = {
+        "driver": _DRIVER,
+        "user": server.username,
+        "password": server.password,
+        "fetchsize": str(FETCH_ROWS),
+        "sessionInitStatement": SESSION_STATEMENT,
+        "connectTimeout": str(round(server.connect_timeout * 1000)),
+        "socketTimeout": str(_SOCKET_TIMEOUT_MS),
+        # A MySQL 8 user of caching_sha2_password sends the password encrypted by the server's key.
+        "allowPublicKeyRetrieval": "true",
+    }
+    session = [
+        f"{isolation_variable}='REPEATABLE-READ'",
+        "time_zone='+00:00'",
+        "sql_mode=''",
+        # The server waits this long for a reader that writes Parquet in between.
+        "net_write_timeout=900",
+    ]
+    given = extra.get("sessionVariables")
+    merged = {**{key: value for key, value in extra.items() if key not in _OWNED}, **own}
+    for key in ("connectTimeout", "socketTimeout", "fetchsize", "allowPublicKeyRetrieval"):
+        if key in extra:
+            merged[key] = extra[key]
+    merged["sessionVariables"] = ",".join([*([given] if given else []), *session])
+    return merged
+
+
+_OWNED = frozenset(
+    {"driver", "user", "password", "sessionInitStatement", "sessionVariables", "url", "dbtable", "query"}
+)
+
+
+def jdbc_url(server: ServerOptions) -> str:
+    """`jdbc:mysql` and the driver by name, so that Spark speaks its MySQL dialect."""
+    host = f"[{server.hostname}]" if ":" in server.hostname else server.hostname
+    return f"jdbc:mysql://{host}:{server.port}/?permitMysqlScheme=true"
+
+
+def read_chunks(
+    spark: SparkSession, query: SnapshotQuery, chunks: Sequence[Chunk], url: str, properties: Mapping[str, str]
+) -> DataFrame:
+    """The rows of `chunks`, one Spark task each: the columns in their canonical types, and the source's own columns.
+
+    Reading happens when the rows are written; the read view of a chunk is opened by its own task.
+    """
+    rows = spark.read.jdbc(
+        url,
+        query.relation(chunks),
+        predicates=query.predicates(chunks),
+        properties=dict(properties),
+    )
+    values = [F.expr(snapshot_to_canonical(column)).alias(column.name) for column in query.columns]
+    return rows.select(*snapshot_columns(query.log), *values)
+
+
+def snapshot_columns(log: int) -> list[SparkColumn]:
+    """The source's own columns of snapshot rows. `_rowtime` is null: the row was there before, nobody knows since when.
+
+    `_seq` holds the cut. `_offset` numbers the rows of a chunk, with gaps.
+    """
+    file = F.substring_index(F.col("_cut_file"), ".", -1).cast("bigint")
+    seq = F.struct(
+        F.lit(SNAPSHOT_PHASE).cast("int").alias("phase"),
+        F.lit(log).cast("int").alias("log"),
+        file.alias("file"),
+        F.col("_cut_position").cast("bigint").alias("position"),
+        F.lit(0).cast("int").alias("row"),
+    )
+    number = F.lpad(F.col("_chunk").cast("string"), CHUNK_DIGITS, "0")
+    return [
+        F.lit("r").alias("_op"),
+        seq.cast(SEQ_TYPE).alias("_seq"),
+        F.lit(None).cast("timestamp").alias("_rowtime"),
+        F.concat(F.lit(CHUNK_PREFIX), number).alias("_split"),
+        F.monotonically_increasing_id().alias("_offset"),
+    ]

@@ -1,0 +1,229 @@
+"""Reads one MySQL or MariaDB table: chunks of a snapshot, then the binlog, in steps that `plan` decides.
+
+The bounded phase is over when the binlog has been read up to the greatest cut of any chunk: that is the flip, and the
+step that gets there carries it, however little it holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import SourceError
+from pipelines.progress import Task
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable, split_by_file
+from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, read_server
+from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
+from pipelines.sources.mysql_cdc.connection import Session
+from pipelines.sources.mysql_cdc.cut import CutRule, cut_rule, status_position
+from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
+from pipelines.sources.mysql_cdc.headers import birth
+from pipelines.sources.mysql_cdc.log import LogFiles, check_birth, check_reachable, log_files, resnapshot, with_number
+from pipelines.sources.mysql_cdc.options import parse
+from pipelines.sources.mysql_cdc.plan_binlog import from_options, from_snapshot, next_piece
+from pipelines.sources.mysql_cdc.plan_snapshot import chunks_of, first_batch, greatest_cut, next_batch
+from pipelines.sources.mysql_cdc.preflight import preflight
+from pipelines.sources.mysql_cdc.snapshot import SnapshotQuery, jdbc_properties, jdbc_url, read_chunks
+from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep, step_of
+from pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep
+
+
+class MysqlCdcSource:
+    """`pipelines.sources.protocol.Source` for one table. Opens its connection when it is first needed."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self.context = context
+        self.options = parse(context.options)
+        self._session = Session(self.options.server, self.options.where)
+        self._server: Server | None = None
+        self._table: SourceTable | None = None
+        self._rule: CutRule | None = None
+        self._chunks: Sequence[Chunk] | None = None
+        self._bars: dict[str, Task] = {}
+        self._read_at = time.monotonic()
+        self._on_watermark_emit: Callable[[], None] = lambda: None
+
+    # --- before a run --------------------------------------------------------------------------------------------
+
+    def preflight(self) -> None:
+        """Settings, grants, engine, key, cascades, retention, columns. Raises SourceError that names the fixes."""
+        with self._session.cursor() as cursor:
+            checked = preflight(cursor, self.options, self.context.table)
+        self._server, self._table = checked.server, checked.table
+
+    def ends(self) -> Json:
+        """Where the server's binlog ends now. Raises SourceError if it is not the log that the plans before are of."""
+        with self._session.cursor() as cursor:
+            end = status_position(cursor, self._server_facts())
+            self._check_log(log_files(cursor))
+        return end.to_json()
+
+    def _check_log(self, files: LogFiles) -> None:
+        if self.context.previous is None:
+            return
+        step = step_of(self.context.previous.step.ranges)
+        position = step.span.end if isinstance(step, BinlogStep) else step.start
+        name, where = self.context.table.name, self.options.where
+        check_reachable(position, files, name, where)
+        check_birth(step.birth, birth(self.options.server, position.file, where), position, name, where)
+
+    # --- a step --------------------------------------------------------------------------------------------------
+
+    def plan(self, ends: Json, instant: int) -> Step | None:
+        """The next batch of chunks, or piece of the binlog. See `protocol.Source.plan`."""
+        end = BinlogPosition.from_json(ends)
+        previous = self.context.previous
+        before = step_of(previous.step.ranges) if previous else None
+        with self._session.cursor() as cursor:
+            if before is None and self.options.startup.phases:
+                return self._snapshot(
+                    first_batch(cursor, self.context, self.options, self._table_facts(), self._cut_rule())
+                )
+            if isinstance(before, SnapshotStep) and not before.done:
+                return self._snapshot(next_batch(before, self.options))
+            if before is None:
+                before = from_options(cursor, self.options, self.context.table, self._table_facts(), end)
+            elif isinstance(before, SnapshotStep):
+                before = from_snapshot(before, greatest_cut(self.context, before, self.options.where))
+            elif before.flips or self.context.flipped:
+                before = replace(before, flip_at=None)
+            step = next_piece(cursor, self.options, self.context.table.name, before, end, instant)
+        if step is None:
+            return None
+        return Step(step.to_json(), "unbounded", step.flips, f"binlog {step}")
+
+    def _snapshot(self, step: SnapshotStep) -> Step:
+        self._bar("snapshot", "chunks", step.total, step.first)
+        return Step(step.to_json(), "bounded", False, str(step))
+
+    def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
+        """The step's rows; Spark reads them when they are written."""
+        self._read_at = time.monotonic()
+        ranges = step_of(step.step.ranges)
+        rows = self._read_chunks(spark, ranges) if isinstance(ranges, SnapshotStep) else self._read_log(spark, ranges)
+        if rows is None:
+            return empty_rows(spark, self.context.table)
+        return declared_rows(rows, self.context.table, ranges.columns, self.options)
+
+    def _read_chunks(self, spark: SparkSession, step: SnapshotStep) -> DataFrame:
+        with self._session.cursor() as cursor:
+            cut_columns = self._cut_rule().columns(cursor, step.start)
+        query = SnapshotQuery(
+            database=self.options.database,
+            table=self.options.table,
+            columns=step.columns,
+            key=step.key,
+            cut_columns=cut_columns,
+            log=LOG_EPOCH,
+        )
+        if self._chunks is None:
+            self._chunks = chunks_of(self.context.splits.rows())
+        properties = jdbc_properties(self.options.server, self._server_facts().isolation_variable, self.options.jdbc)
+        return read_chunks(
+            spark, query, self._chunks[step.first : step.last], jdbc_url(self.options.server), properties
+        )
+
+    def _read_log(self, spark: SparkSession, step: BinlogStep) -> DataFrame | None:
+        if step.empty:
+            return None
+        wanted = WantedTable(
+            self.options.database, self.options.table, step.columns, tuple(self.context.table.primary_key)
+        )
+        from pipelines.sources.mysql_cdc.binlog import read_binlog
+
+        return read_binlog(spark, self.options.server, split_by_file(step.span, list(step.files)), wanted)
+
+    # --- after its commit ----------------------------------------------------------------------------------------
+
+    def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        """Record the cuts of a batch of chunks; tell the watermark at the flip; say how far behind the server is."""
+        ranges = step_of(step.step.ranges)
+        landed = self._chunks_landed(ranges, rows) if isinstance(ranges, SnapshotStep) else self._log_landed(ranges)
+        if step.step.flips:
+            self._on_watermark_emit()
+        return landed
+
+    def _chunks_landed(self, step: SnapshotStep, rows: DataFrame | None) -> Landed:
+        rule = self._cut_rule()
+        found: dict[str, BinlogPosition] = {}
+        count = 0
+        if rows is not None:
+            cut = F.struct("_seq.file", "_seq.position")
+            totals = rows.groupBy("_split").agg(
+                F.min(cut).alias("least"), F.max(cut).alias("greatest"), F.count(F.lit(1)).alias("rows")
+            )
+            for row in totals.collect():  # one row a chunk
+                if row["least"] != row["greatest"]:
+                    raise self._torn(step, row["_split"])
+                found[row["_split"]] = with_number(step.start, row["greatest"]["file"], row["greatest"]["position"])
+                count += row["rows"]
+        names = [chunk_name(ordinal) for ordinal in range(step.first, step.last)]
+        if not rule.exact or len(found) < len(names):
+            with self._session.cursor() as cursor:
+                after = rule.after(cursor)
+            found = {name: found[name] if rule.exact and name in found else after for name in names}
+        self.context.splits.cut({name: cut.to_json() for name, cut in found.items()})
+        seconds = max(time.monotonic() - self._read_at, 1e-3)
+        bar = self._bar("snapshot", "chunks", step.total, step.first)
+        bar.advance(step.last - step.first, f"{count / seconds:,.0f} rows/s")
+        return Landed(position=f"chunk {step.last} of {step.total}")
+
+    def _torn(self, step: SnapshotStep, split: str) -> SourceError:
+        return SourceError(
+            f"{self.context.table.name}: rows of {split} were read in more than one read view",
+            where=f"{step}; {self.options.where}",
+            state="the rows are committed and can not be trusted; no flip follows from them",
+            next_command=resnapshot(self.context.table.name),
+        )
+
+    def _log_landed(self, step: BinlogStep) -> Landed:
+        with self._session.cursor() as cursor:
+            end = status_position(cursor, self._server_facts())
+            files = log_files(cursor)
+        behind = files.bytes_between(step.span.end, end)
+        now = self.context.clock()
+        # Whatever the server had when its end was asked for is in, if the step got that far.
+        lag_ms = 0 if not behind else max(0, now - step.seen_at) if step.span.end == step.server_end else None
+        bar = self._bar("binlog", "bytes", files.bytes_between(step.span.start, end), 0)
+        bar.advance(files.bytes_between(step.span.start, step.span.end), f"{behind:,} bytes behind")
+        return Landed(lag_ms=lag_ms, position=str(step.span.end))
+
+    # --- the rest ------------------------------------------------------------------------------------------------
+
+    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
+        """The source owns the emit: it tells the watermark at the flip, and not before."""
+        self._on_watermark_emit = on_watermark_emit
+        return True
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._session.close()
+
+    def _server_facts(self) -> Server:
+        if self._server is None:
+            with self._session.cursor() as cursor:
+                self._server = read_server(cursor)
+        return self._server
+
+    def _table_facts(self) -> SourceTable:
+        if self._table is None:
+            self.preflight()
+        if self._table is None:
+            raise SourceError("preflight found no table", where=self.options.where)
+        return self._table
+
+    def _cut_rule(self) -> CutRule:
+        if self._rule is None:
+            self._rule = cut_rule(self._server_facts())
+        return self._rule
+
+    def _bar(self, phase: str, unit: str, total: int, done: int) -> Task:
+        if phase not in self._bars:
+            self._bars[phase] = self.context.progress.task(f"{self.context.table.name} {phase}", total, unit)
+            if done:
+                self._bars[phase].advance(done)
+        return self._bars[phase]

@@ -1,0 +1,122 @@
+"""A plan's ranges, as this connector reads and writes them: a batch of chunks, or a piece of the binlog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from pipelines.sources.mysql_cdc.chunks import SnapshotKey
+from pipelines.sources.mysql_cdc.log import Birth
+from pipelines.sources.mysql_cdc.types import SourceColumn
+from pipelines.sources.protocol import Json
+
+LOG_EPOCH = 0
+"""A generation reads one log only: where the server's log begins anew, so does the table, in a new generation."""
+
+
+@dataclass(frozen=True)
+class SnapshotStep:
+    """Chunks [first, last) of `total`. `start`, taken before any chunk was read, is where the binlog is read from.
+
+    `columns` are the declared ones as the server described them when the generation began.
+    """
+
+    first: int
+    last: int
+    total: int
+    start: BinlogPosition
+    birth: Birth
+    key: SnapshotKey
+    columns: tuple[SourceColumn, ...]
+
+    @property
+    def done(self) -> bool:
+        """Whether it holds the last chunk."""
+        return self.last >= self.total
+
+    def to_json(self) -> Json:
+        return {
+            "kind": "snapshot",
+            "first": self.first,
+            "last": self.last,
+            "total": self.total,
+            "start": self.start.to_json(),
+            "birth": self.birth.to_json(),
+            "key": self.key.to_json(),
+            "columns": columns_to_json(self.columns),
+        }
+
+    def __str__(self) -> str:
+        return f"chunks {self.first + 1}-{self.last} of {self.total}"
+
+
+@dataclass(frozen=True)
+class BinlogStep:
+    """Transactions that begin in `span`, which lies in `files`.
+
+    `birth` is of the file that the span ends in. `flip_at`: the step that reaches it flips; None when that is done.
+    `seen_at` (ms, UTC) is when the server's end, `server_end`, was asked for.
+    """
+
+    span: BinlogRange
+    files: tuple[str, ...]
+    birth: Birth
+    columns: tuple[SourceColumn, ...]
+    flip_at: BinlogPosition | None
+    server_end: BinlogPosition
+    seen_at: int
+
+    @property
+    def empty(self) -> bool:
+        return self.span.start == self.span.end
+
+    @property
+    def flips(self) -> bool:
+        return self.flip_at is not None and self.span.end.order >= self.flip_at.order
+
+    def to_json(self) -> Json:
+        return {
+            "kind": "binlog",
+            "span": self.span.to_json(),
+            "files": list(self.files),
+            "birth": self.birth.to_json(),
+            "columns": columns_to_json(self.columns),
+            "flip_at": self.flip_at.to_json() if self.flip_at else None,
+            "server_end": self.server_end.to_json(),
+            "seen_at": self.seen_at,
+        }
+
+    def __str__(self) -> str:
+        return str(self.span)
+
+
+def step_of(ranges: Mapping[str, Any]) -> SnapshotStep | BinlogStep:
+    """A plan's ranges, read back."""
+    columns = tuple(SourceColumn.from_json(column) for column in ranges["columns"])
+    birth = Birth.from_json(ranges["birth"])
+    if ranges["kind"] == "snapshot":
+        return SnapshotStep(
+            first=int(ranges["first"]),
+            last=int(ranges["last"]),
+            total=int(ranges["total"]),
+            start=BinlogPosition.from_json(ranges["start"]),
+            birth=birth,
+            key=SnapshotKey.from_json(ranges["key"]),
+            columns=columns,
+        )
+    return BinlogStep(
+        span=BinlogRange.from_json(ranges["span"]),
+        files=tuple(ranges["files"]),
+        birth=birth,
+        columns=columns,
+        flip_at=BinlogPosition.from_json(ranges["flip_at"]) if ranges["flip_at"] else None,
+        server_end=BinlogPosition.from_json(ranges["server_end"]),
+        seen_at=int(ranges["seen_at"]),
+    )
+
+
+def columns_to_json(columns: Sequence[SourceColumn]) -> list[dict[str, Any]]:
+    """Columns as a plan stores them."""
+    return [column.to_json() for column in columns]

@@ -1,0 +1,184 @@
+"""Runs a source's steps as the runtime does (plan, read, append, landed), with Parquet folders in place of the lake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.clock import Clock, system_clock
+from pipelines.progress import Progress, SilentProgress
+from pipelines.sources.mysql_cdc import CONNECTOR
+from pipelines.sources.protocol import Json, Landed, Source, SourceContext, StoredStep
+from pipelines.sql.model import Column, Options, Table
+
+SPARK_TYPES = {"INT": "INT", "BIGINT": "BIGINT", "STRING": "STRING", "TIMESTAMP(3)": "TIMESTAMP_NTZ", "BYTES": "BINARY"}
+
+
+def declare(
+    options: Mapping[str, str],
+    columns: Mapping[str, str],
+    key: Sequence[str] = (),
+    name: str = "build",
+    types: Mapping[str, str] | None = None,
+) -> Table:
+    """A CREATE TABLE as the compiler would give it: `columns` are name -> Flink type."""
+    spark_types = {**SPARK_TYPES, **(types or {})}
+    return Table(
+        name=name,
+        columns=tuple(Column(column, kind, spark_types.get(kind, kind)) for column, kind in columns.items()),
+        options=Options(options),
+        primary_key=tuple(key),
+        role="build",
+    )
+
+
+class MemorySplits:
+    """A SplitStore that stores JSON, so that what can not be stored is found out."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[str, Any]] = {}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return sorted((json.loads(json.dumps(row)) for row in self._rows.values()), key=lambda row: row["ordinal"])
+
+    def add(self, splits: Sequence[Json]) -> None:
+        for split in splits:
+            self._rows.setdefault(split["split"], {**split, "cut": None})
+
+    def cut(self, cuts: Mapping[str, Json]) -> None:
+        for name, cut in cuts.items():
+            if self._rows[name]["cut"] is None:
+                self._rows[name]["cut"] = dict(cut)
+
+
+class Crash(Exception):
+    """The driver was told to stop here."""
+
+
+class Driver:
+    """One table of one generation. `steps` are what an `epochs` table would hold."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        directory: Path,
+        table: Table,
+        *,
+        clock: Clock = system_clock,
+        progress: Progress | None = None,
+    ) -> None:
+        self.spark = spark
+        self.directory = directory
+        self.table = table
+        self.clock = clock
+        self.progress = progress or SilentProgress()
+        self.splits = MemorySplits()
+        self.steps: list[StoredStep] = []
+        self.landed: list[Landed] = []
+        self.told: list[int] = []
+        """Epochs at whose landing the source told its watermark."""
+
+    def context(self) -> SourceContext:
+        flipped = any(stored.step.flips for stored in self.steps[: len(self.landed)])
+        return SourceContext(
+            table=self.table,
+            options=self.table.options.resolve({}),
+            generation=1,
+            splits=self.splits,
+            scratch=str(self.directory / "scratch"),
+            clock=self.clock,
+            previous=self.steps[-1] if self.steps else None,
+            first=self.steps[0] if self.steps else None,
+            flipped=flipped,
+            progress=self.progress,
+            spark=lambda: self.spark,
+        )
+
+    def run(
+        self,
+        *,
+        max_steps: int | None = None,
+        crash: Callable[[str, StoredStep], bool] = lambda point, step: False,
+        preflight: bool = True,
+    ) -> list[StoredStep]:
+        """A bounded run. `crash` is asked at the points planned, appended, landed; True raises Crash there."""
+        source = CONNECTOR.source(self.context())
+        done: list[StoredStep] = []
+        try:
+            if len(self.landed) < len(self.steps):
+                self._land(source, self.steps[-1], crash)
+                done.append(self.steps[-1])
+                self._refresh(source)
+            elif preflight:
+                source.preflight()
+            ends = json.loads(json.dumps(source.ends()))
+            while max_steps is None or len(done) < max_steps:
+                instant = self.clock()
+                step = source.plan(ends, instant)
+                if step is None:
+                    return done
+                stored = StoredStep(
+                    replace(step, ranges=json.loads(json.dumps(step.ranges))), 1, len(self.steps) + 1, instant
+                )
+                self.steps.append(stored)
+                self._refresh(source)
+                self._point(crash, "planned", stored)
+                self._land(source, stored, crash)
+                self._refresh(source)
+                done.append(stored)
+            return done
+        finally:
+            source.close()
+
+    def _refresh(self, source: Any) -> None:
+        fresh = self.context()
+        for name in ("previous", "first", "flipped"):
+            setattr(source.context, name, getattr(fresh, name))
+
+    def _land(self, source: Source, stored: StoredStep, crash: Callable[[str, StoredStep], bool]) -> None:
+        assert source.delegate_watermark_periodic_emit(lambda: self.told.append(stored.epoch))
+        folder = self.directory / f"epoch={stored.epoch}"
+        if not folder.exists():
+            temporary = self.directory / f"_{stored.epoch}"
+            source.read(self.spark, stored).write.mode("overwrite").parquet(str(temporary))
+            temporary.rename(folder)
+        self._point(crash, "appended", stored)
+        rows = self.spark.read.parquet(str(folder))
+        self.landed.append(source.landed(stored, None if rows.isEmpty() else rows))
+        self._point(crash, "landed", stored)
+
+    def _point(self, crash: Callable[[str, StoredStep], bool], name: str, stored: StoredStep) -> None:
+        if crash(name, stored):
+            raise Crash(name)
+
+    @property
+    def flip_epoch(self) -> int | None:
+        flips = [stored.epoch for stored in self.steps if stored.step.flips]
+        assert len(flips) <= 1, "one step of a generation flips at most"
+        return flips[0] if flips else None
+
+    def rows(self, upto: int | None = None) -> DataFrame:
+        """All rows of the epochs up to `upto`."""
+        folders = [
+            str(self.directory / f"epoch={step.epoch}") for step in self.steps if upto is None or step.epoch <= upto
+        ]
+        return self.spark.read.parquet(*folders)
+
+    def state(self, upto: int | None = None) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+        """The table as its changelog says: per key the latest row by `_seq`, unless it is a delete."""
+        names = [column.name for column in self.table.physical_columns]
+        key = F.struct(*[F.col(name) for name in self.table.primary_key])
+        latest = (
+            self.rows(upto).groupBy(key.alias("key")).agg(F.max_by(F.struct("_op", *names), F.col("_seq")).alias("row"))
+        )
+        return {
+            tuple(row["key"]): tuple(row["row"][name] for name in names)
+            for row in latest.collect()
+            if row["row"]["_op"] != "d"
+        }
