@@ -1,12 +1,13 @@
 """The gate's verdict as Dagster's asset checks.
 
 `gate` blocks: a failed one with severity ERROR keeps the published asset from running. The checks that the verdict is
-made of stand beside it, one each where the gate tells their names beforehand (`check_names` of the gate); they do not
+made of stand beside it, one each where the gate's module tells their names beforehand (CHECK_NAMES); they do not
 block, for the verdict is the gate's word alone.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ NOTHING_STAGED = "nothing is staged, so there is nothing to judge"
 
 def check_names() -> tuple[str, ...]:
     """The names of the checks that the installed gate is made of; none when it does not tell them."""
-    return tuple(getattr(installed_gate(), "check_names", ()))
+    return tuple(getattr(sys.modules[installed_gate().__module__], "CHECK_NAMES", ()))
 
 
 def check_specs(staged: dg.AssetKey, names: Sequence[str] | None = None) -> list[dg.AssetCheckSpec]:

@@ -10,7 +10,6 @@ attributes:
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -20,31 +19,10 @@ from pydantic import Field
 
 from assets.factories import build_pipeline_definitions
 from assets.presentation import Presentation
-from pipelines.errors import PlanningError
-from pipelines.sql import compile_script
-from pipelines.sql.model import Pipeline
+from pipelines.runtime.scripts import load_script
 
 LAKE_VARIABLE = "TIDEGATE_LAKE"
 DEFAULT_LAKE = Path(".tidegate") / "lake"
-
-
-def pipeline_name(script: Path) -> str:
-    """What a script's pipeline is called: its file's name, or its folder's where the file is just `pipeline.sql`."""
-    return script.absolute().parent.name if script.stem == "pipeline" else script.stem
-
-
-def load_script(script: Path, name: str | None = None) -> Pipeline:
-    """Compile the script at `script`. Raises SqlError, and PlanningError when there is no such file."""
-    try:
-        text = script.read_text(encoding="utf-8")
-    except OSError as error:
-        raise PlanningError(
-            f"the script can not be read: {error.strerror}",
-            where=str(script),
-            state="nothing was loaded",
-            next_command="give the path of a SQL script",
-        ) from error
-    return replace(compile_script(text), name=name or pipeline_name(script))
 
 
 class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):

@@ -9,6 +9,9 @@ import dagster as dg
 from assets.names import Names
 from assets.presentation import Presentation
 
+PIPELINE_TAG = "tidegate/pipeline"
+"""Run tag: whose job it is."""
+
 IN_PROGRESS = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -26,7 +29,7 @@ def pipeline_job(names: Names, keys: Sequence[dg.AssetKey], look: Presentation) 
         executor_def=dg.in_process_executor,
         description="Land what the sources have, then stage, judge and publish the next epoch of every INSERT.",
         # A crashed run may be tried again; a step that failed (a held gate above all) needs a person or new data.
-        tags={"dagster/retry_on_asset_or_op_failure": "false", **look.tags},
+        tags={PIPELINE_TAG: names.pipeline, "dagster/retry_on_asset_or_op_failure": "false", **look.tags},
     )
     return unresolved  # type: ignore[return-value]
 

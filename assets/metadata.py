@@ -119,14 +119,15 @@ def of_published(releasing: Releasing, before: Position, published: Published | 
         "dagster/row_count": table_rows(str(lake.target_path(target))),
         "quarantine rows": table_rows(str(lake.quarantine_path(target, insert))),
         "waiting rows": waiting_rows(releasing, after),
-        "rows published": published.rows if published and before.state != "published" else 0,
-        "rows quarantined": published.quarantined if published and before.state != "published" else 0,
+        "rows published": published.rows if published else 0,
+        "rows quarantined": published.quarantined if published else 0,
     }
     if published is None:
         told = "nothing is staged" if before.plan is None else f"epoch {before.plan.epoch} is planned and not staged"
         return {**metadata, "epoch": 0, "waiting": f"{told}, so nothing was published"}
     if before.state == "published":
-        metadata["waiting"] = f"nothing new is staged: epoch {published.epoch} was published before"
+        told = f"nothing new is staged: epoch {published.epoch} was published before"
+        return {**metadata, "epoch": published.epoch, "generation": published.generation, "waiting": told}
     verdict = after.verdict
     return {
         **metadata,

@@ -18,7 +18,8 @@ from pipelines.sql.model import Column, Insert, Location, Pipeline, Table
 LAKE = "tidegate/lake"
 TABLE = "tidegate/table"
 INSERT = "tidegate/insert"
-"""Definition metadata by which sensors find the lake and the INSERT of an asset, without the script."""
+SCRIPT = "tidegate/script"
+"""Definition metadata by which sensors find the lake and the INSERT of an asset, without compiling the script."""
 
 _KINDS = {"mysql-cdc": "mysql", "upsert-kafka": "kafka", "delta": "deltalake", "filesystem": "parquet"}
 
@@ -162,6 +163,7 @@ def _spec(
     if table_name:
         shown["dagster/table_name"] = f"delta.`{path}`"
     if look.script is not None:
+        shown[SCRIPT] = str(look.script.absolute())
         shown["dagster/code_references"] = dg.CodeReferencesMetadataValue(
             code_references=[
                 dg.LocalFileCodeReference(

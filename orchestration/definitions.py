@@ -1,0 +1,66 @@
+"""The code location that `tidegate ui`, `dg dev` and workspace.yaml open.
+
+$TIDEGATE_SCRIPT names SQL scripts (several are joined by `:`), and $TIDEGATE_LAKE their lake. Without the first, the
+components in orchestration/defs are loaded: the clicks example, and whatever you put beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+
+from assets.components import DEFAULT_LAKE, LAKE_VARIABLE
+from assets.factories import build_pipeline_definitions
+from assets.presentation import Presentation
+from orchestration.sensors import ALERTS
+from pipelines.errors import PlanningError
+from pipelines.runtime.scripts import load_script
+
+SCRIPT_VARIABLE = "TIDEGATE_SCRIPT"
+
+
+def scripts(environment: Mapping[str, str] | None = None) -> list[Path]:
+    """The scripts that $TIDEGATE_SCRIPT names, if it names any."""
+    value = (os.environ if environment is None else environment).get(SCRIPT_VARIABLE, "")
+    return [Path(part).absolute() for part in value.split(os.pathsep) if part]
+
+
+def of_scripts(paths: list[Path], lake: Path, look: Presentation | None = None) -> dg.Definitions:
+    """The definitions of scripts on one lake, as the code location shows them."""
+    look = look or Presentation()
+    found = [_of_script(path, lake, look) for path in paths]
+    return with_alerts(dg.Definitions.merge(*found))
+
+
+def _of_script(path: Path, lake: Path, look: Presentation) -> dg.Definitions:
+    return build_pipeline_definitions(load_script(path), lake=lake, look=replace(look, script=path))
+
+
+def with_alerts(definitions: dg.Definitions) -> dg.Definitions:
+    """`definitions`, the alerts, and one process per run: the Spark steps of a run share a session."""
+    return dg.Definitions.merge(definitions, dg.Definitions(sensors=list(ALERTS), executor=dg.in_process_executor))
+
+
+def of_folder(folder: Path) -> dg.Definitions:
+    """The components of the project that `folder` lies in. Raises PlanningError where there is no project."""
+    if not any((parent / "pyproject.toml").exists() for parent in (folder, *folder.parents)):
+        raise PlanningError(
+            "there is no pipeline to show",
+            where=f"${SCRIPT_VARIABLE} is not set, and Tidegate runs as an installed package here",
+            state="nothing was loaded",
+            next_command=f"tidegate ui SCRIPT   (or: export {SCRIPT_VARIABLE}=pipeline.sql)",
+        )
+    return dg.load_from_defs_folder(path_within_project=folder)
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """What this code location holds."""
+    named = scripts()
+    if named:
+        return of_scripts(named, Path(os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE))
+    return with_alerts(of_folder(Path(__file__).parent))
