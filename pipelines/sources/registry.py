@@ -1,21 +1,44 @@
-"""Connectors are found by entry points (group `tidegate.connectors`), so that anyone can bring their own."""
+"""Connectors are found by entry points (group `tidegate.connectors`), so that anyone can bring their own.
+
+Each is loaded when it is asked for: one that can not be imported stands in nobody else's way.
+"""
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
+from pipelines.errors import PlanningError
 from pipelines.sources.protocol import Connector
 
 GROUP = "tidegate.connectors"
 
 
 @cache
-def connectors() -> dict[str, Connector]:
-    """All installed connectors by name."""
-    return {point.name: point.load() for point in entry_points(group=GROUP)}
+def _points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
+def names() -> tuple[str, ...]:
+    """The names of all installed connectors; none is loaded."""
+    return tuple(sorted(_points()))
+
+
+@cache
 def connector(name: str) -> Connector:
-    """The connector called `name`. Raises KeyError."""
-    return connectors()[name]
+    """The connector called `name`. Raises KeyError, and PlanningError when it is installed but can not be loaded."""
+    point = _points()[name]
+    try:
+        return point.load()
+    except Exception as error:
+        raise PlanningError(
+            f"the connector '{name}' can not be loaded: {type(error).__name__}: {error}",
+            where=f"entry point {point.value}",
+            state="nothing was run",
+            next_command="reinstall the package that brings the connector",
+        ) from error
+
+
+def connectors() -> dict[str, Connector]:
+    """All installed connectors by name. Raises PlanningError when one can not be loaded."""
+    return {name: connector(name) for name in names()}

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sqlglot import tokens
+from sqlglot import Token, TokenType, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
 from sqlglot.errors import TokenError
-from sqlglot.tokenizer_core import Token, TokenType
 
 from pipelines.sql.parser import ScriptParser
 from pipelines.sql.source import Source, Span

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from unicodedata import east_asian_width
 
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot import Token, TokenType
 
 from pipelines.sql.errors import SqlError
 from pipelines.sql.model import Location, holds_credentials, is_secret, is_variable, secret_words

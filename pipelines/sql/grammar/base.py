@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
-from sqlglot import exp, parser
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot import Token, TokenType, exp, parser
 
 from pipelines.sql.source import Source, Span, span_of
 from pipelines.sql.syntax import Name, Scalar, Text, spanned

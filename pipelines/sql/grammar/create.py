@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot import Token, TokenType
 
 from pipelines.sql.errors import did_you_mean
 from pipelines.sql.grammar.expressions import ExpressionGrammar

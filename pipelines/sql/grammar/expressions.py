@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from sqlglot import exp
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot import Token, TokenType, exp
 
 from pipelines.sql.grammar.base import NAMES
 from pipelines.sql.grammar.types import TypeGrammar

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot import Token, TokenType
 
 from pipelines.sql.grammar.base import NAMES
 from pipelines.sql.grammar.create import CreateGrammar

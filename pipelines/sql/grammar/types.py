@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot import Token, TokenType
 
 from pipelines.sql.errors import did_you_mean
 from pipelines.sql.grammar.base import NAMES, TokenReader

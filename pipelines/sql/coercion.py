@@ -1,0 +1,222 @@
+"""Which type may stand for which: assigned without a word, compared, brought to a common type, or cast.
+
+Assigning follows Flink's implicit casts as far as they lose nothing: an INT fits a BIGINT and a DOUBLE, a BIGINT does
+not fit a DOUBLE; lengths of strings are not enforced, as in Flink by default. Sessions run in UTC, so TIMESTAMP and
+TIMESTAMP_LTZ turn into each other without loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+from pipelines.sql.types import (
+    APPROXIMATE,
+    BINARIES,
+    DATE,
+    INTEGERS,
+    INTERVALS,
+    MAX_FRACTION,
+    MAX_PRECISION,
+    NESTED,
+    NUMERIC,
+    STRING,
+    STRINGS,
+    TIMESTAMPS,
+    FlinkType,
+    Kind,
+    decimal,
+)
+
+_WIDTH = {kind: position for position, kind in enumerate(INTEGERS)}
+_EXACT_IN = {
+    Kind.FLOAT: (Kind.TINYINT, Kind.SMALLINT),
+    Kind.DOUBLE: (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.FLOAT),
+}
+
+
+def digits(of: FlinkType) -> tuple[int, int]:
+    """Digits before and after the point that an integer or a DECIMAL may have."""
+    if of.kind is Kind.DECIMAL:
+        precision, scale = of.precision or 0, of.scale or 0
+        return precision - scale, scale
+    return INTEGERS[of.kind], 0
+
+
+def as_decimal(of: FlinkType) -> FlinkType:
+    """The DECIMAL that holds every value of an integer or DECIMAL type."""
+    whole, scale = digits(of)
+    return decimal(whole + scale, scale)
+
+
+def assignable(source: FlinkType, target: FlinkType) -> bool:
+    """Whether every value of `source` is one of `target`, so that INSERT may cast it without being told."""
+    have, want = source.kind, target.kind
+    if have is Kind.NULL:
+        return True
+    if have in STRINGS and want in STRINGS:
+        return True
+    if have in BINARIES and want in BINARIES:
+        return True
+    if have in TIMESTAMPS and want in TIMESTAMPS:
+        return (source.precision or 0) <= (target.precision or 0)
+    if have in INTEGERS and want in INTEGERS:
+        return _WIDTH[have] <= _WIDTH[want]
+    if want is Kind.DECIMAL and (have in INTEGERS or have is Kind.DECIMAL):
+        return all(here <= there for here, there in zip(digits(source), digits(target), strict=True))
+    if want in APPROXIMATE and have is not want:
+        return have in _EXACT_IN[want]
+    if have is not want:
+        return False
+    if have in NESTED:
+        return _parts_match(source, target)
+    return True
+
+
+def _parts_match(source: FlinkType, target: FlinkType) -> bool:
+    have = source.arguments or tuple(field.type for field in source.fields)
+    want = target.arguments or tuple(field.type for field in target.fields)
+    return len(have) == len(want) and all(assignable(here, there) for here, there in zip(have, want, strict=True))
+
+
+def comparable(left: FlinkType, right: FlinkType) -> bool:
+    """Whether `=`, `<` and their kind make sense between two types."""
+    kinds = {left.kind, right.kind}
+    if Kind.NULL in kinds:
+        return True
+    if Kind.MAP in kinds or kinds & INTERVALS:
+        return False
+    for family in (NUMERIC, STRINGS, BINARIES, TIMESTAMPS):
+        if kinds <= family:
+            return True
+    return left.kind is right.kind and (left.kind not in NESTED or left.null() == right.null())
+
+
+def common(types: Iterable[FlinkType]) -> FlinkType | None:
+    """The narrowest type that all of `types` fit into (CASE, COALESCE, IN); None when there is none."""
+    known = [found.null() for found in types if found.kind is not Kind.NULL]
+    if not known:
+        return FlinkType(Kind.NULL)
+    return reduce(_wider, known[1:], known[0])
+
+
+def _wider(left: FlinkType | None, right: FlinkType) -> FlinkType | None:
+    if left is None or left == right:
+        return left
+    kinds = {left.kind, right.kind}
+    if kinds <= STRINGS:
+        return STRING
+    if kinds <= BINARIES:
+        return FlinkType(Kind.BYTES)
+    if kinds <= NUMERIC:
+        return _wider_number(left, right)
+    if len(kinds) == 1 and left.kind in TIMESTAMPS:
+        return left if (left.precision or 0) >= (right.precision or 0) else right
+    return None
+
+
+def _wider_number(left: FlinkType, right: FlinkType) -> FlinkType:
+    kinds = {left.kind, right.kind}
+    if kinds <= set(INTEGERS):
+        return left if _WIDTH[left.kind] >= _WIDTH[right.kind] else right
+    if Kind.DOUBLE in kinds or (Kind.FLOAT in kinds and Kind.DECIMAL in kinds):
+        return FlinkType(Kind.DOUBLE)
+    if Kind.FLOAT in kinds:
+        return FlinkType(Kind.FLOAT)
+    whole, scale = (max(pair) for pair in zip(digits(left), digits(right), strict=True))
+    return bounded_decimal(whole + scale, scale)
+
+
+def bounded_decimal(precision: int, scale: int) -> FlinkType:
+    """DECIMAL(precision, scale), or what is left of it within 38 digits: up to 6 digits after the point are kept.
+
+    The rule that Flink and Spark both have from Hive.
+    """
+    if precision <= MAX_PRECISION:
+        return decimal(precision, scale)
+    whole = precision - scale
+    return decimal(MAX_PRECISION, max(MAX_PRECISION - whole, min(scale, 6)))
+
+
+def castable(source: FlinkType, target: FlinkType) -> bool:
+    """Whether CAST takes `source` to `target` (Flink's table, without what Spark would do differently)."""
+    have, want = source.kind, target.kind
+    if assignable(source, target):
+        return True
+    if have in NESTED or want in NESTED or have in INTERVALS or want in INTERVALS:
+        return False
+    if have in STRINGS:
+        return True
+    if want in STRINGS:
+        return True
+    if want in BINARIES or have in BINARIES:
+        return have in BINARIES and want in BINARIES
+    if have in NUMERIC and want in NUMERIC:
+        return True
+    if have is Kind.BOOLEAN or want is Kind.BOOLEAN:
+        other = want if have is Kind.BOOLEAN else have
+        return other in NUMERIC if have is Kind.BOOLEAN else other in INTEGERS
+    moments = TIMESTAMPS | {Kind.DATE}
+    return have in moments and want in moments
+
+
+def cast(sql: str, source: FlinkType, target: FlinkType, *, safe: bool = False) -> str:
+    """Spark SQL for a cast that `castable` allows, with Flink's result.
+
+    A timestamp's text keeps all digits of its precision, a BOOLEAN's text is TRUE or FALSE, CHAR and BINARY are filled
+    up and cut, digits of a second beyond the target's precision are cut off.
+    """
+    word = "try_cast" if safe else "CAST"
+    if target.kind in STRINGS:
+        return _sized(_text(sql, source, word), target, "' '")
+    if target.kind in BINARIES:
+        return _sized(f"{word}({sql} AS BINARY)", target, "X'00'")
+    if target.kind in TIMESTAMPS and _finer(source, target):
+        return _truncated(f"{word}({sql} AS TIMESTAMP)", target)
+    return f"{word}({sql} AS {target.spark})"
+
+
+def converted(sql: str, source: FlinkType, target: FlinkType) -> str:
+    """Spark SQL for `assignable`: nothing where Spark's type is the same already."""
+    return sql if source.spark == target.spark else f"CAST({sql} AS {target.spark})"
+
+
+def _text(sql: str, source: FlinkType, word: str) -> str:
+    if source.kind in STRINGS:
+        return sql
+    if source.kind in TIMESTAMPS:
+        fraction = f".{'S' * source.precision}" if source.precision else ""
+        return f"date_format({sql}, 'yyyy-MM-dd HH:mm:ss{fraction}')"
+    if source.kind is Kind.BOOLEAN:
+        return f"upper(CAST({sql} AS STRING))"
+    return f"{word}({sql} AS STRING)"
+
+
+def _sized(sql: str, target: FlinkType, filler: str) -> str:
+    if target.kind in (Kind.CHAR, Kind.BINARY):
+        return f"rpad({sql}, {target.precision}, {filler})"
+    if target.kind in (Kind.VARCHAR, Kind.VARBINARY):
+        return f"substring({sql}, 1, {target.precision})"
+    return sql
+
+
+def _finer(source: FlinkType, target: FlinkType) -> bool:
+    if target.precision == MAX_FRACTION or source.kind is Kind.DATE:
+        return False
+    return source.kind not in TIMESTAMPS or (source.precision or 0) > (target.precision or 0)
+
+
+def _truncated(sql: str, target: FlinkType) -> str:
+    """`sql` (a Spark TIMESTAMP) without the digits of a second that `target` does not have."""
+    units = {0: "SECOND", 3: "MILLISECOND"}
+    if target.precision in units:
+        cut = f"date_trunc('{units[target.precision]}', {sql})"
+    else:
+        step = 10 ** (MAX_FRACTION - (target.precision or 0))
+        cut = f"timestamp_micros(unix_micros({sql}) - pmod(unix_micros({sql}), {step}L))"
+    return cut if target.kind is Kind.TIMESTAMP_LTZ else f"CAST({cut} AS TIMESTAMP_NTZ)"
+
+
+def day(of: FlinkType) -> bool:
+    """Whether a type is a date or a timestamp."""
+    return of.kind in TIMESTAMPS or of.kind is DATE.kind

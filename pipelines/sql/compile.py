@@ -1,0 +1,80 @@
+"""A script becomes a Pipeline. Every error that can be known before anything runs is found here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pipelines.sources.protocol import ConnectorSpec
+from pipelines.sql.connectors import InstalledConnectors
+from pipelines.sql.dialect import read_script
+from pipelines.sql.errors import SqlError
+from pipelines.sql.inserts import Declared, InsertCompiler
+from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.roles import roles
+from pipelines.sql.source import Source, Span
+from pipelines.sql.syntax import CreateTable, InsertInto
+from pipelines.sql.tables import TableCompiler
+
+
+def compile_script(
+    text: str,
+    *,
+    name: str = "pipeline",
+    path: str | None = None,
+    connectors: Mapping[str, ConnectorSpec] | None = None,
+) -> Pipeline:
+    """Compile a script of CREATE TABLE and INSERT INTO statements.
+
+    Args:
+        text: The SQL.
+        name: What the pipeline is called.
+        path: The script's file, for messages.
+        connectors: What `'connector' = …` may name; the installed ones by default, loaded as they are named.
+
+    Raises:
+        SqlError: with line, column, the underlined source line and a hint. Nothing has run.
+    """
+    source = Source(text, path)
+    deep = False
+    try:
+        return _compile(source, name, InstalledConnectors() if connectors is None else connectors)
+    except RecursionError:
+        deep = True
+    assert deep
+    raise source.error(Span(0, 1), "an expression is nested too deeply", "take it apart with computed columns")
+
+
+def _compile(source: Source, name: str, connectors: Mapping[str, ConnectorSpec]) -> Pipeline:
+    statements = read_script(source)
+    if not statements:
+        raise source.error(Span(0, 1), "the script is empty", "declare tables with CREATE TABLE, and INSERT INTO one")
+    declared: dict[str, Declared] = {}
+    inserts: list[tuple[InsertInto, Insert]] = []
+    for statement in statements:
+        if isinstance(statement, CreateTable):
+            _declare(source, statement, declared, connectors)
+        else:
+            inserts.append((statement, InsertCompiler(source, statement, declared).compile()))
+    found = roles(source, inserts, declared)
+    tables = {table: replace(known.table, role=found.get(table, "unused")) for table, known in declared.items()}
+    return Pipeline(name=name, tables=tables, inserts=tuple(insert for _, insert in inserts), script=source.text)
+
+
+def _declare(
+    source: Source, statement: CreateTable, declared: dict[str, Declared], connectors: Mapping[str, ConnectorSpec]
+) -> None:
+    name = statement.name.text
+    folded = {known.casefold(): known for known in declared}
+    other = folded.get(name.casefold())
+    if other is not None:
+        if other == name and statement.if_not_exists:
+            return
+        line = declared[other].table.location.line
+        hint = "give it another name" if other == name else f"`{other}` differs in case only"
+        raise source.error(statement.name.span, f"table `{name}` is declared already, in line {line}", hint)
+    table, spec = TableCompiler(source, statement, connectors).compile()
+    declared[name] = Declared(table, spec, statement)
+
+
+__all__ = ["SqlError", "compile_script"]

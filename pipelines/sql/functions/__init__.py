@@ -1,0 +1,16 @@
+"""Flink's built-in functions as Spark SQL: one record each, by what they work on."""
+
+from __future__ import annotations
+
+from pipelines.sql.functions import collections, conditions, numbers, text, times
+from pipelines.sql.functions.function import Call, Function
+
+FUNCTIONS: dict[str, Function] = {
+    name: function
+    for module in (conditions, numbers, text, times, collections)
+    for function in module.FUNCTIONS
+    for name in function.names
+}
+"""All functions by name, upper case."""
+
+__all__ = ["FUNCTIONS", "Call", "Function"]

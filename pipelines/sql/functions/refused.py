@@ -1,0 +1,109 @@
+"""Functions of Flink SQL that a pipeline must not or can not have, and why."""
+
+from __future__ import annotations
+
+RECOMPUTE = "a recomputation would give another value"
+ROWS_STAY = "there are no aggregates: every probe row stays a row of its own"
+
+AGAIN_OTHERWISE = {
+    "RAND": "derive it from a column: MOD(user_id, 100)",
+    "RAND_INTEGER": "derive it from a column: MOD(user_id, 100)",
+    "UUID": "derive it from the key: MD5(CAST(user_id AS STRING))",
+    "CURRENT_TIME": "use CURRENT_TIMESTAMP, the plan's instant",
+    "LOCALTIME": "use LOCALTIMESTAMP, the plan's instant",
+    "CURRENT_DATABASE": "leave it out",
+    "CURRENT_WATERMARK": "the watermark log holds every epoch's watermark",
+}
+"""Functions whose value depends on when, or how often, a query runs."""
+
+AGGREGATES = frozenset(
+    [
+        "APPROX_COUNT_DISTINCT",
+        "ARRAY_AGG",
+        "AVG",
+        "COLLECT",
+        "COUNT",
+        "CUME_DIST",
+        "DENSE_RANK",
+        "FIRST_VALUE",
+        "GROUPING",
+        "GROUPING_ID",
+        "GROUP_ID",
+        "JSON_ARRAYAGG",
+        "JSON_OBJECTAGG",
+        "LAG",
+        "LAST_VALUE",
+        "LEAD",
+        "LISTAGG",
+        "MAX",
+        "MIN",
+        "NTILE",
+        "PERCENTILE",
+        "PERCENT_RANK",
+        "RANK",
+        "ROW_NUMBER",
+        "STDDEV_POP",
+        "STDDEV_SAMP",
+        "SUM",
+        "VARIANCE",
+        "VAR_POP",
+        "VAR_SAMP",
+    ]
+)
+
+WINDOWS = frozenset(["CUMULATE", "HOP", "SESSION", "TUMBLE", "HOP_END", "HOP_START", "TUMBLE_END", "TUMBLE_START"])
+
+DDL_ONLY = {
+    "SYSTEM_ROWTIME": "declare a computed column: rowtime AS SYSTEM_ROWTIME()",
+    "SYSTEM_WATERMARK": "write the watermark as an expression: rowtime - INTERVAL '5' SECOND",
+    "SOURCE_WATERMARK": "write the watermark as an expression: rowtime - INTERVAL '5' SECOND",
+}
+
+ABSENT = frozenset(
+    [
+        "ACOSH",
+        "ARRAY_APPEND",
+        "ARRAY_CONCAT",
+        "ARRAY_EXCEPT",
+        "ARRAY_INTERSECT",
+        "ARRAY_JOIN",
+        "ARRAY_POSITION",
+        "ARRAY_PREPEND",
+        "ARRAY_REMOVE",
+        "ARRAY_SLICE",
+        "ARRAY_SORT",
+        "ARRAY_UNION",
+        "BTRIM",
+        "CONVERT_TZ",
+        "ELEMENT",
+        "ELT",
+        "INITCAP",
+        "IS_ALPHA",
+        "IS_DECIMAL",
+        "IS_DIGIT",
+        "JSON",
+        "JSON_ARRAY",
+        "JSON_EXISTS",
+        "JSON_OBJECT",
+        "JSON_QUERY",
+        "JSON_QUOTE",
+        "JSON_STRING",
+        "JSON_UNQUOTE",
+        "JSON_VALUE",
+        "MAP_ENTRIES",
+        "MAP_FROM_ARRAYS",
+        "MAP_UNION",
+        "PARSE_JSON",
+        "PRINTF",
+        "REGEXP_COUNT",
+        "REGEXP_EXTRACT_ALL",
+        "REGEXP_INSTR",
+        "REGEXP_SUBSTR",
+        "STR_TO_MAP",
+        "SUBSTRING_INDEX",
+        "TRUNCATE",
+        "TRY_PARSE_JSON",
+        "TYPEOF",
+    ]
+)
+"""Built-in functions of Flink that this dialect does not have (yet): Spark has no equal."""

@@ -1,0 +1,97 @@
+"""UPPER, CONCAT, SUBSTRING, REGEXP_EXTRACT, …"""
+
+from __future__ import annotations
+
+from pipelines.sql.functions.function import ANY, NUMBER, OCTETS, TEXT, WHOLE, Call, Function
+from pipelines.sql.types import BOOLEAN, BYTES, INT, NUMERIC, STRING, STRINGS, FlinkType, Kind
+from pipelines.sql.values import spark_string
+
+
+def _trim(call: Call) -> str:
+    return f"trim({call.units[0]} {call.sqls[0]} FROM {call.sqls[1]})"
+
+
+def _regexp_extract(call: Call) -> str:
+    text, pattern, *group = call.sqls
+    # Flink: the whole match unless a group is asked for, NULL where there is no match.
+    return f"CASE WHEN {text} RLIKE {pattern} THEN regexp_extract({text}, {pattern}, {group[0] if group else '0'}) END"
+
+
+def _split_index(call: Call) -> str:
+    text, delimiter, index = call.sqls
+    literally = f"concat({spark_string(chr(92) + 'Q')}, {delimiter}, {spark_string(chr(92) + 'E')})"
+    return f"CASE WHEN {index} >= 0 THEN get(split({text}, {literally}, -1), {index}) END"
+
+
+def _split(call: Call) -> str:
+    text, delimiter = call.sqls
+    return f"split({text}, concat({spark_string(chr(92) + 'Q')}, {delimiter}, {spark_string(chr(92) + 'E')}), -1)"
+
+
+def _hex(call: Call) -> str:
+    if call.types[0].kind not in (*STRINGS, *NUMERIC, Kind.NULL):
+        call.refuse(f"type clash: HEX takes an integer or a STRING, not {call.types[0]}")
+    return f"hex({call.sqls[0]})"
+
+
+def _sha2(call: Call) -> str:
+    if call.arguments[1].constant not in (224, 256, 384, 512):
+        call.refuse("SHA2's second argument is 224, 256, 384 or 512", None, 1)
+    return f"sha2({call.sqls[0]}, {call.sqls[1]})"
+
+
+_STRINGS = FlinkType(Kind.ARRAY, arguments=(STRING,))
+
+FUNCTIONS = (
+    Function(("UPPER",), (TEXT,), STRING, "upper({0})"),
+    Function(("LOWER",), (TEXT,), STRING, "lower({0})"),
+    Function(("CHAR_LENGTH", "CHARACTER_LENGTH"), (TEXT,), INT, "char_length({0})"),
+    Function(("OCTET_LENGTH",), (ANY,), INT, "octet_length({0})"),
+    Function(("CONCAT",), (TEXT,), STRING, "concat({all})", variadic=True),
+    Function(("CONCAT_WS",), (TEXT, TEXT), STRING, "concat_ws({all})", variadic=True),
+    Function(("SUBSTRING", "SUBSTR"), (TEXT, WHOLE, WHOLE), STRING, "substring({all})", least=2),
+    Function(("TRIM",), (TEXT, TEXT), STRING, _trim, usage="TRIM([BOTH | LEADING | TRAILING] [STRING] FROM STRING)"),
+    Function(("LTRIM",), (TEXT,), STRING, "ltrim({0})"),
+    Function(("RTRIM",), (TEXT,), STRING, "rtrim({0})"),
+    Function(("LPAD",), (TEXT, WHOLE, TEXT), STRING, "lpad({all})"),
+    Function(("RPAD",), (TEXT, WHOLE, TEXT), STRING, "rpad({all})"),
+    Function(("LEFT",), (TEXT, WHOLE), STRING, "left({0}, {1})"),
+    Function(("RIGHT",), (TEXT, WHOLE), STRING, "right({0}, {1})"),
+    Function(("REPEAT",), (TEXT, WHOLE), STRING, "repeat({0}, {1})"),
+    Function(("REPLACE",), (TEXT, TEXT, TEXT), STRING, "replace({all})"),
+    Function(("REVERSE",), (TEXT,), STRING, "reverse({0})"),
+    Function(("TRANSLATE",), (TEXT, TEXT, TEXT), STRING, "translate({all})"),
+    Function(
+        ("OVERLAY",),
+        (TEXT, TEXT, WHOLE, WHOLE),
+        STRING,
+        "overlay({all})",
+        least=3,
+        usage="OVERLAY(STRING PLACING STRING FROM integer [FOR integer])",
+    ),
+    Function(("POSITION",), (TEXT, TEXT), INT, "locate({0}, {1})", usage="POSITION(STRING IN STRING)"),
+    Function(("LOCATE",), (TEXT, TEXT, WHOLE), INT, "locate({all})", least=2),
+    Function(("INSTR",), (TEXT, TEXT), INT, "instr({0}, {1})"),
+    Function(("STARTSWITH",), (TEXT, TEXT), BOOLEAN, "startswith({0}, {1})"),
+    Function(("ENDSWITH",), (TEXT, TEXT), BOOLEAN, "endswith({0}, {1})"),
+    Function(("REGEXP",), (TEXT, TEXT), BOOLEAN, "({0} RLIKE {1})"),
+    Function(("REGEXP_REPLACE",), (TEXT, TEXT, TEXT), STRING, "regexp_replace({all})"),
+    Function(("REGEXP_EXTRACT",), (TEXT, TEXT, WHOLE), STRING, _regexp_extract, least=2),
+    Function(("SPLIT_INDEX",), (TEXT, TEXT, WHOLE), STRING, _split_index),
+    Function(("SPLIT",), (TEXT, TEXT), _STRINGS, _split),
+    Function(("ASCII",), (TEXT,), INT, "ascii({0})"),
+    Function(("CHR",), (WHOLE,), STRING, "chr({0})"),
+    Function(("HEX",), (ANY,), STRING, _hex, usage="HEX(integer) or HEX(STRING)"),
+    Function(("UNHEX",), (TEXT,), BYTES, "unhex({0})"),
+    Function(("TO_BASE64",), (TEXT,), STRING, "base64(CAST({0} AS BINARY))"),
+    Function(("FROM_BASE64",), (TEXT,), STRING, "CAST(unbase64({0}) AS STRING)"),
+    Function(("ENCODE",), (TEXT, TEXT), BYTES, "encode({0}, {1})"),
+    Function(("DECODE",), (OCTETS, TEXT), STRING, "decode({0}, {1})"),
+    Function(("URL_ENCODE",), (TEXT,), STRING, "url_encode({0})"),
+    Function(("URL_DECODE",), (TEXT,), STRING, "try_url_decode({0})"),
+    Function(("PARSE_URL",), (TEXT, TEXT, TEXT), STRING, "try_parse_url({all})", least=2),
+    Function(("MD5",), (TEXT,), STRING, "md5({0})"),
+    Function(("SHA1",), (TEXT,), STRING, "sha1({0})"),
+    *(Function((f"SHA{bits}",), (TEXT,), STRING, f"sha2({{0}}, {bits})") for bits in (224, 256, 384, 512)),
+    Function(("SHA2",), (TEXT, NUMBER), STRING, _sha2),
+)

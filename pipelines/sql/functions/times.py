@@ -1,0 +1,173 @@
+"""DATE_FORMAT, TO_TIMESTAMP, EXTRACT, … for a session in UTC, and the instant that stands for every "now"."""
+
+from __future__ import annotations
+
+from pipelines.sql.functions.function import ANY, DAY, NUMBER, TEXT, WHOLE, Call, Function, same
+from pipelines.sql.types import BIGINT, DATE, INSTANT, INT, STRING, STRINGS, FlinkType, Kind
+from pipelines.sql.values import spark_string
+
+INSTANT_SQL = "_instant"
+DEFAULT_PATTERN = "yyyy-MM-dd HH:mm:ss"
+PATTERN_LETTERS = frozenset("GyMLdDEFahHkKmsSVzOXxZQq")
+"""Letters of a date pattern that Java and Spark read alike."""
+
+_LOCAL = FlinkType(Kind.TIMESTAMP, 3)
+_FIELDS = {
+    "YEAR": "year({0})",
+    "QUARTER": "quarter({0})",
+    "MONTH": "month({0})",
+    "WEEK": "weekofyear({0})",
+    "DAY": "dayofmonth({0})",
+    "DOY": "dayofyear({0})",
+    "DOW": "dayofweek({0})",
+    "HOUR": "hour({0})",
+    "MINUTE": "minute({0})",
+    "SECOND": "second({0})",
+    "EPOCH": "unix_seconds(CAST({0} AS TIMESTAMP))",
+}
+_DAYS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY")
+
+
+def field_of(unit: str, sql: str) -> str:
+    """A field of a date or timestamp as a BIGINT."""
+    return f"CAST({_FIELDS[unit].format(sql)} AS BIGINT)"
+
+
+def _field(name: str, unit: str) -> Function:
+    return Function((name,), (DAY,), BIGINT, lambda call: field_of(_needs_time(call, unit), call.sqls[0]))
+
+
+def _needs_time(call: Call, unit: str) -> str:
+    if unit in ("HOUR", "MINUTE", "SECOND") and call.types[-1].kind is Kind.DATE:
+        call.refuse(f"type clash: a DATE has no {unit}", "CAST it to TIMESTAMP(3)", len(call.arguments) - 1)
+    return unit
+
+
+def _pattern(call: Call, place: int) -> str:
+    if len(call.arguments) <= place:
+        return spark_string(DEFAULT_PATTERN)
+    pattern = call.arguments[place].constant
+    if isinstance(pattern, str):
+        quoted = False
+        for letter in pattern:
+            if letter == "'":
+                quoted = not quoted
+            elif letter.isalpha() and not quoted and letter not in PATTERN_LETTERS:
+                hint = {"Y": "the year is `y`", "u": "the year is `y`"}.get(letter, "put plain text in quotes: ''T''")
+                call.refuse(f"`{letter}` is no letter of a date pattern", hint, place)
+    return call.sqls[place]
+
+
+def _date_format(call: Call) -> str:
+    value, of = call.sqls[0], call.types[0]
+    if of.kind in STRINGS:
+        value = f"CAST({value} AS TIMESTAMP)"
+    elif not DAY.takes(of):
+        call.refuse(f"type clash: DATE_FORMAT takes a TIMESTAMP, DATE or STRING, not {of}", None, 0)
+    return f"date_format({value}, {_pattern(call, 1)})"
+
+
+def _parsed(call: Call) -> str:
+    """A STRING read as an instant; NULL where it is malformed, as in Flink."""
+    if len(call.arguments) == 1:
+        return f"try_to_timestamp({call.sqls[0]})"
+    return f"try_to_timestamp({call.sqls[0]}, {_pattern(call, 1)})"
+
+
+def _to_timestamp(call: Call) -> str:
+    return f"CAST(date_trunc('MILLISECOND', {_parsed(call)}) AS TIMESTAMP_NTZ)"
+
+
+def _to_timestamp_ltz(call: Call) -> str:
+    precision = call.arguments[1].constant if len(call.arguments) > 1 else 3
+    if precision not in (0, 3):
+        call.refuse("the precision of TO_TIMESTAMP_LTZ is 0 (seconds) or 3 (milliseconds)", None, 1)
+    if precision == 0:
+        return f"timestamp_seconds({call.sqls[0]})"
+    return f"timestamp_millis(CAST({call.sqls[0]} AS BIGINT))"
+
+
+def _unix_timestamp(call: Call) -> str:
+    if not call.arguments:
+        call.refuse(
+            "UNIX_TIMESTAMP() is not supported: a recomputation would give another value",
+            "write EXTRACT(EPOCH FROM CURRENT_TIMESTAMP), the plan's instant",
+        )
+    return f"unix_seconds(try_to_timestamp({call.sqls[0]}, {_pattern(call, 1)}))"
+
+
+def _from_unixtime(call: Call) -> str:
+    return f"date_format(timestamp_seconds({call.sqls[0]}), {_pattern(call, 1)})"
+
+
+def _extract(call: Call) -> str:
+    return field_of(_needs_time(call, call.units[0]), call.sqls[0])
+
+
+def _add(call: Call) -> str:
+    unit, (amount, moment) = call.units[0], call.arguments
+    if not DAY.takes(moment.type):
+        call.refuse(f"type clash: TIMESTAMPADD takes a TIMESTAMP or DATE, not {moment.type}", None, 1)
+    added = f"timestampadd({unit}, {amount.sql}, {moment.sql})"
+    if moment.type.kind is not Kind.DATE:
+        return added
+    if unit not in _DAYS:
+        call.refuse(f"type clash: {unit} can not be added to a DATE", "CAST it to TIMESTAMP(3)", 1)
+    return f"CAST({added} AS DATE)"
+
+
+def _difference(call: Call) -> str:
+    return f"CAST(timestampdiff({call.units[0]}, {call.sqls[0]}, {call.sqls[1]}) AS INT)"
+
+
+def _truncated(call: Call) -> str:
+    """FLOOR(time TO unit)."""
+    moment, of = call.arguments[0], call.types[0]
+    if not DAY.takes(of):
+        call.refuse(f"type clash: {call.name}(… TO {call.units[0]}) takes a TIMESTAMP or DATE, not {of}", None, 0)
+    if of.kind is Kind.DATE and call.units[0] not in _DAYS:
+        call.refuse(f"type clash: a DATE has no {call.units[0]}", "CAST it to TIMESTAMP(3)", 0)
+    return f"CAST(date_trunc('{call.units[0]}', {moment.sql}) AS {of.spark})"
+
+
+def _raised(call: Call) -> str:
+    """CEIL(time TO unit)."""
+    floor, moment, of = _truncated(call), call.sqls[0], call.types[0]
+    next_one = f"CAST(timestampadd({call.units[0]}, 1, {floor}) AS {of.spark})"
+    return f"CASE WHEN {floor} = {moment} THEN {moment} ELSE {next_one} END"
+
+
+_NOW = ("CURRENT_TIMESTAMP", "NOW", "CURRENT_ROW_TIMESTAMP", "PROCTIME")
+
+FUNCTIONS = (
+    *(Function((name,), (), INSTANT, INSTANT_SQL) for name in _NOW),
+    Function(("LOCALTIMESTAMP",), (), _LOCAL, f"CAST({INSTANT_SQL} AS TIMESTAMP_NTZ)"),
+    Function(("CURRENT_DATE",), (), DATE, f"CAST({INSTANT_SQL} AS DATE)"),
+    _field("YEAR", "YEAR"),
+    _field("QUARTER", "QUARTER"),
+    _field("MONTH", "MONTH"),
+    _field("WEEK", "WEEK"),
+    _field("DAYOFMONTH", "DAY"),
+    _field("DAYOFYEAR", "DOY"),
+    _field("DAYOFWEEK", "DOW"),
+    _field("HOUR", "HOUR"),
+    _field("MINUTE", "MINUTE"),
+    _field("SECOND", "SECOND"),
+    Function(("FLOOR TO",), (ANY,), same(0), _truncated, usage="FLOOR(time TO unit)"),
+    Function(("CEIL TO", "CEILING TO"), (ANY,), same(0), _raised, usage="CEIL(time TO unit)"),
+    Function(("EXTRACT",), (DAY,), BIGINT, _extract, usage="EXTRACT(unit FROM time)"),
+    Function(("DATE_FORMAT",), (ANY, TEXT), STRING, _date_format, usage="DATE_FORMAT(time, pattern)"),
+    Function(("TO_DATE",), (TEXT, TEXT), DATE, lambda call: f"CAST({_parsed(call)} AS DATE)", least=1),
+    Function(("TO_TIMESTAMP",), (TEXT, TEXT), _LOCAL, _to_timestamp, least=1),
+    Function(("TO_TIMESTAMP_LTZ",), (NUMBER, WHOLE), INSTANT, _to_timestamp_ltz, least=1),
+    Function(("UNIX_TIMESTAMP",), (TEXT, TEXT), BIGINT, _unix_timestamp, least=0),
+    Function(("FROM_UNIXTIME",), (NUMBER, TEXT), STRING, _from_unixtime, least=1),
+    Function(
+        ("TIMESTAMPADD",),
+        (WHOLE, ANY),
+        lambda call: call.types[1].null(),
+        _add,
+        usage="TIMESTAMPADD(unit, integer, time)",
+    ),
+    Function(("TIMESTAMPDIFF",), (DAY, DAY), INT, _difference, usage="TIMESTAMPDIFF(unit, from, to)"),
+)

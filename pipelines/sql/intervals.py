@@ -1,0 +1,81 @@
+"""INTERVAL '1 02:30' DAY TO MINUTE: read, checked, written as Spark's two interval types."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+
+from sqlglot import exp
+
+from pipelines.sql.types import FlinkType, Kind
+from pipelines.sql.values import Value
+
+_MONTHS = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
+_MICROS = {
+    "WEEK": 604_800_000_000,
+    "DAY": 86_400_000_000,
+    "HOUR": 3_600_000_000,
+    "MINUTE": 60_000_000,
+    "SECOND": 1_000_000,
+}
+_ORDER = ("DAY", "HOUR", "MINUTE", "SECOND")
+_MOST = {"HOUR": 24, "MINUTE": 60, "SECOND": 60, "MONTH": 12}
+DAYS = "days"
+"""The constant of an interval of whole days, months or years: it may be added to a DATE."""
+
+
+def interval_value(tree: exp.Expr) -> Value | None:
+    """The interval as a value; None when its text does not fit its units."""
+    unit = tree.args["unit"]
+    first, last = (unit.this.name, unit.expression.name) if isinstance(unit, exp.IntervalSpan) else (unit.name, None)
+    text = tree.this.this.strip()
+    negative = text.startswith("-")
+    text = text.lstrip("+-")
+    amount = _single(text, first) if last is None else _span(text, first, last)
+    if amount is None:
+        return None
+    sign = "-" if negative and amount else ""
+    if first in _MONTHS:
+        sql = f"INTERVAL '{sign}{amount // 12}-{amount % 12}' YEAR TO MONTH"
+        return Value(sql, FlinkType(Kind.MONTH_INTERVAL), constant=DAYS)
+    days, rest = divmod(amount, _MICROS["DAY"])
+    seconds, micros = divmod(rest, 1_000_000)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
+    sql = f"INTERVAL '{sign}{days}' DAY" if not rest else f"INTERVAL '{sign}{days} {clock}' DAY TO SECOND"
+    return Value(sql, FlinkType(Kind.DAY_INTERVAL), constant=None if rest else DAYS)
+
+
+def _single(text: str, unit: str) -> int | None:
+    number = _number(text)
+    if number is None or (unit != "SECOND" and number != int(number)):
+        return None
+    scaled = number * (_MONTHS.get(unit) or _MICROS[unit])
+    return int(scaled) if scaled == int(scaled) else None
+
+
+def _span(text: str, first: str, last: str) -> int | None:
+    if (first, last) == ("YEAR", "MONTH"):
+        parts, names = text.split("-"), ["YEAR", "MONTH"]
+    elif first in _ORDER and last in _ORDER and _ORDER.index(first) < _ORDER.index(last):
+        parts = text.replace(" ", ":", 1).split(":") if first == "DAY" else text.split(":")
+        names = list(_ORDER[_ORDER.index(first) : _ORDER.index(last) + 1])
+    else:
+        return None
+    if len(parts) != len(names):
+        return None
+    total = 0
+    for place, (part, name) in enumerate(zip(parts, names, strict=True)):
+        amount = _single(part, name)
+        scale = _MONTHS.get(name) or _MICROS[name]
+        if amount is None or (place and amount >= _MOST[name] * scale):
+            return None
+        total += amount
+    return total
+
+
+def _number(text: str) -> Decimal | None:
+    if not text or not set(text) <= set("0123456789."):
+        return None
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return None

@@ -1,0 +1,206 @@
+"""… JOIN build FOR SYSTEM_TIME AS OF probe.time ON …: the time, the keys, and what must hold for a temporal join."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from pipelines.sources.protocol import ConnectorSpec
+from pipelines.sql.coercion import assignable, converted
+from pipelines.sql.connectors import never_signalling, ways_out
+from pipelines.sql.errors import SqlError, one_of
+from pipelines.sql.expressions import Translator
+from pipelines.sql.model import Join, Key, TimeAttribute
+from pipelines.sql.scope import InsertScope, Relation, type_of
+from pipelines.sql.source import Source, Span
+from pipelines.sql.syntax import Name, TemporalJoin, place
+from pipelines.sql.types import FlinkType, Kind
+from pipelines.sql.values import Value
+
+
+@dataclass(frozen=True)
+class JoinCompiler:
+    """Compiles one join. `left` are the tables left of it, the probe first; `later` are names joined further on."""
+
+    source: Source
+    statement: TemporalJoin
+    left: Sequence[Relation]
+    build: Relation
+    probe_spec: ConnectorSpec
+    build_spec: ConnectorSpec
+    later: Sequence[str] = ()
+
+    def compile(self) -> Join:
+        """The join. Raises SqlError."""
+        self._check_build()
+        time, column = self._time()
+        self._check_time(time)
+        keys, predicate = self._condition()
+        return Join(
+            build=self.build.table.name,
+            alias=self.build.alias,
+            kind="LEFT" if self.statement.kind == "LEFT" else "INNER",
+            keys=keys,
+            predicate=predicate,
+            time=time,
+            time_column=column,
+            location=self.source.location(self.statement.span.start),
+        )
+
+    @property
+    def _probe(self) -> Relation:
+        return self.left[0]
+
+    @property
+    def _at_build(self) -> Span:
+        return self.statement.build.table.span
+
+    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
+        return self.source.error(span, what, hint)
+
+    # What a build must be
+
+    def _check_build(self) -> None:
+        table = self.build.table
+        if not table.primary_key:
+            what = f"{table.name} has no primary key, so it can not be a build side"
+            raise self._error(self._at_build, what, "declare PRIMARY KEY (…) NOT ENFORCED: a version belongs to a key")
+        if never_signalling(self.build_spec, table.options):
+            ways = ways_out(self.build_spec, table.options)
+            names = list(dict.fromkeys(name for name, _ in ways)) or ["connector"]
+            settings = " or ".join(f"'{name}' = '{value}'" for name, value in ways)
+            what = (
+                f"{table.name} has a bounded phase and never says when it is over, so no probe row could ever be "
+                f"released: see its option {' or '.join(repr(name) for name in names)}"
+            )
+            raise self._error(self._at_build, what, f"set {settings}" if settings else "use another connector")
+
+    # Time
+
+    def _time(self) -> tuple[TimeAttribute, str]:
+        """The probe's time attribute that FOR SYSTEM_TIME AS OF names: its kind, and its column's path."""
+        time = self.statement.time
+        names = _path(time.tree, time.span)
+        if names is None:
+            what = "FOR SYSTEM_TIME AS OF takes a column: the probe's time attribute"
+            raise self._error(time.span, what, self._hint_for_time())
+        value = InsertScope(self.source, [*self.left, self.build]).resolve(names)
+        owner = next(relation for relation in (*self.left, self.build) if relation.alias in value.aliases)
+        if owner.alias != self._probe.alias:
+            what = (
+                f"`{time.written}` is a column of {owner.alias}; the time must be one of the probe, {self._probe.alias}"
+            )
+            raise self._error(time.span, what, self._hint_for_time())
+        qualified = len(names) > 1 and names[0].text == owner.alias and value.sql != _plain(names)
+        column = ".".join(name.text for name in (names[1:] if qualified else names))
+        table = self._probe.table
+        if any(known.proctime and known.name == column for known in table.columns):
+            return "processing", column
+        if table.watermark is not None and table.watermark.column == column:
+            return "event", column
+        what = f"`{column}` is no time attribute of {table.name}"
+        if not self._attributes():
+            what = f"{table.name} has no time attribute"
+        raise self._error(time.span, what, self._hint_for_time())
+
+    def _attributes(self) -> list[str]:
+        table = self._probe.table
+        found = [column.name for column in table.columns if column.proctime]
+        return [*found, *([table.watermark.column] if table.watermark else [])]
+
+    def _hint_for_time(self) -> str:
+        attributes = self._attributes()
+        if attributes:
+            return f"its time attributes: {one_of(f'{self._probe.alias}.{name}' for name in attributes)}"
+        return (
+            f"declare proctime AS PROCTIME() in {self._probe.table.name}, "
+            "or WATERMARK FOR a rowtime column, and name that column"
+        )
+
+    def _check_time(self, time: TimeAttribute) -> None:
+        probe, build = self._probe.table, self.build.table
+        if time == "processing" and not self.probe_spec.append_only:
+            what = f"a processing-time join needs a probe that only grows; {probe.name} has updates"
+            hint = f"{self.probe_spec.name} delivers them: declare WATERMARK FOR on both sides and join in event time"
+            raise self._error(self.statement.time.span, what, hint)
+        if time == "event" and build.watermark is None:
+            what = f"an event-time join needs WATERMARK FOR on both sides; {build.name} has none"
+            hint = f"declare WATERMARK FOR in {build.name}, or join AS OF a PROCTIME() column"
+            raise self._error(self._at_build, what, hint)
+
+    # ON
+
+    def _condition(self) -> tuple[tuple[Key, ...], str | None]:
+        condition = self.statement.condition
+        scope = InsertScope(self.source, [*self.left, self.build], self.later)
+        translator = Translator(self.source, scope)
+        keys: dict[str, Key] = {}
+        predicates: list[str] = []
+        equal = False
+        for tree, value in translator.conjuncts(condition):
+            sides = self._sides(translator, tree, condition.span)
+            equal = equal or sides is not None
+            key = self._key(*sides) if sides is not None else None
+            if key is not None and key.column not in keys:
+                keys[key.column] = key
+            else:
+                predicates.append(value.sql)
+        missing = [name for name in self.build.table.primary_key if name not in keys]
+        if missing:
+            raise self._not_covered(missing, equal)
+        return tuple(keys[name] for name in self.build.table.primary_key), " AND ".join(predicates) or None
+
+    def _sides(self, translator: Translator, tree: exp.Expr, around: Span) -> tuple[Value, Value] | None:
+        """The two sides of an equality between the build and what is left of it, the left one first."""
+        tree = tree.unnest()
+        if not isinstance(tree, exp.EQ):
+            return None
+        left, right = translator.part(tree.this, around), translator.part(tree.expression, around)
+        alias = self.build.alias
+        if alias in left.aliases and alias not in right.aliases:
+            left, right = right, left
+        return (left, right) if alias in right.aliases and alias not in left.aliases else None
+
+    def _key(self, left: Value, right: Value) -> Key | None:
+        if right.column is None or right.column[1] not in self.build.table.primary_key or left.type.kind is Kind.NULL:
+            return None
+        name = right.column[1]
+        wanted: FlinkType = type_of(self.build.table.column(name))
+        sql = converted(left.sql, left.type, wanted) if assignable(left.type, wanted) else left.sql
+        return Key(sql, name)
+
+    def _not_covered(self, missing: list[str], equal: bool) -> SqlError:
+        table, alias = self.build.table, self.build.alias
+        names = [column.name for column in self._probe.table.columns]
+        pairs = [f"{self._probe.alias}.{name if name in names else '…'} = {alias}.{name}" for name in missing]
+        hint = (
+            f"write ON {' AND '.join(pairs)}"
+            if len(missing) == len(table.primary_key)
+            else f"add AND {' AND '.join(pairs)}"
+        )
+        shown = ", ".join(f"`{name}`" for name in missing)
+        what = f"ON does not cover the primary key of {table.name}: {shown} is missing"
+        if len(missing) > 1:
+            what = f"ON does not cover the primary key of {table.name}: {shown} are missing"
+        if not equal:
+            key = ", ".join(f"`{name}`" for name in table.primary_key)
+            what = f"ON has no equality with a column of {table.name}, whose primary key is {key}"
+        return self._error(self.statement.condition.span, what, f"{hint}; the column stands alone on its side")
+
+
+def _path(tree: exp.Expr, around: Span) -> list[Name] | None:
+    """`a.b.c` as names; None for any other expression."""
+    names: list[Name] = []
+    while isinstance(tree, exp.Dot):
+        names.append(Name(tree.expression.name, place(tree.expression) or around))
+        tree = tree.this
+    if not isinstance(tree, exp.Column):
+        return None
+    return [Name(tree.this.name, place(tree.this) or around), *reversed(names)]
+
+
+def _plain(names: Sequence[Name]) -> str:
+    """What a path would be translated to if its first part were a column, not a table."""
+    return ".".join(f"`{name.text}`" for name in names)

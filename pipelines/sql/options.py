@@ -1,0 +1,183 @@
+"""WITH options: those that every source or every target has, and the checking of all of them.
+
+A value that holds `${VAR}` is known only when it is resolved, so it is checked then, by `resolve_options`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipelines.errors import PlanningError
+from pipelines.sources.protocol import ConnectorSpec, OptionSpec
+from pipelines.sql.durations import EXAMPLES, parse_duration
+from pipelines.sql.model import Table, is_secret, is_variable, needs_variables
+
+CONNECTOR = OptionSpec("connector", required=True, doc="What the table reads from or writes to.")
+
+SINK_OPTIONS: tuple[OptionSpec, ...] = (
+    OptionSpec(
+        "insert.id",
+        doc="The stable name of the INSERT into this table: its state in the lake goes by it. Default: the table's "
+        "name. A new name starts the INSERT afresh.",
+    ),
+    OptionSpec(
+        "gate.on-unmatched",
+        "choice",
+        default="quarantine",
+        choices=("quarantine", "block", "publish"),
+        doc="What becomes of a released probe row without a match: kept out with its reason (quarantine), the whole "
+        "epoch is held (block), or what SQL itself says (publish): LEFT fills up with NULLs, INNER drops the row, "
+        "both counted by reason.",
+    ),
+    OptionSpec(
+        "gate.proof",
+        "boolean",
+        default="true",
+        doc="The match proof: counts from the join's own pass which show that every match was made at or after the "
+        "flip and against the pinned epoch. Nothing is published without it, so 'false' is refused.",
+    ),
+)
+"""Options of every table that an INSERT writes to."""
+
+SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
+    OptionSpec(
+        "changelog.retention",
+        "duration",
+        doc="Versions older than watermark - retention may go; per key the newest at or below the watermark stays. "
+        "Default: everything stays.",
+    ),
+    OptionSpec(
+        "scan.watermark.emit.strategy",
+        "choice",
+        default="on-periodic",
+        choices=("on-periodic", "on-event"),
+        doc="When a watermark is told: once an epoch, or after rows.",
+    ),
+    OptionSpec(
+        "scan.watermark.emit.on-event.gap", "integer", default="1", doc="With on-event: after how many rows each time."
+    ),
+    OptionSpec(
+        "scan.watermark.idle-timeout",
+        "duration",
+        doc="After how long without rows a split is idle, so that it no longer holds the watermark back.",
+    ),
+    OptionSpec(
+        "scan.watermark.alignment.group",
+        doc="Sources of the same group wait for each other: none runs ahead by more than the drift.",
+    ),
+    OptionSpec(
+        "scan.watermark.alignment.max-drift", "duration", doc="How far a split may be ahead of its group's slowest."
+    ),
+    OptionSpec(
+        "scan.watermark.alignment.update-interval",
+        "duration",
+        default="1 s",
+        doc="How often the group's members compare their watermarks.",
+    ),
+)
+"""Options of every table that an INSERT reads. The `scan.watermark.*` ones need WATERMARK FOR."""
+
+WATERMARK_PREFIX = "scan.watermark."
+
+
+def common_options(spec: ConnectorSpec) -> tuple[OptionSpec, ...]:
+    """The options that a table of this connector has beside the connector's own."""
+    return (CONNECTOR, *(SOURCE_OPTIONS if spec.source else ()), *(SINK_OPTIONS if spec.sink else ()))
+
+
+def find_option(key: str, known: Sequence[OptionSpec]) -> OptionSpec | None:
+    """The option that `key` is: of that name, of a family `name.*`, or `a.#.b` with any path for `#`."""
+    for option in known:
+        if option.name == key:
+            return option
+    for option in known:
+        if option.name.endswith(".*") and key.startswith(option.name[:-1]) and len(key) >= len(option.name):
+            return option
+        head, hole, tail = option.name.partition("#")
+        if hole and key.startswith(head) and key.endswith(tail) and len(key) > len(head) + len(tail):
+            return option
+    return None
+
+
+def path_of(key: str, option: OptionSpec) -> str | None:
+    """What stands for `#` in a key; None for an option without one."""
+    head, hole, tail = option.name.partition("#")
+    return key[len(head) : len(key) - len(tail)] if hole else None
+
+
+def spelled(known: Sequence[OptionSpec], columns: Sequence[str]) -> list[str]:
+    """The names that keys may have, with every column's name for `#`."""
+    names: list[str] = []
+    for option in known:
+        names.extend([option.name.replace("#", column) for column in columns] if "#" in option.name else [option.name])
+    return names
+
+
+def wrong_value(option: OptionSpec, value: str) -> tuple[str, str] | None:
+    """What is wrong with a value, as (what, hint); None when nothing is. The value itself is not named."""
+    if option.kind == "choice" and value not in option.choices:
+        return "is none of the choices", f"choose one of {', '.join(f'{choice!r}' for choice in option.choices)}"
+    if option.kind == "boolean" and value.lower() not in ("true", "false"):
+        return "is no boolean", "write 'true' or 'false'"
+    if option.kind == "integer":
+        try:
+            int(value)
+        except ValueError:
+            return "is no whole number", "write digits: '1000'"
+    if option.kind == "float":
+        try:
+            float(value)
+        except ValueError:
+            return "is no number", "for example '0.5'"
+    if option.kind == "duration":
+        try:
+            parse_duration(value)
+        except ValueError:
+            return "is no duration", f"for example {EXAMPLES}"
+    if not value.strip() and (option.required or option.kind != "string"):
+        return "is empty", "write a value"
+    return None
+
+
+def shown_value(key: str, value: str) -> str:
+    """A value for a message: never one of a secret option."""
+    return "***" if is_secret(key) and not is_variable(value) else value
+
+
+def resolve_options(
+    table: Table, spec: ConnectorSpec, environment: Mapping[str, str] | None = None, *, defaults: bool = True
+) -> dict[str, str]:
+    """The real values of a table's options, `${VAR}` replaced and checked once more, with defaults filled in.
+
+    Raises PlanningError that names the option, and never a value that came out of the environment.
+    """
+    known = (*spec.options, *common_options(spec))
+    resolved = table.options.resolve(environment)
+    for key, value in resolved.items():
+        option = find_option(key, known)
+        wrong = wrong_value(option, value) if option is not None and needs_variables(table.options[key]) else None
+        if wrong is not None:
+            raise PlanningError(
+                f"the value of '{key}' {wrong[0]}",
+                where=f"table {table.name}, '{key}' = '{shown_value(key, table.options[key])}'",
+                state="nothing was run",
+                next_command=f"set the environment's variable right ({wrong[1]}), and run again",
+            )
+    if not defaults:
+        return resolved
+    filled = {option.name: option.default for option in known if option.default is not None}
+    return {**{name: value for name, value in filled.items() if "#" not in name and "*" not in name}, **resolved}
+
+
+__all__ = [
+    "SINK_OPTIONS",
+    "SOURCE_OPTIONS",
+    "common_options",
+    "find_option",
+    "parse_duration",
+    "path_of",
+    "resolve_options",
+    "shown_value",
+    "spelled",
+    "wrong_value",
+]

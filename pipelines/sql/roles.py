@@ -1,0 +1,66 @@
+"""What each table is for, by the INSERTs of the whole script, and what can not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pipelines.sql.inserts import Declared
+from pipelines.sql.model import Insert, Role
+from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
+from pipelines.sql.source import Source
+from pipelines.sql.syntax import InsertInto, Name
+
+_WORDS: dict[Role, str] = {"build": "a build side", "probe": "a probe", "sink": "a target", "unused": "unused"}
+
+
+def roles(
+    source: Source, inserts: Sequence[tuple[InsertInto, Insert]], declared: Mapping[str, Declared]
+) -> dict[str, Role]:
+    """The role of every table that an INSERT names. Raises SqlError where two roles meet in one table."""
+    found: dict[str, Role] = {}
+    for statement, _ in inserts:
+        for name, role in _uses(statement):
+            known = found.setdefault(name.text, role)
+            if known != role:
+                raise source.error(
+                    name.span,
+                    f"{name.text} is {_WORDS[known]} already, it can not be {_WORDS[role]} as well",
+                    "declare it twice, under two names",
+                )
+    _unique(source, inserts)
+    for name, role in found.items():
+        _fitting_options(source, declared[name], role)
+    return found
+
+
+def _uses(statement: InsertInto) -> Iterator[tuple[Name, Role]]:
+    yield statement.target, "sink"
+    yield statement.probe.table, "probe"
+    for join in statement.joins:
+        yield join.build.table, "build"
+
+
+def _unique(source: Source, inserts: Sequence[tuple[InsertInto, Insert]]) -> None:
+    """Every INSERT has an id and a target of its own."""
+    ids: dict[str, Insert] = {}
+    for statement, insert in inserts:
+        other = ids.setdefault(insert.id.casefold(), insert)
+        if other is insert:
+            continue
+        line = other.location.line
+        if other.target == insert.target:
+            what = f"a second INSERT INTO {insert.target} (the first is in line {line})"
+            raise source.error(statement.target.span, what, "declare the target once more, under another name")
+        what = f"two INSERTs have the id '{insert.id}' (the other is in line {line})"
+        raise source.error(statement.target.span, what, "give one of the targets another 'insert.id'")
+
+
+def _fitting_options(source: Source, declared: Declared, role: Role) -> None:
+    others = SOURCE_OPTIONS if role == "sink" else SINK_OPTIONS
+    for option in declared.statement.options:
+        if find_option(option.key.text, others) is not None:
+            raise source.error(
+                option.key.span,
+                f"'{option.key.text}' has no meaning here: {declared.table.name} is {_WORDS[role]}",
+                "leave it out",
+            )

@@ -1,0 +1,150 @@
+"""Which column a name means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pipelines.sql.errors import did_you_mean, suggest
+from pipelines.sql.functions.times import INSTANT_SQL
+from pipelines.sql.model import Column, Table
+from pipelines.sql.source import Source
+from pipelines.sql.syntax import Name
+from pipelines.sql.types import FlinkType, parse_type, quoted
+from pipelines.sql.values import Value
+
+
+class Scope(Protocol):
+    """Where an expression looks for its columns."""
+
+    def resolve(self, path: Sequence[Name]) -> Value:
+        """The value of `a.b.c`. Raises SqlError: unknown, ambiguous."""
+        ...
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table in an INSERT, by the name it goes by there."""
+
+    alias: str
+    table: Table
+
+
+def type_of(column: Column) -> FlinkType:
+    """A column's type."""
+    found = parse_type(column.type)
+    return found if column.nullable else found.not_null()
+
+
+def value_of(column: Column, alias: str | None) -> Value:
+    """A column as a value: `` `alias`.`column` ``; a PROCTIME() column is the plan's instant, which no table stores."""
+    aliases = frozenset({alias}) if alias else frozenset()
+    if column.proctime:
+        return Value(INSTANT_SQL, type_of(column), column=(alias or "", column.name), aliases=aliases)
+    sql = f"{quoted(alias)}.{quoted(column.name)}" if alias else quoted(column.name)
+    return Value(sql, type_of(column), column=(alias or "", column.name), aliases=aliases)
+
+
+def fields(value: Value, path: Sequence[Name], source: Source) -> Value:
+    """`value.a.b`: fields of a ROW. Raises SqlError."""
+    for name in path:
+        found = value.type.field(name.text)
+        if found is None:
+            if not value.type.fields:
+                raise source.error(name.span, f"`{name.text}` is no field: {value.type} is no ROW")
+            names = [field.name for field in value.type.fields]
+            raise source.error(name.span, f"unknown field `{name.text}`", suggest(name.text, names, "its fields"))
+        value = Value(f"{value.sql}.{quoted(found.name)}", found.type, aliases=value.aliases)
+    return value
+
+
+@dataclass(frozen=True)
+class TableScope:
+    """The columns of one table, inside its own CREATE TABLE. `hidden` ones exist but must not be used, with why."""
+
+    source: Source
+    name: str
+    columns: Sequence[Column]
+    hidden: Sequence[tuple[str, str, str]] = ()
+
+    def resolve(self, path: Sequence[Name]) -> Value:
+        """The value of a column or of a field of it."""
+        first = path[0]
+        for column in self.columns:
+            if column.name == first.text:
+                return fields(value_of(column, None), path[1:], self.source)
+        for name, why, hint in self.hidden:
+            if name == first.text:
+                raise self.source.error(first.span, why, hint)
+        names = [column.name for column in self.columns]
+        raise self.source.error(
+            first.span, f"unknown column `{first.text}` in {self.name}", suggest(first.text, names, "its columns")
+        )
+
+
+@dataclass(frozen=True)
+class InsertScope:
+    """The columns of the tables of an INSERT, probe first. A first part that names a table is one, else a column."""
+
+    source: Source
+    relations: Sequence[Relation]
+    later: Sequence[str] = ()
+
+    def relation(self, name: Name) -> Relation:
+        """The table called `name` here. Raises SqlError."""
+        for relation in self.relations:
+            if relation.alias == name.text:
+                return relation
+        raise self.source.error(name.span, f"unknown table `{name.text}`", self._hint_for_table(name.text))
+
+    def resolve(self, path: Sequence[Name]) -> Value:
+        """The value of `column`, `table.column`, and of fields of either."""
+        first = path[0]
+        relation = next((relation for relation in self.relations if relation.alias == first.text), None)
+        if relation is not None and len(path) > 1:
+            column = _column(relation.table, path[1].text)
+            if column is not None:
+                return fields(value_of(column, relation.alias), path[2:], self.source)
+        owners = [found for found in self.relations if _column(found.table, first.text) is not None]
+        if not owners:
+            raise self._unknown(path, relation)
+        if len(owners) > 1:
+            choices = " or ".join(f"`{owner.alias}.{first.text}`" for owner in owners)
+            raise self.source.error(first.span, f"column `{first.text}` is ambiguous", f"write {choices}")
+        column = _column(owners[0].table, first.text)
+        assert column is not None
+        return fields(value_of(column, owners[0].alias), path[1:], self.source)
+
+    def _unknown(self, path: Sequence[Name], relation: Relation | None):
+        first = path[0]
+        if relation is not None and len(path) > 1:
+            names = [column.name for column in relation.table.columns]
+            return self.source.error(
+                path[1].span,
+                f"unknown column `{path[1].text}` in {relation.alias}",
+                suggest(path[1].text, names, "its columns"),
+            )
+        if relation is not None:
+            return self.source.error(
+                first.span, f"`{first.text}` is a table, not a column", f"write `{first.text}`.column"
+            )
+        if len(path) > 1:
+            return self.source.error(first.span, f"unknown table `{first.text}`", self._hint_for_table(first.text))
+        everything = {column.name: found.alias for found in self.relations for column in found.table.columns}
+        return self.source.error(
+            first.span, f"unknown column `{first.text}`", suggest(first.text, everything, "the columns here")
+        )
+
+    def _hint_for_table(self, name: str) -> str | None:
+        for relation in self.relations:
+            if relation.table.name == name:
+                return f"{name} is called `{relation.alias}` in this INSERT"
+        if name in self.later:
+            return f"{name} is joined further on: use it from its own ON on"
+        aliases = [relation.alias for relation in self.relations]
+        return did_you_mean(name, aliases) or suggest(name, aliases, "the tables here")
+
+
+def _column(table: Table, name: str) -> Column | None:
+    return next((column for column in table.columns if column.name == name), None)

@@ -1,0 +1,114 @@
+"""The WITH options of one CREATE TABLE, checked against its connector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipelines.errors import PlanningError
+from pipelines.sources.protocol import ConnectorSpec, OptionSpec
+from pipelines.sql.errors import SqlError, suggest
+from pipelines.sql.model import Options, needs_variables
+from pipelines.sql.names import check_table_name
+from pipelines.sql.options import (
+    CONNECTOR,
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    WATERMARK_PREFIX,
+    common_options,
+    find_option,
+    path_of,
+    shown_value,
+    spelled,
+    wrong_value,
+)
+from pipelines.sql.source import Source, Span
+from pipelines.sql.syntax import CreateTable, Name, Option
+
+
+class OptionCompiler:
+    """Finds the connector of a table and checks its options."""
+
+    def __init__(self, source: Source, statement: CreateTable) -> None:
+        self.source = source
+        self.statement = statement
+        self.name = statement.name.text
+        self.columns = [column.name.text for column in statement.columns if column.computed is None]
+
+    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
+        return self.source.error(span, what, hint)
+
+    def connector(self, connectors: Mapping[str, ConnectorSpec]) -> ConnectorSpec:
+        """What 'connector' names. Raises SqlError."""
+        option = next((option for option in self.statement.options if option.key.text == CONNECTOR.name), None)
+        if option is None:
+            hint = suggest("", connectors, "the connectors")
+            raise self._error(self.statement.name.span, f"{self.name} has no 'connector' option", hint)
+        name = option.value.text
+        if needs_variables(name):
+            raise self._error(option.value.span, "'connector' can not come from the environment", "write its name")
+        if name not in connectors:
+            hint = suggest(name, connectors, "the connectors")
+            raise self._error(option.value.span, f"unknown connector '{name}'", hint)
+        problem = None
+        try:
+            return connectors[name]
+        except PlanningError as error:
+            problem = error.what
+        raise self._error(option.value.span, problem, "reinstall the package that brings the connector")
+
+    def options(self, spec: ConnectorSpec) -> Options:
+        """The options as written. Raises SqlError: unknown, missing, given twice, or with a wrong value."""
+        known = (*spec.options, *common_options(spec))
+        seen: dict[str, Option] = {}
+        for option in self.statement.options:
+            self._option(option, spec, known)
+            if option.key.text in seen:
+                raise self._error(option.key.span, f"option '{option.key.text}' is given twice")
+            seen[option.key.text] = option
+        for wanted in known:
+            if wanted.required and wanted.name not in seen:
+                what = f"{self.name} lacks the option '{wanted.name}', which {spec.name} needs"
+                raise self._error(self.statement.name.span, what, wanted.doc or None)
+        self._go_together(seen)
+        return Options({key: option.value.text for key, option in seen.items()})
+
+    def _option(self, option: Option, spec: ConnectorSpec, known: Sequence[OptionSpec]) -> None:
+        key, value = option.key.text, option.value.text
+        found = find_option(key, known)
+        if found is None:
+            for others, word in ((SINK_OPTIONS, "read"), (SOURCE_OPTIONS, "written")):
+                if find_option(key, others) is not None:
+                    raise self._error(option.key.span, f"'{key}' has no meaning here: {spec.name} can only be {word}")
+            names = spelled(known, self.columns)
+            raise self._error(
+                option.key.span, f"unknown option '{key}' of {spec.name}", suggest(key, names, "its options")
+            )
+        path = path_of(key, found)
+        if path is not None and path.split(".")[0] not in self.columns:
+            raise self._error(
+                option.key.span,
+                f"unknown column `{path}` of {self.name} in '{key}'",
+                suggest(path, self.columns, "its columns"),
+            )
+        wrong = None if needs_variables(value) else wrong_value(found, value)
+        if wrong is not None:
+            raise self._error(option.value.span, f"'{key}' = '{shown_value(key, value)}' {wrong[0]}", wrong[1])
+
+    def _go_together(self, seen: Mapping[str, Option]) -> None:
+        for key, option in seen.items():
+            if key.startswith(WATERMARK_PREFIX) and not self.statement.watermarks:
+                raise self._error(
+                    option.key.span, f"'{key}' has no meaning without a watermark", "declare WATERMARK FOR column AS …"
+                )
+        group, drift = f"{WATERMARK_PREFIX}alignment.group", f"{WATERMARK_PREFIX}alignment.max-drift"
+        for one, other in ((group, drift), (drift, group)):
+            if one in seen and other not in seen:
+                raise self._error(seen[one].key.span, f"'{one}' needs '{other}' beside it")
+        proof = seen.get("gate.proof")
+        if proof is not None and proof.value.text.lower() == "false":
+            raise self._error(proof.value.span, "the match proof can not be left out", "leave the option out")
+        insert_id = seen.get("insert.id")
+        if insert_id is not None:
+            if needs_variables(insert_id.value.text):
+                raise self._error(insert_id.value.span, "'insert.id' can not come from the environment: it is for ever")
+            check_table_name(self.source, Name(insert_id.value.text or " ", insert_id.value.span))
