@@ -1,0 +1,182 @@
+"""The protocol of releases, one ruling a test: what waits, what leaves, what is held, and what happens next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import GateHeld, LeaseHeld, PlanningError
+from pipelines.runtime import faults
+from pipelines.runtime.releasing import Waiting
+from pipelines.runtime.runner import Runner
+from pipelines.testing import Harness
+
+CLICKS = """
+CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING)
+WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
+CREATE TABLE click_event (user_id INT, item_id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE enriched (user_id INT, item_id INT, gender STRING)
+WITH ('connector' = 'scripted', 'gate.on-unmatched' = '{policy}');
+INSERT INTO enriched SELECT c.user_id, c.item_id, u.gender FROM click_event AS c
+LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.proctime AS u ON c.user_id = u.user_id
+"""
+
+TWO_BUILDS = """
+CREATE TABLE users (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING)
+WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
+CREATE TABLE items (item_id INT PRIMARY KEY NOT ENFORCED, title STRING)
+WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
+CREATE TABLE clicks (user_id INT, item_id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE both_sides (user_id INT, gender STRING, title STRING) WITH ('connector' = 'scripted');
+CREATE TABLE users_only (user_id INT, gender STRING) WITH ('connector' = 'scripted');
+INSERT INTO both_sides SELECT c.user_id, gender, title FROM clicks AS c
+JOIN users FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = users.user_id
+JOIN items FOR SYSTEM_TIME AS OF c.proctime ON c.item_id = items.item_id;
+INSERT INTO users_only SELECT c.user_id, gender FROM clicks AS c
+JOIN users FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = users.user_id
+"""
+
+
+def clicks(spark: SparkSession, directory: Path, policy: str = "quarantine") -> Harness:
+    return Harness(CLICKS.format(policy=policy), spark, directory)
+
+
+def seen(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((row["item_id"], row["gender"]) for row in rows)
+
+
+def test_nothing_leaves_before_the_flip_and_all_of_it_after(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
+    assert harness.advance() == []
+    waiting = harness.runner.stage("enriched")
+    assert isinstance(waiting, Waiting)
+    assert waiting.rows == 2
+    assert waiting.unflipped == ("user_info",)
+
+    harness.push("user_info", [{"user_id": 2, "gender": "m"}])
+    harness.end_of_snapshot("user_info")
+    assert seen(harness.advance()) == [(7, "f"), (8, "m")]
+
+
+def test_a_change_after_the_release_corrects_nothing_and_is_seen_by_the_next(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    harness = clicks(spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}])
+    assert seen(harness.advance()) == [(7, "f")]
+    harness.push("user_info", [{"user_id": 1, "gender": "x"}], op="+U")
+    assert harness.advance() == []
+    harness.push("click_event", [{"user_id": 1, "item_id": 9}])
+    assert seen(harness.advance()) == [(9, "x")]
+    assert seen(harness.published("enriched")) == [(7, "f"), (9, "x")]
+
+
+def test_every_insert_flips_on_its_own_builds(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(TWO_BUILDS, spark, tmp_path)
+    harness.push("users", [{"user_id": 1, "gender": "f"}])
+    harness.push("items", [{"item_id": 7, "title": "book"}])
+    harness.push("clicks", [{"user_id": 1, "item_id": 7}])
+    harness.end_of_snapshot("users")
+    first = harness.advance()
+    assert [(row["_target"], row["gender"]) for row in first] == [("users_only", "f")]
+
+    harness.end_of_snapshot("items")
+    second = harness.advance()
+    assert [(row["_target"], row["title"]) for row in second] == [("both_sides", "book")]
+
+
+def test_a_held_epoch_stops_its_insert_until_it_is_released_again(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path, "block")
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}])
+    with pytest.raises(GateHeld, match="epoch 1 of enriched"):
+        harness.advance()
+    harness.push("click_event", [{"user_id": 2, "item_id": 8}])
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}, {"user_id": 2, "gender": "m"}])
+    harness.restart()
+    with pytest.raises(GateHeld, match="epoch 1 of enriched"):
+        harness.advance()
+    assert harness.published("enriched") == []
+
+    done = harness.runner.resolve_held("enriched")
+    assert done is not None
+    assert (done.epoch, done.rows) == (2, 1)
+    assert seen(harness.published("enriched")) == [(7, "f")]
+    assert seen(harness.advance()) == [(8, "m")]
+    with pytest.raises(PlanningError, match="no epoch of enriched is held"):
+        harness.runner.resolve_held("enriched")
+
+
+def test_a_held_epoch_can_be_discarded_into_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path, "block")
+    harness.push("user_info", [{"user_id": 2, "gender": "m"}])
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
+    with pytest.raises(GateHeld):
+        harness.advance()
+    harness.runner.resolve_held("enriched", discard=True)
+
+    assert harness.published("enriched") == []
+    assert [(row["item_id"], row["_reason"]) for row in harness.quarantined("enriched")] == [
+        (7, "discarded"),
+        (8, "discarded"),
+    ]
+    harness.push("click_event", [{"user_id": 2, "item_id": 9}])
+    assert seen(harness.advance()) == [(9, "m")]
+
+
+def test_readers_stay_on_the_old_generation_until_the_new_one_has_flipped(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "old"}])
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 1}])
+    assert seen(harness.advance()) == [(1, "old")]
+
+    # The new generation is planned and has landed nothing yet: it has not flipped.
+    def die(point: str) -> None:
+        if point == "source.planned":
+            raise KeyboardInterrupt
+
+    disarm = faults.arm(die)
+    with pytest.raises(KeyboardInterrupt):
+        harness.runner.advance("user_info", resnapshot=True)
+    disarm()
+    harness.push("user_info", [{"user_id": 1, "gender": "new"}])
+    harness.push("click_event", [{"user_id": 1, "item_id": 2}])
+    harness.runner.advance("click_event")
+    released = harness.runner.release("enriched")
+    assert [pin.generation for done in released.published for pin in done.plan.pins] == [1]
+    assert seen(harness.published("enriched", after=1)) == [(2, "old")]
+
+    harness.push("click_event", [{"user_id": 1, "item_id": 3}])
+    assert seen(harness.advance()) == [(3, "new")]
+    plan = harness.runner.releasing("enriched").position().plan
+    assert plan is not None
+    assert [pin.generation for pin in plan.pins] == [2]
+
+
+def test_a_second_runner_is_told_and_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path)
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}])
+    harness.advance()
+    with Runner(harness.pipeline, harness.lake, spark=lambda: spark, label="the other", environment={}) as other:
+        with pytest.raises(LeaseHeld, match="harness, process"):
+            other.run()
+        with pytest.raises(LeaseHeld):
+            other.stage("enriched")
+
+
+def test_a_source_that_is_advanced_twice_lands_its_rows_once(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path)
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}])
+    assert harness.runner.advance("click_event").rows == 1
+    again = harness.runner.advance("click_event")
+    assert (again.rows, again.epochs) == (0, ())
