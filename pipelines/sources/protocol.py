@@ -124,10 +124,13 @@ class SplitStore(Protocol):
 
 @dataclass
 class SourceContext:
-    """What a source may use. `previous` and `first` are the last and the first stored step of this generation."""
+    """What a source may use. `previous` and `first` are the last and the first stored step of this generation.
+
+    `options` are resolved, passwords and all, so no repr shows them.
+    """
 
     table: Table
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     generation: int
     splits: SplitStore
     scratch: str

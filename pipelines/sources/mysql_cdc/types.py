@@ -190,7 +190,8 @@ def snapshot_expression(column: SourceColumn) -> str:
         return f"CAST(UNIX_TIMESTAMP({name}) * 1000000 AS SIGNED)"  # the stored instant: no time zone takes part
     if kind == "decimal" and canonical(column) is STRING:
         return f"CAST({name} + 0 AS CHAR)"  # + 0 drops ZEROFILL's zeros
-    if kind in ("time", "enum", "set", "json") or kind in ADDRESSES:
+    if kind in ("char", "time", "enum", "set", "json") or kind in ADDRESSES:
+        # A CHAR would come as CHAR(n), which Spark pads to n again.
         return f"CAST({name} AS CHAR)"
     if kind in GEOMETRIES:
         return f"SUBSTR({name}, 5)"  # past the SRID; ST_AsWKB swaps the axes of some on MySQL 8
