@@ -40,6 +40,20 @@ CHECKS: tuple[Callable[[Evidence], CheckResult], ...] = (
     keys.check,
 )
 
+CHECK_NAMES: tuple[str, ...] = (
+    counts_complete.NAME,
+    flips.NAME,
+    matches.NAME,
+    released_rows.NAME,
+    one_place.NAME,
+    staged_files.NAME,
+    unmatched_policy.NAME,
+    discards.NAME,
+    columns.NAME,
+    keys.NAME,
+)
+"""What `judge` reports, by name: known before anything runs, so that Dagster can show each check as one of its own."""
+
 
 def judge(staged: StagedEpoch, spark: Callable[[], SparkSession]) -> GateVerdict:
     """All checks of one staged epoch. It passes when every one of them does; `reasons` say what failed.
