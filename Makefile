@@ -28,7 +28,7 @@ ui: install ## Open Dagster on the demo's lake
 check: install-dev ## Lint, format, types, import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/pyright
+	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 
 test: check ## Every check and every test, on a real MariaDB that the tests start

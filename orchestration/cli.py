@@ -1,0 +1,35 @@
+"""The `tidegate` command."""
+
+from __future__ import annotations
+
+import typer
+
+from orchestration.commands import demo, explain, held, run, status, ui, verify
+
+app = typer.Typer(
+    name="tidegate",
+    help="Joins streams to tables that are still loading, and never lets a row through early.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    add_completion=True,
+)
+
+app.command(epilog=demo.EPILOG)(demo.demo)
+app.command(epilog=run.EPILOG)(run.run)
+app.command(epilog=explain.EPILOG)(explain.explain)
+app.command(epilog=status.EPILOG)(status.status)
+app.command(epilog=verify.EPILOG)(verify.verify)
+app.command(epilog=ui.EPILOG)(ui.ui)
+app.command(epilog=held.RELEASE_EPILOG)(held.release)
+app.command(epilog=held.DISCARD_EPILOG)(held.discard)
+
+
+def main() -> None:
+    """The entry point. Leaves with 0, 1 (failed, or the gate holds) or 2 (usage)."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_LAKE = Path(".tidegate/lake")
+
+Script = Annotated[
+    Path,
+    typer.Argument(metavar="SCRIPT", exists=True, dir_okay=False, readable=True, help="The pipeline: a SQL script."),
+]
+InsertId = Annotated[
+    str, typer.Argument(metavar="INSERT", help="The INSERT's id: its target's name, or the target's 'insert.id'.")
+]
+LakePath = Annotated[
+    Path,
+    typer.Option("--lake", envvar="TIDEGATE_LAKE", metavar="DIR", file_okay=False, help="The folder of the state."),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        envvar="TIDEGATE_MASTER",
+        metavar="URL",
+        help="Spark master, such as spark://host:7077.",
+        show_default="all cores of this machine",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the stack of an error.")]
+
+
+def examples(*lines: str) -> str:
+    """What a command's help ends with."""
+    return "[bold]Examples[/]\n\n" + "\n\n".join(f"  {line}" for line in lines)

@@ -1,0 +1,142 @@
+"""`tidegate run`: land what the sources have, and release what may leave; once, or tick by tick."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples
+from orchestration.console import Bars, Screen, reported
+
+EPILOG = examples(
+    "tidegate run examples/clicks/pipeline.sql",
+    "tidegate run pipeline.sql --lake /data/lake --master spark://host:7077",
+    "tidegate run pipeline.sql --continuous --every 2",
+    "tidegate run pipeline.sql --resnapshot user_info",
+)
+
+
+def run(
+    script: Script,
+    lake: LakePath = DEFAULT_LAKE,
+    master: Master = None,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Go on tick by tick, in one warm process, until SIGTERM or Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.0, metavar="SECONDS", help="From tick to tick, with --continuous.")
+    ] = 1.0,
+    resnapshot: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--resnapshot",
+            metavar="TABLE",
+            help="Take a new snapshot of this source. Readers stay on the old one until the new one is complete.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Run a pipeline up to what its sources have now.
+
+    Sources land first. An INSERT releases rows only once every table it joins to is proved complete; its rows then
+    pass the gate and are published. A run that was interrupted goes on where it stopped.
+    """
+    from orchestration.console.views import of_run, run_tables
+    from pipelines.runtime.scripts import load_script
+
+    screen = Screen(as_json, debug)
+    with reported(screen):
+        pipeline = load_script(script)
+        known = [table.name for table in pipeline.sources]
+        for table in resnapshot or []:
+            if table not in known:
+                raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
+        if continuous:
+            _continuous(screen, pipeline, lake, master, every, resnapshot or [])
+            return
+        with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run") as active:
+            for table in resnapshot or []:
+                active.advance(table, resnapshot=True)
+            report = active.run()
+        screen.result(of_run(pipeline, report), *run_tables(pipeline, report, lake))
+
+
+def runner(pipeline: Any, lake: Path, master: str | None, bars: Bars, label: str) -> Any:
+    """The runner that a command uses; close it to let its leases go."""
+    from pipelines.lake import Lake
+    from pipelines.runtime.runner import Runner
+    from pipelines.runtime.session import start_session
+
+    return Runner(
+        pipeline,
+        Lake(lake),
+        spark=lambda: start_session(master=master, progress=bars),
+        progress=bars,
+        label=label,
+    )
+
+
+def _continuous(
+    screen: Screen, pipeline: Any, lake: Path, master: str | None, every: float, resnapshot: list[str]
+) -> None:
+    from orchestration.console.views import of_tick, tick_line
+    from pipelines.errors import GateHeld
+    from pipelines.progress import SilentProgress
+    from pipelines.runtime.continuous import Continuous, Tick
+
+    stop = threading.Event()
+    told: set[str] = set()
+
+    def show(tick: Tick) -> None:
+        if tick.moved:
+            screen.line(tick_line(tick), **of_tick(tick))
+        for held in tick.held:
+            _tell_once(screen, held, told)
+        told.intersection_update(str(held) for held in tick.held)
+
+    def _tell_once(screen: Screen, held: GateHeld, told: set[str]) -> None:
+        if str(held) not in told:
+            told.add(str(held))
+            screen.say(str(held))
+
+    with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run --continuous") as active:
+        # Spark puts a handler of its own in place when it starts, so it starts before ours.
+        active.session()
+        with stopped_by_signals(stop):
+            for table in resnapshot:
+                active.advance(table, max_epochs=1, resnapshot=True)
+            bars.clear()
+            active.progress = SilentProgress()
+            names = ", ".join(insert.id for insert in pipeline.inserts)
+            screen.say(f"Running {names} every {every:g} s. Ctrl-C or SIGTERM ends it.")
+            loop = Continuous(active, every=every, stop=stop, on_tick=show)
+            ending = loop.run()
+    if ending == "abandoned":
+        screen.say(f"Stopped inside a step, which the next run finishes ({loop.abandoned_by}).")
+    else:
+        screen.say("Stopped between two steps. Nothing is half done.")
+
+
+@contextmanager
+def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; a second one ends the process at once, which is as safe as a crash."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

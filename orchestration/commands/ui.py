@@ -1,0 +1,107 @@
+"""`tidegate ui`: Dagster on a lake."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from orchestration.commands.options import DEFAULT_LAKE, Debug, LakePath, examples
+from orchestration.console import Bars, Screen, reported
+
+EPILOG = examples(
+    "tidegate ui --demo",
+    "tidegate ui pipeline.sql",
+    "tidegate ui clicks.sql orders.sql --lake /data/lake --port 3001",
+)
+
+
+def ui(
+    scripts: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[SCRIPT]...", exists=True, dir_okay=False, help="The pipelines to show.", show_default=False
+        ),
+    ] = None,
+    lake: LakePath = DEFAULT_LAKE,
+    demo: Annotated[bool, typer.Option("--demo", help="Open the demo's lake, with its database running.")] = False,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where the UI listens.")] = 3000,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    debug: Debug = False,
+) -> None:
+    """Open Dagster on a lake: assets, checks, metadata, history, and a button to materialise.
+
+    Its own history is kept beside the lake. Schedules and alerts run as long as this command does.
+    """
+    screen = Screen(debug=debug)
+    with reported(screen), contextlib.ExitStack() as stack:
+        _require_free(host, port)
+        if demo:
+            _open_demo(screen, stack)
+        else:
+            os.environ["TIDEGATE_LAKE"] = str(lake.absolute())
+            os.environ.setdefault("DAGSTER_HOME", str(lake.absolute().parent / "dagster"))
+            if scripts:
+                os.environ["TIDEGATE_SCRIPT"] = os.pathsep.join(str(script.absolute()) for script in scripts)
+        _serve(screen, host, port)
+
+
+def _open_demo(screen: Screen, stack: contextlib.ExitStack) -> None:
+    from orchestration.demo.site import DEFAULT_FOLDER, Site
+    from orchestration.demo.stage import reopened
+
+    bars = stack.enter_context(Bars(screen.err))
+    stack.enter_context(reopened(Site(DEFAULT_FOLDER), bars))
+
+
+def _require_free(host: str, port: int) -> None:
+    from pipelines.errors import TidegateError
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise TidegateError(
+                f"port {port} can not be used: {(error.strerror or str(error)).lower()}",
+                where=f"{host}:{port}",
+                state="nothing was started",
+                next_command="give another one: tidegate ui --port 3001   (or with make: make ui ARGS='--port 3001')",
+            ) from error
+
+
+def _serve(screen: Screen, host: str, port: int) -> None:
+    from orchestration.demo.stage import prepare_dagster_home
+
+    prepare_dagster_home(Path(os.environ["DAGSTER_HOME"]))
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "orchestration.definitions"]
+    command += ["--host", host, "--port", str(port), "--log-level", "warning"]
+    # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
+    process = subprocess.Popen(command, start_new_session=True)
+    with _ended_by_signals(process):
+        screen.say(f"Dagster: [bold]http://{host}:{port}[/]   (ready in some seconds; Ctrl-C ends it)")
+        status = process.wait()
+    if status > 0:
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    def leave(number: int, frame: FrameType | None) -> None:
+        process.send_signal(signal.SIGINT)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

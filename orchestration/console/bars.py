@@ -1,0 +1,126 @@
+"""Progress bars: drawn in a terminal, told as lines where the output goes into a file."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from pipelines.progress import Progress as Shown
+from pipelines.progress import Task
+
+
+class Bars:
+    """Use it as a context; inside, `task` makes a bar. A bar that is full becomes a line and makes room.
+
+    `console` is written to; bars are drawn only if it is a terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live: Progress | None = None
+        self._lines: Shown | None = None
+        if console.is_terminal:
+            self._live = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=28),
+                TextColumn("{task.fields[count]}"),
+                TimeElapsedColumn(),
+                TextColumn("[dim]{task.fields[note]}"),
+                console=console,
+                transient=True,
+                refresh_per_second=8,
+            )
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def task(self, name: str, total: int | None = None, unit: str = "") -> Task:
+        """A new bar (pipelines.progress.Progress)."""
+        if self._live is not None:
+            return _Bar(self._live, name, total, unit)
+        if self._lines is None:
+            self._lines = _lines(self.console)
+        return self._lines.task(name, total, unit)
+
+    def clear(self) -> None:
+        """Take away bars that nobody will fill any more."""
+        if self._live is not None:
+            for task in list(self._live.task_ids):
+                self._live.remove_task(task)
+
+
+@dataclass
+class _Bar:
+    live: Progress
+    name: str
+    whole: int | None
+    unit: str
+    done: int = 0
+    said: str = ""
+    started: float = field(default_factory=time.monotonic)
+    id: TaskID | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.id = self.live.add_task(escape(self.name), total=self.whole, count="", note="")
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        self.done += amount
+        self.said = note or self.said
+        self._show()
+
+    def total(self, total: int) -> None:
+        self.whole = total
+        self._show()
+
+    def note(self, note: str) -> None:
+        self.said = note
+        self._show()
+
+    def _show(self) -> None:
+        if self.id is None:
+            return
+        if self.whole is not None and self.done >= self.whole:
+            self.live.remove_task(self.id)
+            self.id = None
+            seconds = time.monotonic() - self.started
+            count = f"  {self._count(seconds)}" if self.unit else ""
+            note = f"  [dim]{escape(self.said)}[/]" if self.said else ""
+            self.live.console.print(f"[green]✓[/] {escape(self.name)}{count}  [dim]{seconds:,.1f} s[/]{note}")
+            return
+        seconds = time.monotonic() - self.started
+        self.live.update(
+            self.id, completed=self.done, total=self.whole, count=self._count(seconds), note=escape(self.said)
+        )
+
+    def _count(self, seconds: float) -> str:
+        if not self.unit:
+            return ""
+        whole = f"/{self.whole:,}" if self.whole is not None and self.done < self.whole else ""
+        rate = f", {self.done / seconds:,.0f}/s" if seconds > 0.5 and self.done else ""
+        return f"{self.done:,}{whole} {self.unit}{rate}"
+
+
+def _lines(console: Console) -> Shown:
+    from assets.progress import LoggedProgress
+
+    log = logging.Logger("tidegate.progress", logging.INFO)
+    handler = logging.StreamHandler(console.file)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    return LoggedProgress(log)

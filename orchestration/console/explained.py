@@ -1,0 +1,59 @@
+"""What a script means, for programs. Values of secrets are not in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.sources.registry import connector
+from pipelines.sql.model import Insert, Pipeline, Table
+
+
+def of_pipeline(pipeline: Pipeline) -> dict[str, Any]:
+    """A compiled script, for programs."""
+    return {
+        "pipeline": pipeline.name,
+        "tables": [_of_table(table) for table in pipeline.tables.values()],
+        "inserts": [_of_insert(pipeline, insert) for insert in pipeline.inserts],
+        "environment": sorted({name for table in pipeline.tables.values() for name in table.options.variables()}),
+    }
+
+
+def _of_table(table: Table) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "role": table.role,
+        "connector": table.connector,
+        "columns": [{"name": column.name, "type": column.type} for column in table.columns],
+        "primary_key": list(table.primary_key),
+        "watermark": table.watermark.sql or table.watermark.expression if table.watermark else None,
+        **_phases(table),
+        "options": dict(table.options.redacted()),
+    }
+
+
+def _of_insert(pipeline: Pipeline, insert: Insert) -> dict[str, Any]:
+    return {
+        "id": insert.id,
+        "target": insert.target,
+        "probe": insert.probe,
+        "time": insert.time,
+        "joins": [
+            {"build": join.build, "kind": join.kind, "time": join.time, "key": [key.column for key in join.keys]}
+            for join in insert.joins
+        ],
+        "columns": [item.name for item in insert.projections],
+        "on_unmatched": _policy(pipeline, insert),
+        "digest": pipeline.digest(insert),
+    }
+
+
+def _policy(pipeline: Pipeline, insert: Insert) -> str:
+    return pipeline.table(insert.target).options.get("gate.on-unmatched", "quarantine")
+
+
+def _phases(table: Table) -> dict[str, bool]:
+    """Whether a source has a bounded phase first, and says when that is over."""
+    if table.role not in ("build", "probe"):
+        return {}
+    spec = connector(table.connector).spec
+    return {"phases": spec.phases(table.options), "signals": spec.signals(table.options)}

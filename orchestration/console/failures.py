@@ -1,0 +1,64 @@
+"""How the command fails: one clear text without a stack, and the exit status that goes with it.
+
+0  done        1  it failed, or a gate holds an epoch        2  the command line is wrong
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.markup import escape
+
+from orchestration.console.screen import Screen
+from pipelines.errors import GateHeld, TidegateError
+
+FAILED = 1
+USAGE = 2
+
+
+@contextmanager
+def reported(screen: Screen) -> Iterator[None]:
+    """Print what a TidegateError says and leave with status 1; Ctrl-C leaves with 1 as well."""
+    try:
+        yield
+    except TidegateError as error:
+        show(screen, error)
+        if screen.debug:
+            screen.err.print_exception()
+        raise typer.Exit(FAILED) from error
+    except KeyboardInterrupt as error:
+        screen.say("Stopped. Nothing is committed in half; the same command goes on where this one stopped.")
+        raise typer.Exit(FAILED) from error
+
+
+def show(screen: Screen, error: TidegateError) -> None:
+    """One error, for a program or for a person."""
+    if screen.as_json:
+        screen.result({"error": as_data(error)})
+        return
+    first, *rest = str(error).splitlines()
+    screen.err.print(f"[bold red]{_kind(error)}[/] {escape(first)}", soft_wrap=True)
+    for line in rest:
+        screen.err.print(escape(line), soft_wrap=True)
+
+
+def as_data(error: TidegateError) -> dict[str, Any]:
+    """An error as JSON: what, where, state, next; line and column too where it points into a script."""
+    data: dict[str, Any] = {
+        "kind": type(error).__name__,
+        "what": error.what,
+        "where": error.where,
+        "state": error.state,
+        "next": error.next_command,
+    }
+    for name in ("line", "column", "hint"):
+        if hasattr(error, name):
+            data[name] = getattr(error, name)
+    return data
+
+
+def _kind(error: TidegateError) -> str:
+    return "Held:" if isinstance(error, GateHeld) else "Error:"

@@ -1,0 +1,65 @@
+"""What `verify` found: for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from orchestration.console.words import counted
+from pipelines.runtime.verify import VerifyReport
+
+_SHOWN = 20
+
+
+def of_reports(reports: Sequence[VerifyReport]) -> dict[str, Any]:
+    """The reports of all INSERTs."""
+    return {
+        "passed": all(report.passed for report in reports),
+        "differences": sum(report.differences for report in reports),
+        "inserts": [report.to_json() for report in reports],
+    }
+
+
+def report_lines(reports: Sequence[VerifyReport]) -> Iterator[RenderableType]:
+    """One line an INSERT, and what differs below it."""
+    for report in reports:
+        yield _headline(report)
+        for problem in report.problems:
+            yield escape(f"  {problem}")
+        yield from _differences(report)
+        for epoch in report.unproved[:_SHOWN]:
+            yield escape(f"  epoch {epoch.generation}/{epoch.epoch}: {epoch.state} ({epoch.detail})")
+        if len(report.unproved) > _SHOWN:
+            yield f"  and {len(report.unproved) - _SHOWN} more epochs"
+
+
+def _headline(report: VerifyReport) -> str:
+    name = escape(report.insert)
+    if not report.epochs:
+        return f"{name}: nothing is published yet"
+    proved = len(report.epochs) - len(report.unproved)
+    told = f"{counted(report.rows, 'released row')} in {counted(proved, 'epoch')} recomputed"
+    if report.passed:
+        rest = f", {counted(len(report.unproved), 'epoch')} can not be recomputed" if report.unproved else ""
+        return f"[green]{name}: {told}, no row differs{rest}[/]"
+    found = [counted(report.differences, "row") + " differ"] if report.differences else []
+    found += [counted(len(report.problems), "problem")] if report.problems else []
+    return f"[bold red]{name}: {told}, {' and '.join(found)}[/]"
+
+
+def _differences(report: VerifyReport) -> Iterator[RenderableType]:
+    shown = 0
+    for epoch in report.epochs:
+        for difference in epoch.differences:
+            shown += 1
+            if shown > _SHOWN:
+                yield "  and more: see --json"
+                return
+            keys = f": {', '.join(difference.keys)}" if difference.keys else ""
+            yield escape(
+                f"  epoch {epoch.generation}/{epoch.epoch}, {difference.place}: "
+                f"{counted(difference.rows, 'row')} {difference.kind}{keys}"
+            )

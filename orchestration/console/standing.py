@@ -1,0 +1,84 @@
+"""The state of a lake, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from orchestration.console.grid import grid
+from orchestration.console.words import counted, moment, number, seconds, why
+from pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
+
+
+def standing(found: LakeStatus) -> Iterator[RenderableType]:
+    """Sources, INSERTs, and what waits for a person."""
+    yield escape(f"{found.lake}   {moment(found.at)} UTC")
+    yield ""
+    if not found.sources and not found.inserts:
+        yield "Nothing has run here yet.   next:  tidegate run SCRIPT"
+        return
+    sources = grid("source", "rows", "epoch", "state", "position", "behind", "worked on by", right=("rows", "behind"))
+    for source in found.sources:
+        behind = seconds(source.lag_ms) if source.lag_ms is not None else ""
+        sources.add_row(
+            escape(source.table),
+            number(source.rows),
+            f"{source.generation}/{source.epochs}",
+            _state(source),
+            escape(source.position),
+            behind,
+            escape(source.holder or ""),
+        )
+    yield sources
+    yield ""
+    columns = ("INSERT", "epoch", "state", "landed", "published", "quarantined", "dropped", "waiting", "worked on by")
+    inserts = grid(*columns, right=columns[3:8])
+    for insert in found.inserts:
+        inserts.add_row(
+            escape(insert.insert),
+            f"{insert.generation}/{insert.epoch}" if insert.epoch else "",
+            f"[bold red]{insert.state}[/]" if insert.held else insert.state or _waits(insert),
+            *_places(insert),
+            escape(insert.holder or ""),
+        )
+    yield inserts
+    for insert in found.inserts:
+        yield from _notes(insert)
+
+
+def _state(source: SourceStatus) -> str:
+    if source.flip is not None:
+        return f"complete since {moment(source.flip.at)}"
+    if source.chunks is not None:
+        return f"loading: {source.chunks.done} of {counted(source.chunks.total, 'chunk')}"
+    return "loading" if source.planned else "not started"
+
+
+def _waits(insert: InsertStatus) -> str:
+    return "waits" if insert.waits_for else ""
+
+
+def _places(insert: InsertStatus) -> list[str]:
+    rows = insert.rows
+    if rows is None:
+        return [""] * 5
+    counts = (rows.landed, rows.published, sum(rows.quarantined.values()), sum(rows.dropped.values()), rows.waiting)
+    return [number(count) for count in counts]
+
+
+def _notes(insert: InsertStatus) -> Iterator[RenderableType]:
+    if insert.waits_for:
+        yield escape(f"\n{insert.insert} waits until {' and '.join(insert.waits_for)} is complete.")
+    if insert.rows is not None and insert.rows.quarantined:
+        reasons = ", ".join(f"{count:,} {why(name)}" for name, count in insert.rows.quarantined.items())
+        yield escape(f"\n{insert.insert}, quarantined: {reasons}")
+    if insert.held:
+        yield f"\n[bold red]Held:[/] epoch {insert.epoch} of {escape(insert.insert)}"
+        for reason in insert.reasons:
+            yield escape(f"  {reason}")
+        yield escape(
+            f"  next:  tidegate release SCRIPT {insert.insert}   (joins again)   or   "
+            f"tidegate discard SCRIPT {insert.insert}   (quarantines its rows)"
+        )

@@ -1,0 +1,151 @@
+"""What runs report: as tables for people, as plain values for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from orchestration.console.grid import grid
+from orchestration.console.words import counted, number, seconds
+from pipelines.lake import Layout
+from pipelines.runtime.continuous import Tick
+from pipelines.runtime.landing import Advance
+from pipelines.runtime.releasing import Published
+from pipelines.runtime.runner import Released, RunReport
+from pipelines.sql.model import Pipeline
+
+
+def run_tables(pipeline: Pipeline, report: RunReport, lake: Path) -> Iterator[RenderableType]:
+    """One run, for people."""
+    sources = grid("source", "landed", "epochs", "phase", "position", "behind", right=("landed", "epochs", "behind"))
+    for item in report.advances:
+        last = item.last
+        sources.add_row(
+            escape(item.table),
+            number(item.rows),
+            str(len(item.epochs)),
+            "complete" if item.flipped else "loading",
+            escape(last.position if last else ""),
+            seconds(last.lag_ms) if last and last.lag_ms is not None else "",
+        )
+    yield sources
+    yield ""
+    layout = Layout(lake)
+    inserts = grid("INSERT", "published", "quarantined", "epochs", "then", right=("published", "quarantined", "epochs"))
+    for item in report.releases:
+        inserts.add_row(
+            escape(item.insert),
+            number(sum(done.rows for done in item.published)),
+            number(sum(done.quarantined for done in item.published)),
+            str(len(item.published)),
+            escape(_then(item)),
+        )
+    yield inserts
+    yield ""
+    for insert in pipeline.inserts:
+        target = pipeline.table(insert.target)
+        yield escape(f"{insert.id}: {_shown(layout.target_path(target))}")
+        yield escape(f"  quarantine: {_shown(layout.quarantine_path(target, insert))}")
+
+
+def _then(item: Released) -> str:
+    waiting = item.waiting
+    if waiting is None:
+        return ""
+    return f"{counted(waiting.rows, 'row')} wait: {waiting.reason}" if waiting.rows else "nothing waits"
+
+
+def _shown(path: Path) -> str:
+    """Relative to where the person stands, if that is shorter."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def of_run(pipeline: Pipeline, report: RunReport) -> dict[str, Any]:
+    """One run, for programs."""
+    return {
+        "pipeline": pipeline.name,
+        "moved": report.moved,
+        "sources": [of_advance(item) for item in report.advances],
+        "inserts": [of_released(item) for item in report.releases],
+    }
+
+
+def of_advance(item: Advance) -> dict[str, Any]:
+    """What an advance of one source did."""
+    return {
+        "table": item.table,
+        "generation": item.generation,
+        "rows": item.rows,
+        "epochs": [epoch.epoch for epoch in item.epochs],
+        "flipped": item.flipped,
+        "position": item.last.position if item.last else None,
+        "lag_ms": item.last.lag_ms if item.last else None,
+    }
+
+
+def of_released(item: Released) -> dict[str, Any]:
+    """What one INSERT released."""
+    waiting = item.waiting
+    return {
+        "insert": item.insert,
+        "published": [of_published(done) for done in item.published],
+        "waiting": {"rows": waiting.rows, "reason": waiting.reason, "unflipped": list(waiting.unflipped)}
+        if waiting
+        else None,
+    }
+
+
+def of_published(done: Published | None) -> dict[str, Any]:
+    """One published epoch."""
+    if done is None:
+        return {"published": False}
+    return {
+        "published": True,
+        "insert": done.insert,
+        "generation": done.generation,
+        "epoch": done.epoch,
+        "rows": done.rows,
+        "quarantined": done.quarantined,
+        "pins": [{"table": pin.table, "generation": pin.generation, "epoch": pin.epoch} for pin in done.plan.pins],
+    }
+
+
+def published_line(done: Published | None) -> str:
+    """One published epoch, for people."""
+    if done is None:
+        return "There was nothing to publish."
+    kept_out = f", {counted(done.quarantined, 'row')} quarantined" if done.quarantined else ""
+    return escape(f"Epoch {done.epoch} of {done.insert} is published: {counted(done.rows, 'row')}{kept_out}.")
+
+
+def tick_line(tick: Tick) -> str:
+    """One tick, for people."""
+    parts = []
+    for item in tick.advances:
+        if item.epochs:
+            lag = item.last.lag_ms if item.last else None
+            behind = f" ({seconds(lag)} behind)" if lag else ""
+            parts.append(f"{item.table} +{item.rows:,}{behind}{'' if item.flipped else ' loading'}")
+    for item in tick.releases:
+        for done in item.published:
+            kept_out = f", {done.quarantined:,} quarantined" if done.quarantined else ""
+            parts.append(f"{item.insert} epoch {done.epoch}: {done.rows:,} published{kept_out}")
+        if item.waiting and item.waiting.rows:
+            parts.append(f"{item.insert}: {item.waiting.rows:,} waiting")
+    return escape(f"{tick.number:>6}  {tick.seconds:5.1f} s  {'   '.join(parts)}")
+
+
+def of_tick(tick: Tick) -> dict[str, Any]:
+    """One tick, for programs."""
+    return {
+        "tick": tick.number,
+        "seconds": round(tick.seconds, 3),
+        "sources": [of_advance(item) for item in tick.advances if item.epochs],
+        "inserts": [of_released(item) for item in tick.releases],
+        "held": [error.what for error in tick.held],
+    }

@@ -1,0 +1,48 @@
+"""How numbers, times and reasons are written for people."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+WHY = {
+    "key-null": "the key is null",
+    "key-absent": "the key is not in the table",
+    "deleted": "the key was deleted",
+    "predicate": "the version fails the rest of ON",
+    "before-first": "older than the key's first version",
+    "time-null": "the time is null",
+    "where": "WHERE left it out",
+    "discarded": "a held epoch was discarded",
+}
+"""Why a row has no match, or went elsewhere, in words."""
+
+
+def number(value: int) -> str:
+    return f"{value:,}"
+
+
+def counted(value: int, noun: str) -> str:
+    """ "1 row", "2 rows"."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+def seconds(value_ms: float) -> str:
+    """A length of time that is given in ms."""
+    value = value_ms / 1000
+    if value < 120:
+        return f"{value:.1f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def moment(value_ms: int | None) -> str:
+    """A time (ms, UTC)."""
+    if value_ms is None:
+        return ""
+    return dt.datetime.fromtimestamp(value_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def why(reason: str) -> str:
+    """`key-absent@user_info` in words."""
+    name, _, alias = reason.partition("@")
+    text = WHY.get(name, name)
+    return f"{text} ({alias})" if alias else text

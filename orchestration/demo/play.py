@@ -1,0 +1,163 @@
+"""The demo from start to verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+
+from orchestration.definitions import of_scripts
+from orchestration.demo import site as sites
+from orchestration.demo.database import gender, transaction_at
+from orchestration.demo.proof import PinnedEpoch, prove
+from orchestration.demo.site import SCRIPT, Site, Sizes
+from orchestration.demo.stage import opened
+from orchestration.demo.ticks import Ticker, told
+from orchestration.demo.ungated import ungated
+from orchestration.demo.verdict import Loading, Verdict
+from orchestration.demo.writer import writing
+from pipelines.errors import TidegateError
+from pipelines.lake import Lake
+from pipelines.progress import Progress, step
+from pipelines.runtime.accounting import WhereRowsAre
+from pipelines.runtime.history import history_of
+from pipelines.runtime.scripts import load_script
+from pipelines.runtime.status import LakeStatus, status
+from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from pipelines.sql.model import Insert, Pipeline
+
+Say = Callable[[str], None]
+_MOST_TICKS = 20
+
+
+def play(site: Site, sizes: Sizes, progress: Progress, say: Say, port: int | None = None) -> Verdict:
+    """Load, join, prove. Raises TidegateError (a port that is taken, no Java, no disk, a run that failed)."""
+    began = time.monotonic()
+    with opened(site, sizes, progress, port) as server:
+        say(f"MariaDB {server.execute('SELECT VERSION()')[0][0]} listens on {server.host}:{server.port}.")
+        pipeline = load_script(SCRIPT)
+        started_at = time.time_ns() // 1_000_000
+        _run(site, sizes, pipeline, server, progress, say)
+        return _judge(site, sizes, pipeline, server, progress, started_at, began)
+
+
+def _run(
+    site: Site, sizes: Sizes, pipeline: Pipeline, server: EmbeddedMariaDb, progress: Progress, say: Say
+) -> LakeStatus:
+    (insert,) = pipeline.inserts
+    definitions = of_scripts([SCRIPT], site.lake)
+    with dg.DagsterInstance.get() as instance:
+        ticker = Ticker(definitions, pipeline, site.lake, progress, instance)
+        with writing(server.socket, sizes.rows, sizes.writes_per_second, site.journal):
+            say(f"A writer changes about {sizes.writes_per_second:,} rows a second, from now on.")
+            now = ticker.tick([insert.probe])
+            say(f"{_rows(now).landed:,} clicks are there; {', '.join(insert.builds)} is not loaded yet.")
+            now = _until_released(ticker, say)
+            say("Once more, with the writer still busy: the table now follows the binlog.")
+            ticker.tick()
+        say("The writer has stopped. A last run brings everything in.")
+        return ticker.tick()
+
+
+def _until_released(ticker: Ticker, say: Say) -> LakeStatus:
+    for _ in range(_MOST_TICKS):
+        now = ticker.tick()
+        say(f"Clicks waiting: {told(now)}")
+        if _rows(now).published:
+            return now
+    raise TidegateError(
+        f"no click was released in {_MOST_TICKS} runs",
+        where=now.lake,
+        state="the lake is kept",
+        next_command=f"tidegate status {SCRIPT} --lake {now.lake}",
+    )
+
+
+def _rows(now: LakeStatus) -> WhereRowsAre:
+    found = now.inserts[0].rows
+    assert found is not None
+    return found
+
+
+def _judge(
+    site: Site,
+    sizes: Sizes,
+    pipeline: Pipeline,
+    server: EmbeddedMariaDb,
+    progress: Progress,
+    started_at: int,
+    began: float,
+) -> Verdict:
+    lake = Lake(site.lake)
+    (insert,) = pipeline.inserts
+    (build,) = insert.builds
+    target = pipeline.table(insert.target)
+    tables = {
+        build: lake.table_path(build),
+        insert.probe: lake.table_path(insert.probe),
+        insert.target: lake.target_path(target),
+        f"{insert.target}, quarantine": lake.quarantine_path(target, insert),
+    }
+    changelog, clicks, published, quarantine = tables.values()
+    epochs = pinned_epochs(lake, pipeline, insert)
+    with step(progress, "replay the writer's log, compare every row"):
+        proof = prove(
+            epochs,
+            start=((user, gender(user)) for user in range(1, sizes.rows + 1)),
+            journal=site.journal,
+            transaction_at=lambda position: transaction_at(server, position),
+            clicks=clicks,
+            published=published,
+            quarantine=quarantine,
+        )
+    with step(progress, "join the same clicks without the gate"):
+        log = lake.watermarks.rows(build, generation=1)
+        landed_at = {row.epoch: row.landed_at for row in log}
+        without = ungated(epochs, clicks=clicks, changelog=changelog, quarantine=quarantine, landed_at=landed_at)
+    now = status(lake, pipeline)
+    here = Path.cwd()
+    return Verdict(
+        clicks=_rows(now),
+        loading=_loading(lake, now, build, started_at),
+        proof=proof,
+        ungated=without,
+        tables={name: path.relative_to(here) if path.is_relative_to(here) else path for name, path in tables.items()},
+        seconds=time.monotonic() - began,
+        next_commands=sites.next_commands(site),
+    )
+
+
+def pinned_epochs(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[PinnedEpoch]:
+    """The published epochs of an INSERT with one build, each with the binlog position of its pin."""
+    found = []
+    for epoch in history_of(lake, pipeline, insert):
+        if not epoch.published or epoch.verdict is None:
+            continue
+        (pin,) = epoch.plan.pins
+        (row,) = lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)
+        plan = epoch.plan
+        found.append(PinnedEpoch(plan.epoch, plan.after, plan.upto, row.position, epoch.verdict.decided_at))
+    return found
+
+
+def _loading(lake: Lake, now: LakeStatus, build: str, started_at: int) -> Loading:
+    (source,) = [source for source in now.sources if source.table == build]
+    cuts = [row.cut for row in lake.splits.rows(build, generation=source.generation) if row.cut is not None]
+    ordered = sorted(cuts, key=lambda cut: (cut["file"], cut["position"]))
+    assert source.flip is not None
+    return Loading(
+        table=build,
+        rows=source.rows,
+        chunks=len(cuts),
+        first_cut=_place(ordered[0]),
+        last_cut=_place(ordered[-1]),
+        flip=source.flip.position,
+        flipped_at=source.flip.at or 0,
+        started_at=started_at,
+    )
+
+
+def _place(cut) -> str:
+    return f"{cut['file']}:{cut['position']}"

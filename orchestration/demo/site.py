@@ -1,0 +1,93 @@
+"""Where the demo lies, and what its script finds in the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DATABASE = "example_database"
+USER = "tidegate"
+GENDERS = ("f", "m", "x")
+
+DEFAULT_FOLDER = Path(".tidegate/demo")
+SCRIPT = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How big the demo is. `rows` of user_info, `clicks` there from the start, changes the writer makes a second."""
+
+    rows: int = 1_000_000
+    clicks: int = 500_000
+    writes_per_second: int = 2_000
+
+    @property
+    def greatest_user_id(self) -> int:
+        """Clicks name users up to this id: about one in a hundred names one who is not in the table."""
+        return self.rows + max(self.rows // 100, 1)
+
+
+@dataclass(frozen=True)
+class Site:
+    """The demo's folder.
+
+    database/       the server's data: kept from run to run
+    lake/           the pipeline's state: new in every run
+    dagster/        DAGSTER_HOME with the history of the runs: new in every run
+    journal.jsonl   what the writer committed
+    """
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "database"
+
+    @property
+    def lake(self) -> Path:
+        return self.root / "lake"
+
+    @property
+    def dagster(self) -> Path:
+        return self.root / "dagster"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal.jsonl"
+
+    @property
+    def sizes(self) -> Path:
+        """The sizes of the newest run, for those who open its lake later."""
+        return self.root / "sizes.json"
+
+
+def environment(site: Site, sizes: Sizes, host: str, port: int, password: str) -> Mapping[str, str]:
+    """What the script, Dagster and the `tidegate` command find in the environment."""
+    return {
+        "MYSQL_HOST": host,
+        "MYSQL_PORT": str(port),
+        "MYSQL_USER": USER,
+        "MYSQL_PASSWORD": password,
+        "CLICKS_AT_START": str(sizes.clicks),
+        "GREATEST_USER_ID": str(sizes.greatest_user_id),
+        "TIDEGATE_LAKE": str(site.lake.absolute()),
+        "DAGSTER_HOME": str(site.dagster.absolute()),
+    }
+
+
+def export(variables: Mapping[str, str]) -> None:
+    """Put them into this process's environment, which its children inherit."""
+    os.environ.update(variables)
+
+
+def next_commands(site: Site) -> Mapping[str, str]:
+    """What to type after the demo, and what it does."""
+    lake = f"--lake {site.lake}"
+    script = SCRIPT.relative_to(Path.cwd()) if SCRIPT.is_relative_to(Path.cwd()) else SCRIPT
+    return {
+        "make ui": "opens Dagster on this lake: assets, checks, history",
+        f".venv/bin/tidegate status {lake}": "shows where every row is",
+        f".venv/bin/tidegate verify {script} {lake}": "recomputes every published row from its pins",
+    }

@@ -1,0 +1,107 @@
+"""The continuous mode: the same epochs as `Runner.run`, tick by tick in one warm process, until it is told to stop.
+
+A tick lands one epoch of every source, then takes every INSERT as far as it goes. Between two steps the loop looks
+whether it should stop; a step that is under way is finished, and if its engine is taken away meanwhile it is abandoned,
+which is as safe as a crash: the next run finishes the epoch from its stored plan.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from pipelines.errors import GateHeld, TidegateError
+from pipelines.runtime.landing import Advance
+from pipelines.runtime.runner import Released, Runner
+
+LOST_ENGINE = (TidegateError, PySparkException, Py4JError, OSError)
+"""What a step raises whose engine or source is taken away under its hands."""
+
+Ending = Literal["stopped", "abandoned", "limit"]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One tick. `held` are the INSERTs that wait for a person, each with what to do; `seconds` is how long it took."""
+
+    number: int
+    advances: tuple[Advance, ...]
+    releases: tuple[Released, ...]
+    held: tuple[GateHeld, ...]
+    seconds: float
+
+    @property
+    def behind(self) -> bool:
+        """Whether a source has surely more to read: it is inside its bounded phase."""
+        return any(epoch.phase == "bounded" and not epoch.flipped for item in self.advances for epoch in item.epochs)
+
+    @property
+    def moved(self) -> bool:
+        """Whether anything landed or was published."""
+        return any(item.epochs for item in self.advances) or any(item.published for item in self.releases)
+
+
+@dataclass
+class Continuous:
+    """Ticks a pipeline.
+
+    Args:
+        runner: Holds its leases from the first tick until it is closed.
+        every: Seconds from the start of one tick to the start of the next; a source that is still in its bounded phase
+            is not kept waiting.
+        stop: Set it (from a signal handler, or another thread) to leave after the step that is under way.
+        on_tick: Called after every tick.
+    """
+
+    runner: Runner
+    every: float = 1.0
+    stop: threading.Event = field(default_factory=threading.Event)
+    on_tick: Callable[[Tick], None] = lambda tick: None
+    abandoned_by: Exception | None = field(default=None, init=False)
+
+    def run(self, max_ticks: int | None = None) -> Ending:
+        """Tick until `stop` is set, or `max_ticks` are done.
+
+        Raises what a step raises, except GateHeld: a held epoch stops its own INSERT only. An error that comes after
+        `stop` was set is the end of a step that was abandoned, kept in `abandoned_by`, and no failure.
+        """
+        number = 0
+        while not self.stop.is_set():
+            if number == max_ticks:
+                return "limit"
+            number += 1
+            started = time.monotonic()
+            try:
+                tick = self._tick(number, started)
+            except LOST_ENGINE as error:
+                if not self.stop.is_set():
+                    raise
+                self.abandoned_by = error
+                return "abandoned"
+            self.on_tick(tick)
+            if not tick.behind:
+                self.stop.wait(max(0.0, self.every - (time.monotonic() - started)))
+        return "stopped"
+
+    def _tick(self, number: int, started: float) -> Tick:
+        advances: list[Advance] = []
+        releases: list[Released] = []
+        held: list[GateHeld] = []
+        for table in self.runner.pipeline.sources:
+            if self.stop.is_set():
+                break
+            advances.append(self.runner.advance(table.name, max_epochs=1))
+        for insert in self.runner.pipeline.inserts:
+            if self.stop.is_set():
+                break
+            try:
+                releases.append(self.runner.release(insert.id))
+            except GateHeld as error:
+                held.append(error)
+        return Tick(number, tuple(advances), tuple(releases), tuple(held), time.monotonic() - started)
