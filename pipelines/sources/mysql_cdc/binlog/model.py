@@ -1,4 +1,4 @@
-"""What a bounded read of the binlog takes: which server, which tables, which ranges. All of it is JSON but the password."""
+"""What a bounded read of the binlog takes: which server, which table, which ranges."""
 
 from __future__ import annotations
 

@@ -1,0 +1,214 @@
+"""Turns chunks of events into batches of changelog rows.
+
+    decoder = Decoder([table], collations, log=0, start=BinlogPosition("binlog.000001"))
+    for chunk in framing.read_file(path):
+        for table, batch in decoder.feed(chunk): ...
+
+Rows come in binlog order. A batch ends with its chunk, or before a statement that is not just BEGIN or COMMIT. No
+event is passed over but those that `events.PASSED_OVER` lists.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.sources.mysql_cdc.binlog import ddl, query
+from pipelines.sources.mysql_cdc.binlog.columns import Collations
+from pipelines.sources.mysql_cdc.binlog.compression import decompress_transaction
+from pipelines.sources.mysql_cdc.binlog.errors import FRESH, BinlogError, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.events import HEADER_BYTES, LENGTH_AT, TYPE_AT, Event
+from pipelines.sources.mysql_cdc.binlog.framing import Chunk
+from pipelines.sources.mysql_cdc.binlog.gather import Offsets, rows_at, unsigned_at
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
+from pipelines.sources.mysql_cdc.binlog.output import TRUNCATE, Origin, batch_of, schema_of
+from pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, require_known
+from pipelines.sources.mysql_cdc.binlog.table_reader import Rows, TableReader
+from pipelines.sources.mysql_cdc.binlog.tables import Indices, TableIds
+from pipelines.sources.mysql_cdc.binlog.times import CommitTimes, gtid_indices
+
+log = logging.getLogger(__name__)
+
+Batch = tuple[WantedTable, pa.RecordBatch]
+OnChange = Callable[[WantedTable, BinlogPosition, str], None]
+
+_QUIET = (b"BEGIN", b"COMMIT")
+"""Statements that only frame a transaction; a server may write one for every row."""
+
+
+class Decoder:
+    """One bounded read. `start` and `end` are transaction borders; without `end` everything that is fed is read.
+
+    `log` is the log epoch. `fold_case`: the server's table names know no upper case. `on_change` is told, for people,
+    of columns that were added or dropped: (table, position, what happened). `done` once `end` is reached.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[WantedTable],
+        collations: Collations,
+        *,
+        log: int,
+        start: BinlogPosition,
+        end: BinlogPosition | None = None,
+        fold_case: bool = False,
+        on_change: OnChange | None = None,
+    ) -> None:
+        self._stream = EventStream(start, end)
+        self._tables = tables
+        self._collations = collations
+        self._ids = TableIds(tables, collations, fold_case=fold_case)
+        self._times = CommitTimes()
+        self._log = log
+        self._fold_case = fold_case
+        self._on_change = on_change or _log_change
+        self._rows_since_begin = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the range has been read to its end."""
+        return self._stream.done
+
+    @property
+    def place(self) -> BinlogPosition:
+        """Where the next event stands."""
+        return self._stream.place
+
+    def feed(self, chunk: Chunk) -> Iterator[Batch]:
+        """The changes in the chunk's events. Raises what `errors` lists, each with its place."""
+        for events in self._stream.feed(chunk):
+            if events.types[0] == Event.FORMAT_DESCRIPTION:
+                self._ids.clear()
+            else:
+                yield from self._changes(events, self._times.of(events))
+
+    def _changes(self, events: Events, times: Offsets, counted: Counter[str] | None = None) -> Iterator[Batch]:
+        """Rows of the events between statements, all at once; and what each statement means."""
+        first = 0
+        for index in [*_statements(events), len(events)]:
+            yield from self._rows(events[first:index], times[first:index], counted)
+            if index == len(events):
+                return
+            if events.types[index] == Event.TRANSACTION_PAYLOAD:
+                yield from self._compressed_transaction(events, index, int(times[index]))
+            else:
+                yield from self._statement(events, index, int(times[index]))
+            first = index + 1
+
+    def _rows(self, events: Events, times: Offsets, counted: Counter[str] | None) -> Iterator[Batch]:
+        """`counted`: rows of the same event that came before, by table, when many events have one position."""
+        last_rows = -1
+        for reader, indices in self._ids.row_events(events):
+            last_rows = max(last_rows, int(indices[-1]))
+            rows = self._read(reader, events, indices)
+            if rows is None:
+                continue
+            numbers = rows.row
+            if counted is not None:
+                numbers = counted[str(reader.table)] + np.arange(len(numbers))
+                counted[str(reader.table)] += len(numbers)
+            yield self._batch(reader, rows, numbers, events, indices, times)
+        begins = gtid_indices(events)
+        self._rows_since_begin &= not len(begins)
+        self._rows_since_begin |= last_rows > (begins[-1] if len(begins) else -1)
+
+    def _read(self, reader: TableReader, events: Events, indices: Indices) -> Rows | None:
+        try:
+            return reader.read(events.data, events.starts[indices], events.ends[indices], events.types[indices])
+        except BinlogError as error:
+            if error.where:
+                raise
+            first, last = events.place(int(indices[0])), events.place(int(indices[-1]))
+            where = f"{first}, {reader.table}" if first == last else f"{first} to {last.position}, {reader.table}"
+            raise type(error)(error.what, where=where, state=error.state, next_command=error.next_command) from error
+
+    def _batch(
+        self, reader: TableReader, rows: Rows, numbers: Offsets, events: Events, indices: Indices, times: Offsets
+    ) -> Batch:
+        chosen = indices[rows.event]
+        origin = Origin(
+            log=self._log,
+            file_number=BinlogPosition(events.file).number,
+            ops=rows.ops,
+            positions=events.positions[chosen],
+            rows=numbers,
+            times=times[chosen],
+        )
+        return reader.table, batch_of(reader.schema, rows.columns, origin)
+
+    def _compressed_transaction(self, events: Events, index: int, time: int) -> Iterator[Batch]:
+        """All its rows have the position of the one event that holds them, and are counted through it."""
+        place = events.place(index)
+        counted: Counter[str] = Counter()
+        for chunk in decompress_transaction(events.body(index), place):
+            starts = chunk.starts
+            ends = starts + unsigned_at(chunk.data, starts + LENGTH_AT, 4)
+            types = np.frombuffer(chunk.data, np.uint8)[starts + TYPE_AT]
+            inner = Events(events.file, chunk.data, starts, ends, types, np.full(len(starts), place.position))
+            require_known(inner)
+            yield from self._changes(inner, np.full(len(inner), time), counted)
+
+    def _statement(self, events: Events, index: int, time: int) -> Iterator[Batch]:
+        place = events.place(index)
+        compressed = events.types[index] == Event.QUERY_COMPRESSED
+        statement = query.parse(events.body(index), self._collations, place, compressed=compressed)
+        judged = ddl.judge(statement, self._tables, fold_case=self._fold_case, where=place)
+        if judged.effect is ddl.Effect.UNDO and self._rows_since_begin:
+            raise UnsupportedEvent(
+                "a transaction that also changed tables which know no ROLLBACK was rolled back; its rows are in the"
+                " binlog all the same",
+                where=place,
+                next_command=FRESH,
+            )
+        if judged.table is None:
+            return
+        if judged.effect is ddl.Effect.COLUMNS and judged.note:
+            self._on_change(judged.table, place, judged.note)
+        if judged.effect is ddl.Effect.TRUNCATE:
+            yield judged.table, self._truncate(judged.table, place, time)
+
+    def _truncate(self, table: WantedTable, place: BinlogPosition, time: int) -> pa.RecordBatch:
+        schema = schema_of(table)
+        columns = [pa.nulls(1, schema.field(column.name).type) for column in table.columns]
+        origin = Origin(
+            log=self._log,
+            file_number=place.number,
+            ops=np.array([TRUNCATE], np.int8),
+            positions=np.array([place.position]),
+            rows=np.zeros(1, np.int64),
+            times=np.array([time]),
+        )
+        return batch_of(schema, columns, origin)
+
+
+def _statements(events: Events) -> list[int]:
+    """The events that must be looked at one by one, in order."""
+    types = events.types
+    loud = (types == Event.QUERY_COMPRESSED) | (types == Event.TRANSACTION_PAYLOAD)
+    queries = np.flatnonzero(types == Event.QUERY)
+    if len(queries):
+        loud[queries] = ~_is_quiet(events, queries)
+    return np.flatnonzero(loud).tolist()
+
+
+def _is_quiet(events: Events, queries: Indices) -> np.ndarray:
+    """Which QUERY events say no more than BEGIN or COMMIT."""
+    bodies = events.starts[queries] + HEADER_BYTES
+    database = unsigned_at(events.data, bodies + query.DATABASE_LENGTH_AT, 1)
+    status = unsigned_at(events.data, bodies + query.STATUS_LENGTH_AT, 2)
+    texts = bodies + query.POST_HEADER.size + status + database + 1
+    quiet = np.zeros(len(queries), bool)
+    for statement in _QUIET:
+        same = np.flatnonzero(events.ends[queries] - texts == len(statement))
+        if len(same):
+            found = rows_at(events.data, texts[same], len(statement)) == np.frombuffer(statement, np.uint8)
+            quiet[same] = found.all(axis=1)
+    return quiet
+
+
+def _log_change(table: WantedTable, place: BinlogPosition, note: str) -> None:
+    log.warning("%s at %s: %s", table, place, note)

@@ -1,0 +1,58 @@
+"""What can be wrong with a binlog, each with its place: nothing here is ever passed over in silence."""
+
+from __future__ import annotations
+
+from pipelines.errors import SourceError
+
+NOTHING_COMMITTED = "no row of this range was committed; what earlier epochs committed stands"
+RETRY = "tidegate run SCRIPT   (reads the same range again)"
+FRESH = "tidegate run SCRIPT --fresh TABLE   (a new generation: snapshot, then binlog)"
+
+
+class BinlogError(SourceError):
+    """Base of what follows. `where` is `file:position`, and the table when one is concerned."""
+
+    def __init__(
+        self, what: str, *, where: object = "", state: str = NOTHING_COMMITTED, next_command: str = RETRY
+    ) -> None:
+        super().__init__(what, where=str(where), state=state, next_command=next_command)
+
+
+class ChecksumMismatch(BinlogError):
+    """An event's bytes are not those that its CRC32 was computed of."""
+
+
+class MalformedEvent(BinlogError):
+    """An event is shorter, longer or of another shape than its own header or table map says."""
+
+
+class UnknownEvent(BinlogError):
+    """An event type that this reader has never heard of."""
+
+
+class UnsupportedEvent(BinlogError):
+    """A known event type, row image or column format that lacks what a changelog needs."""
+
+
+class StatementEvent(BinlogError):
+    """Rows were changed by a statement that the binlog holds as text, not as rows."""
+
+
+class SchemaChanged(BinlogError):
+    """The wanted table is no longer what the generation began with."""
+
+
+class BinlogPurged(BinlogError):
+    """The server no longer has, or never had, the place that the range begins at."""
+
+
+class BinlogRefused(BinlogError):
+    """The server will not send its binlog to this user."""
+
+
+class ConnectionLost(BinlogError):
+    """The connection broke before the end of the range."""
+
+
+class BinlogEnded(BinlogError):
+    """The binlog ends, or its range does, at a place that the plan did not expect."""

@@ -1,0 +1,185 @@
+"""The event types of MySQL and MariaDB, and what becomes of each. A type that is not listed here stops the reader.
+
+Codes: MySQL `libs/mysql/binlog/event/binlog_event.h` (Log_event_type), MariaDB `sql/log_event.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+HEADER_BYTES: Final = 19
+TYPE_AT: Final = 4
+LENGTH_AT: Final = 9
+POSITION_AT: Final = 13
+FLAGS_AT: Final = 17
+CHECKSUM_BYTES: Final = 4
+IN_USE: Final = 0x0001
+ARTIFICIAL: Final = 0x0020
+
+
+class Event(IntEnum):
+    """Event type codes that this reader knows by name."""
+
+    QUERY = 2
+    STOP = 3
+    ROTATE = 4
+    INTVAR = 5
+    APPEND_BLOCK = 9
+    DELETE_FILE = 11
+    RAND = 13
+    USER_VAR = 14
+    FORMAT_DESCRIPTION = 15
+    XID = 16
+    BEGIN_LOAD_QUERY = 17
+    EXECUTE_LOAD_QUERY = 18
+    TABLE_MAP = 19
+    WRITE_ROWS_V1 = 23
+    UPDATE_ROWS_V1 = 24
+    DELETE_ROWS_V1 = 25
+    INCIDENT = 26
+    HEARTBEAT = 27
+    IGNORABLE = 28
+    ROWS_QUERY = 29
+    WRITE_ROWS = 30
+    UPDATE_ROWS = 31
+    DELETE_ROWS = 32
+    GTID = 33
+    ANONYMOUS_GTID = 34
+    PREVIOUS_GTIDS = 35
+    TRANSACTION_CONTEXT = 36
+    VIEW_CHANGE = 37
+    XA_PREPARE = 38
+    PARTIAL_UPDATE_ROWS = 39
+    TRANSACTION_PAYLOAD = 40
+    HEARTBEAT_V2 = 41
+    GTID_TAGGED = 42
+    ANNOTATE_ROWS = 160
+    BINLOG_CHECKPOINT = 161
+    MARIADB_GTID = 162
+    GTID_LIST = 163
+    START_ENCRYPTION = 164
+    QUERY_COMPRESSED = 165
+    WRITE_ROWS_COMPRESSED_V1 = 166
+    UPDATE_ROWS_COMPRESSED_V1 = 167
+    DELETE_ROWS_COMPRESSED_V1 = 168
+    WRITE_ROWS_COMPRESSED = 169
+    UPDATE_ROWS_COMPRESSED = 170
+    DELETE_ROWS_COMPRESSED = 171
+
+
+class Kind(IntEnum):
+    """What a row event does to its rows."""
+
+    INSERT = 0
+    UPDATE = 1
+    DELETE = 2
+
+
+_ROWS: Final[Mapping[Kind, tuple[Event, ...]]] = {
+    Kind.INSERT: (
+        Event.WRITE_ROWS_V1,
+        Event.WRITE_ROWS,
+        Event.WRITE_ROWS_COMPRESSED_V1,
+        Event.WRITE_ROWS_COMPRESSED,
+    ),
+    Kind.UPDATE: (
+        Event.UPDATE_ROWS_V1,
+        Event.UPDATE_ROWS,
+        Event.UPDATE_ROWS_COMPRESSED_V1,
+        Event.UPDATE_ROWS_COMPRESSED,
+    ),
+    Kind.DELETE: (
+        Event.DELETE_ROWS_V1,
+        Event.DELETE_ROWS,
+        Event.DELETE_ROWS_COMPRESSED_V1,
+        Event.DELETE_ROWS_COMPRESSED,
+    ),
+}
+VERSION_2: Final = frozenset(
+    {
+        Event.WRITE_ROWS,
+        Event.UPDATE_ROWS,
+        Event.DELETE_ROWS,
+        Event.WRITE_ROWS_COMPRESSED,
+        Event.UPDATE_ROWS_COMPRESSED,
+        Event.DELETE_ROWS_COMPRESSED,
+    }
+)
+"""Row events whose header ends in a block of extra data."""
+
+HANDLED: Final = frozenset(
+    {
+        Event.QUERY,
+        Event.QUERY_COMPRESSED,
+        Event.ROTATE,
+        Event.FORMAT_DESCRIPTION,
+        Event.XID,
+        Event.TABLE_MAP,
+        Event.GTID,
+        Event.ANONYMOUS_GTID,
+        Event.GTID_TAGGED,
+        Event.MARIADB_GTID,
+    }
+)
+"""Events beside row events that the decoder acts upon."""
+
+PASSED_OVER: Final[Mapping[Event, str]] = {
+    Event.STOP: "the server was shut down; a ROTATE or the file's end says the rest",
+    Event.INTVAR: "sets up a statement, whose own QUERY event is judged",
+    Event.RAND: "sets up a statement, whose own QUERY event is judged",
+    Event.USER_VAR: "sets up a statement, whose own QUERY event is judged",
+    Event.HEARTBEAT: "says that the connection lives; is in no file",
+    Event.HEARTBEAT_V2: "says that the connection lives; is in no file",
+    Event.IGNORABLE: "holds nothing, by its own definition",
+    Event.ROWS_QUERY: "the text of a statement whose rows follow",
+    Event.ANNOTATE_ROWS: "the text of a statement whose rows follow",
+    Event.PREVIOUS_GTIDS: "what earlier files hold",
+    Event.GTID_LIST: "what earlier files hold",
+    Event.TRANSACTION_CONTEXT: "group replication's certification, which is over once the transaction is in the binlog",
+    Event.VIEW_CHANGE: "who is a member of a group; no rows",
+    Event.BINLOG_CHECKPOINT: "which files crash recovery needs; no rows",
+}
+"""Events that may be passed over, and why that loses no row."""
+
+REFUSED: Final[Mapping[Event, tuple[str, str]]] = {
+    Event.APPEND_BLOCK: ("LOAD DATA was logged as a statement", "SET GLOBAL binlog_format = 'ROW'"),
+    Event.DELETE_FILE: ("LOAD DATA was logged as a statement", "SET GLOBAL binlog_format = 'ROW'"),
+    Event.BEGIN_LOAD_QUERY: ("LOAD DATA was logged as a statement", "SET GLOBAL binlog_format = 'ROW'"),
+    Event.EXECUTE_LOAD_QUERY: ("LOAD DATA was logged as a statement", "SET GLOBAL binlog_format = 'ROW'"),
+    Event.INCIDENT: ("the server says that changes are missing from its own binlog here", "take a new snapshot"),
+    Event.XA_PREPARE: (
+        "a distributed (XA) transaction stands in the binlog before anyone knows whether it commits",
+        "keep XA transactions away from the wanted tables' server",
+    ),
+    Event.PARTIAL_UPDATE_ROWS: (
+        "an update holds only the changed parts of its JSON values",
+        "SET GLOBAL binlog_row_value_options = ''",
+    ),
+    Event.START_ENCRYPTION: ("the binlog's bytes are encrypted", "read it through the server, which decrypts it"),
+}
+"""Events that stop the reader: (what they mean, the fix on the server)."""
+
+GTIDS: Final = frozenset({Event.GTID, Event.ANONYMOUS_GTID, Event.GTID_TAGGED, Event.MARIADB_GTID})
+"""Events that begin a transaction (or a DDL statement): the place before one is a transaction border."""
+
+KIND_OF: Final = np.full(256, -1, np.int8)
+"""Type code -> Kind of a row event, -1 for all other events."""
+for _kind, _codes in _ROWS.items():
+    KIND_OF[list(_codes)] = _kind
+
+FIRST_COMPRESSED: Final = Event.WRITE_ROWS_COMPRESSED_V1
+
+KNOWN: Final = np.zeros(256, bool)
+"""Type code -> whether the decoder may go on past it."""
+KNOWN[[*HANDLED, *PASSED_OVER, Event.TRANSACTION_PAYLOAD]] = True
+KNOWN[KIND_OF >= 0] = True
+
+
+INSIDE_TRANSACTION: Final = KIND_OF >= 0
+"""Type code -> whether more of a transaction must follow it: a range can not end after such an event."""
+INSIDE_TRANSACTION[[*GTIDS, Event.TABLE_MAP, Event.ANNOTATE_ROWS, Event.ROWS_QUERY]] = True
+INSIDE_TRANSACTION[[Event.INTVAR, Event.RAND, Event.USER_VAR]] = True
