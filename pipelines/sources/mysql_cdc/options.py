@@ -9,6 +9,7 @@ from typing import Literal, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines.errors import PlanningError
+from pipelines.sources.durations import parse_duration
 from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.model import Table
@@ -115,7 +116,7 @@ def parse(options: Mapping[str, str]) -> MysqlOptions:
         username=values["username"],
         password=values["password"],
         server_ids=_server_ids(values.get("server-id", "")),
-        connect_timeout=duration_seconds(values["connect.timeout"]),
+        connect_timeout=parse_duration(values["connect.timeout"]).total_seconds(),
         tls_ca=jdbc.get("serverSslCert"),
     )
     return MysqlOptions(
@@ -186,23 +187,6 @@ def _startup(values: Mapping[str, str]) -> Startup:
     )
 
 
-_DURATION = re.compile(
-    r"\s*(\d+)\s*(ms|millis?|milliseconds?|s|sec|secs|seconds?|min|mins|m|minutes?|h|hours?|d|days?)?\s*", re.IGNORECASE
-)
-_UNITS = {"ms": 0.001, "mi": 60.0, "m": 60.0, "s": 1.0, "h": 3600.0, "d": 86400.0}
-
-
-def duration_seconds(text: str) -> float:
-    """A duration as Flink writes it ("30 s", "500ms"; a bare number is ms), in seconds. Raises ValueError."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise ValueError(f"not a duration: {text}")
-    unit = (found.group(2) or "ms").lower()
-    if unit.startswith(("ms", "milli")):
-        return int(found.group(1)) * 0.001
-    return int(found.group(1)) * _UNITS[unit[0]]
-
-
 def _server_ids(text: str) -> tuple[int, ...]:
     if not text:
         return ()
@@ -234,7 +218,11 @@ def _zone(value: str) -> str | None:
 
 
 def _duration(value: str) -> str | None:
-    return None if _DURATION.fullmatch(value) else "a duration like '30 s' or '500 ms' is wanted"
+    try:
+        parse_duration(value)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _ids(value: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
@@ -36,11 +37,21 @@ class SnapshotQuery:
     cut_columns: tuple[str, str]
     log: int = 0
 
-    def relation(self, chunks: Sequence[Chunk]) -> str:
-        """The FROM that all chunks share: the rows, the chunks' numbers, the cut. Spark adds the chunk's WHERE."""
-        keys = [f"{quote(column.name)} AS {quote(name)}" for column, name in self._keys()]
+    def relations(self, chunks: Sequence[Chunk]) -> list[tuple[str, list[str]]]:
+        """What Spark reads: FROM clauses, and for each the WHERE of every partition.
+
+        All chunks share one FROM. A key of a type that Spark has no type for can not stand in it: then each chunk has
+        one of its own, with its bounds inside, and no WHERE but its number.
+        """
+        if all(column.kind != "address" for column in self.key.columns):
+            return [(self._from(chunks), [self._where(chunk) for chunk in chunks])]
+        return [(self._from([chunk], chunk.predicate(self.key)), [f"`_chunk` = {chunk.ordinal}"]) for chunk in chunks]
+
+    def _from(self, chunks: Sequence[Chunk], inside: str | None = None) -> str:
+        """The rows, the chunks' numbers and the cut. `inside`: the bounds, where no key column may be seen outside."""
+        keys = [] if inside is not None else [f"{quote(column.name)} AS {quote(name)}" for column, name in self._keys()]
         values = [f"{snapshot_expression(column)} AS {quote(column.name)}" for column in self.columns]
-        source = f"{quote(self.database)}.{quote(self.table)}{self.key.force}"
+        source = f"{quote(self.database)}.{quote(self.table)}{self.key.force}" + (f" WHERE {inside}" if inside else "")
         numbers = " UNION ALL ".join(f"SELECT {chunk.ordinal} AS `_chunk`" for chunk in chunks)
         file, position = self.cut_columns
         return (
@@ -49,14 +60,15 @@ class SnapshotQuery:
             f" CROSS JOIN (SELECT {file} AS `_cut_file`, {position} AS `_cut_position`) AS `_cut`"
         )
 
-    def predicates(self, chunks: Sequence[Chunk]) -> list[str]:
-        """One WHERE a chunk. It names the chunk's number too, which every row so carries, wherever it is computed."""
-        names = [quote(name) for _, name in self._keys()]
-        bounds = [chunk.predicate(self.key, names) for chunk in chunks]
-        return [
-            f"`_chunk` = {chunk.ordinal}" + (f" AND {bound}" if bound else "")
-            for chunk, bound in zip(chunks, bounds, strict=True)
-        ]
+    def _where(self, chunk: Chunk) -> str:
+        """The chunk's number, which every row so carries wherever it is computed, and its bounds."""
+        bounds = chunk.predicate(self.key, [quote(name) for name in self.key_names])
+        return f"`_chunk` = {chunk.ordinal}" + (f" AND {bounds}" if bounds else "")
+
+    @property
+    def key_names(self) -> list[str]:
+        """What the key's columns are called beside the values, for the WHERE alone."""
+        return [name for _, name in self._keys()]
 
     def _keys(self) -> list[tuple[KeyColumn, str]]:
         return [(column, f"_key_{number}") for number, column in enumerate(self.key.columns)]
@@ -109,12 +121,11 @@ def read_chunks(
 
     Reading happens when the rows are written; the read view of a chunk is opened by its own task.
     """
-    rows = spark.read.jdbc(
-        url,
-        query.relation(chunks),
-        predicates=query.predicates(chunks),
-        properties=dict(properties),
-    )
+    read = [
+        spark.read.jdbc(url, relation, predicates=predicates, properties=dict(properties))
+        for relation, predicates in query.relations(chunks)
+    ]
+    rows = reduce(DataFrame.unionByName, [frame.drop(*query.key_names) for frame in read])
     values = [F.expr(snapshot_to_canonical(column)).alias(column.name) for column in query.columns]
     return rows.select(*snapshot_columns(query.log), *values)
 
