@@ -82,7 +82,7 @@ class Decoder:
         """The changes in the chunk's events. Raises what `errors` lists, each with its place."""
         for events in self._stream.feed(chunk):
             if events.types[0] == Event.FORMAT_DESCRIPTION:
-                self._ids.clear()
+                self._ids.begin_file(events.body(0))
             else:
                 yield from self._changes(events, self._times.of(events))
 

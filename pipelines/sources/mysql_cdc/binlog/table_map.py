@@ -117,8 +117,11 @@ _NUMERIC = frozenset(
     }
 )
 _BLOBS = frozenset({Type.BLOB, Type.TINY_BLOB, Type.MEDIUM_BLOB, Type.LONG_BLOB, Type.BLOB_COMPRESSED})
-_STRINGS = frozenset({Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.VARCHAR_COMPRESSED, Type.GEOMETRY})
+_STRINGS = frozenset({Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.VARCHAR_COMPRESSED})
 _ENUM_OR_SET = frozenset({Type.ENUM, Type.SET})
+_TEXT_OF_MYSQL = _STRINGS | _BLOBS
+_TEXT_OF_MARIADB = _TEXT_OF_MYSQL | {Type.GEOMETRY}
+"""Which columns have a character set in the optional metadata: of MariaDB a GEOMETRY is one (binary)."""
 
 
 @dataclass(frozen=True)
@@ -164,18 +167,18 @@ def table_name(body: bytes) -> tuple[str, str]:
     return body[1:end].decode(), body[start : start + body[end + 1]].decode()
 
 
-def parse(body: bytes, where: object = "") -> TableMap:
-    """A TABLE_MAP body: what follows table id and flags, without the checksum.
+def parse(body: bytes, where: object = "", *, mariadb: bool = True) -> TableMap:
+    """A TABLE_MAP body: what follows table id and flags, without the checksum. `mariadb`: it wrote the event.
 
     Raises UnsupportedEvent for a column type that is not known: without its length no row can be read.
     """
     try:
-        return _parse(body, where)
+        return _parse(body, where, _TEXT_OF_MARIADB if mariadb else _TEXT_OF_MYSQL)
     except (IndexError, UnicodeDecodeError) as error:
         raise MalformedEvent(f"a table map that can not be read: {error}", where=where) from error
 
 
-def _parse(body: bytes, where: object) -> TableMap:
+def _parse(body: bytes, where: object, texts: frozenset[Type]) -> TableMap:
     database, name = table_name(body)
     at = 1 + body[0] + 1
     at += 1 + body[at] + 1
@@ -186,7 +189,7 @@ def _parse(body: bytes, where: object) -> TableMap:
     columns = list(_types(codes, body[at : at + length], f"{database}.{name}", where))
     at += length + (count + 7) // 8  # the bits say which columns may be NULL; the rows' own bits say which are
     fields = dict(_optional_fields(body, at))
-    return TableMap(database, name, tuple(_described(columns, fields)))
+    return TableMap(database, name, tuple(_described(columns, fields, texts)))
 
 
 def _types(codes: bytes, metadata: bytes, table: str, where: object) -> Iterator[MapColumn]:
@@ -214,7 +217,7 @@ def _optional_fields(body: bytes, at: int) -> Iterator[tuple[int, bytes]]:
         at += size
 
 
-def _described(columns: Sequence[MapColumn], fields: dict[int, bytes]) -> Iterator[MapColumn]:
+def _described(columns: Sequence[MapColumn], fields: dict[int, bytes], texts: frozenset[Type]) -> Iterator[MapColumn]:
     names = [raw.decode() for raw in _texts(fields[_Field.COLUMN_NAME])] if _Field.COLUMN_NAME in fields else None
     signs = _bits(fields.get(_Field.SIGNEDNESS, b""))
     collations = _collations(fields, _Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET)
@@ -227,7 +230,7 @@ def _described(columns: Sequence[MapColumn], fields: dict[int, bytes]) -> Iterat
         if kind in _ENUM_OR_SET:
             collation = next(member_collations, None)
             members = next(enums if kind == Type.ENUM else sets, ())
-        elif kind in _STRINGS or kind in _BLOBS:
+        elif kind in texts:
             collation = next(collations, None)
         yield MapColumn(
             kind,

@@ -23,6 +23,10 @@ _NO_TABLE = 0xFFFFFF
 """The table id of a row event that holds no row and only ends a statement."""
 
 
+_SERVER_VERSION = slice(2, 52)
+_MARIADB = b"MariaDB"
+
+
 @dataclass(frozen=True)
 class _Known:
     """What a table id stands for. `reader` is None for a table that nobody wants: its columns are not looked at."""
@@ -39,10 +43,12 @@ class TableIds:
         self._collations = collations
         self._fold = str.casefold if fold_case else str
         self._known: dict[int, _Known] = {}
+        self._mariadb = True
 
-    def clear(self) -> None:
-        """Forget all ids: a new file begins."""
+    def begin_file(self, format_description: bytes) -> None:
+        """Forget all ids. The body of a format-description event says which server wrote the file."""
         self._known.clear()
+        self._mariadb = _MARIADB in format_description[_SERVER_VERSION]
 
     def row_events(self, events: Events) -> list[tuple[TableReader, Indices]]:
         """The row events of wanted tables, by reader, in order of each reader's first event.
@@ -87,7 +93,9 @@ class TableIds:
         database, name = map(self._fold, table_name(body))
         for table in self._wanted:
             if (self._fold(table.database), self._fold(table.name)) == (database, name):
-                return _Known(body, TableReader(table, parse(body, place), self._collations, place))
+                return _Known(
+                    body, TableReader(table, parse(body, place, mariadb=self._mariadb), self._collations, place)
+                )
         return _Known(body, None)
 
 

@@ -37,9 +37,11 @@ def begin_times(events: Events, begins: Offsets) -> Offsets:
     if precise.any():
         at = starts[precise] + _COMMIT_TIME_AT
         committed = unsigned_at(events.data, at, _COMMIT_TIME_BYTES)
-        replicated = committed & _ORIGINAL_FOLLOWS != 0  # then the time at the first server follows: it is the change's
-        at = at + np.where(replicated, _COMMIT_TIME_BYTES, 0)
-        times[precise] = unsigned_at(events.data, at, _COMMIT_TIME_BYTES) & (_ORIGINAL_FOLLOWS - 1)
+        # Of a replicated transaction the time at its first server follows, which is the change's; 0 when not known.
+        replicated = committed & _ORIGINAL_FOLLOWS != 0
+        original = unsigned_at(events.data, at + np.where(replicated, _COMMIT_TIME_BYTES, 0), _COMMIT_TIME_BYTES)
+        committed &= _ORIGINAL_FOLLOWS - 1
+        times[precise] = np.where(replicated & (original != 0), original, committed)
     return times
 
 
