@@ -36,28 +36,25 @@ def compile_script(
         SqlError: with line, column, the underlined source line and a hint. Nothing has run.
     """
     source = Source(text, path)
-    deep = False
-    try:
-        return _compile(source, name, InstalledConnectors() if connectors is None else connectors)
-    except RecursionError:
-        deep = True
-    assert deep
-    raise source.error(Span(0, 1), "an expression is nested too deeply", "take it apart with computed columns")
-
-
-def _compile(source: Source, name: str, connectors: Mapping[str, ConnectorSpec]) -> Pipeline:
+    known = InstalledConnectors() if connectors is None else connectors
     statements = read_script(source)
     if not statements:
         raise source.error(Span(0, 1), "the script is empty", "declare tables with CREATE TABLE, and INSERT INTO one")
     declared: dict[str, Declared] = {}
     inserts: list[tuple[InsertInto, Insert]] = []
     for statement in statements:
-        if isinstance(statement, CreateTable):
-            _declare(source, statement, declared, connectors)
-        else:
-            inserts.append((statement, InsertCompiler(source, statement, declared).compile()))
+        try:
+            if isinstance(statement, CreateTable):
+                _declare(source, statement, declared, known)
+            else:
+                inserts.append((statement, InsertCompiler(source, statement, declared).compile()))
+            continue
+        except RecursionError:
+            pass
+        hint = "take it apart with computed columns"
+        raise source.error(statement.span, "an expression in this statement is nested too deeply", hint)
     found = roles(source, inserts, declared)
-    tables = {table: replace(known.table, role=found.get(table, "unused")) for table, known in declared.items()}
+    tables = {table: replace(owner.table, role=found.get(table, "unused")) for table, owner in declared.items()}
     return Pipeline(name=name, tables=tables, inserts=tuple(insert for _, insert in inserts), script=source.text)
 
 

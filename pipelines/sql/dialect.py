@@ -109,7 +109,12 @@ class Tidegate(Dialect):
 
 def read_script(source: Source) -> list[Statement]:
     """The statements of a script. Raises SqlError."""
-    return _reader(source).script()
+    reader = _reader(source)
+    try:
+        return reader.script()
+    except RecursionError:
+        place = reader.here()
+    raise source.error(place, "the expression is nested too deeply", "take it apart with computed columns")
 
 
 def read_type(text: str) -> FlinkType:
@@ -137,7 +142,7 @@ def tokenize(source: Source) -> list[Token]:
         broken = True
     # Outside of `except`: sqlglot's error quotes the script, secrets and all, and must not ride along as context.
     begin, unfinished = _after_comments(source.text, found[-1].end + 1 if found else 0)
-    source.hide(found, begin if broken else None)
+    source.hide(found, begin if broken and not unfinished else None)
     if unfinished:
         raise source.error(Span(begin, begin + 2), "the comment does not end", "close it with */")
     if broken:

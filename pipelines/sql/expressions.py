@@ -353,9 +353,11 @@ class Translator:
             self._refuse(span, f"the window {name} is not supported", ROWS_STAY)
         if name in DDL_ONLY:
             self._refuse(span, f"{name}() can not stand here", DDL_ONLY[name])
-        close = did_you_mean(name, (known for known in FUNCTIONS if " " not in known))
         if name in ABSENT:
-            self._refuse(span, f"{name} is a function of Flink that Tidegate does not have", close)
+            self._refuse(
+                span, f"{name} is a function of Flink that Tidegate does not have", "docs/sql.md lists the functions"
+            )
+        close = did_you_mean(name, (known for known in FUNCTIONS if " " not in known))
         self._refuse(span, f"unknown function {written}", close or "docs/sql.md lists the functions")
 
 

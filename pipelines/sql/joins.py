@@ -93,7 +93,8 @@ class JoinCompiler:
                 f"`{time.written}` is a column of {owner.alias}; the time must be one of the probe, {self._probe.alias}"
             )
             raise self._error(time.span, what, self._hint_for_time())
-        qualified = len(names) > 1 and names[0].text == owner.alias and value.sql != _plain(names)
+        columns = [known.name for known in owner.table.columns]
+        qualified = len(names) > 1 and names[0].text == owner.alias and names[1].text in columns
         column = ".".join(name.text for name in (names[1:] if qualified else names))
         table = self._probe.table
         if any(known.proctime and known.name == column for known in table.columns):
@@ -199,8 +200,3 @@ def _path(tree: exp.Expr, around: Span) -> list[Name] | None:
     if not isinstance(tree, exp.Column):
         return None
     return [Name(tree.this.name, place(tree.this) or around), *reversed(names)]
-
-
-def _plain(names: Sequence[Name]) -> str:
-    """What a path would be translated to if its first part were a column, not a table."""
-    return ".".join(f"`{name.text}`" for name in names)

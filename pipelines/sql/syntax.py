@@ -156,9 +156,14 @@ def spanned(node: E, span: Span) -> E:
 
 def place(node: exp.Expr) -> Span | None:
     """Where a tree stands: its own place, or from its first part to its last."""
-    if "start" in node.meta:
-        return Span(node.meta["start"], node.meta["end"] + 1)
-    parts = [found for child in node.iter_expressions() if (found := place(child)) is not None]
+    parts: list[Span] = []
+    waiting = [node]
+    while waiting:  # no recursion: a long chain of ORs is a deep tree
+        found = waiting.pop()
+        if "start" in found.meta:
+            parts.append(Span(found.meta["start"], found.meta["end"] + 1))
+        else:
+            waiting.extend(found.iter_expressions())
     if not parts:
         return None
     return Span(min(part.start for part in parts), max(part.end for part in parts))

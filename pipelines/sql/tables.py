@@ -69,8 +69,9 @@ class TableCompiler:
         seen: dict[str, str] = {}
         for column in self.statement.columns:
             check_column_name(self.source, column.name)
-            known = seen.setdefault(column.name.text.casefold(), column.name.text)
-            if known is not column.name.text:
+            known = seen.get(column.name.text.casefold())
+            seen[column.name.text.casefold()] = column.name.text
+            if known is not None:
                 hint = (
                     None if known == column.name.text else f"`{known}` differs in case only: Spark takes them for one"
                 )

@@ -65,6 +65,7 @@ class ExpressionGrammar(TypeGrammar):
 
     def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
         if self._curr.token_type == TokenType.L_PAREN and self._next.token_type in (TokenType.SELECT, TokenType.VALUES):
+            self._advance()
             self._no_subquery()
         return self.expression(exp.In(this=this, expressions=self.listed(self._argument)))
 

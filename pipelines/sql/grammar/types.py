@@ -215,6 +215,8 @@ class TypeGrammar(TokenReader):
         if self._curr.token_type not in NAMES:
             self.expected("a field's name", "a ROW has named fields: ROW<a INT, b STRING>")
         name = self.name("a field's name")
+        if not self.type_is_next() and not name.quoted and name.text.upper() in KNOWN:
+            self.refuse(name.span, f"`{name.text}` is a type without a name", "ROW<a INT, b STRING>: fields have names")
         found = self.inner_type()
         comment = self.text("a comment").text if self._curr.token_type == TokenType.STRING else None
         return Field(name.text, found, comment), name.span

@@ -1,0 +1,71 @@
+"""Every function and operator, by fixture: the type inferred here is Spark's own, and the value is Flink's."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.sql import compile_script
+from pipelines.sql.dialect import Tidegate, tokenize
+from pipelines.sql.expressions import Translator
+from pipelines.sql.functions import FUNCTIONS
+from pipelines.sql.parser import ScriptParser
+from pipelines.sql.scope import InsertScope, Relation
+from pipelines.sql.source import Source
+from pipelines.sql.types import parse_type
+from pipelines.sql.values import Value
+from tests.pipelines.sql.connectors import CONNECTORS
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "sql" / "expressions.toml"
+CASES = tomllib.loads(FIXTURE.read_text())
+ROWS = [(group, *case) for group, cases in CASES.items() if isinstance(cases, list) for case in cases]
+
+
+def translated(text: str) -> Value:
+    """An expression over the fixture's table."""
+    table = compile_script(CASES["table"], connectors=CONNECTORS).table("t")
+    source = Source(text)
+    parser = ScriptParser(dialect=Tidegate)
+    parser.begin(source, tokenize(source))
+    return Translator(source, InsertScope(source, [Relation("t", table)])).value(parser.scalar())
+
+
+@pytest.fixture(scope="module")
+def computed(spark: SparkSession) -> tuple[dict[str, str], dict[str, Any]]:
+    """Of every expression: Spark's type of it, and its value as text. One job for all."""
+    selected = []
+    for number, (_, text, _, _) in enumerate(ROWS):
+        sql = translated(text).sql
+        selected.append(f"{sql} AS c{number}")
+    frame = spark.sql(f"SELECT {CASES['row']}").selectExpr("struct(*, i AS `the-key`) AS t", "_instant")
+    frame = frame.selectExpr(*selected)
+    types = {text: field.dataType.simpleString() for (_, text, _, _), field in zip(ROWS, frame.schema, strict=True)}
+    shown = frame.selectExpr(*[f"CAST(c{number} AS STRING) AS c{number}" for number in range(len(ROWS))])
+    row = shown.collect()[0]
+    return types, {text: row[number] for number, (_, text, _, _) in enumerate(ROWS)}
+
+
+@pytest.mark.parametrize(("group", "text", "kind", "value"), ROWS, ids=[f"{row[0]}: {row[1]}" for row in ROWS])
+def test_an_expression_has_its_type_and_its_value(
+    group: str, text: str, kind: str, value: str, computed: tuple[dict[str, str], dict[str, Any]]
+) -> None:
+    types, values = computed
+    assert str(translated(text).type.null()) == kind
+    assert types[text] == _spark_type(parse_type(kind).spark)
+    assert values[text] == (None if value == "NULL" else value)
+
+
+def _spark_type(ddl: str) -> str:
+    """Spark's short name of a type that is spelled as DDL."""
+    short = ddl.replace("`", "").replace(", ", ",").replace(": ", ":").lower()
+    return short.replace("expr$", "EXPR$")
+
+
+def test_every_function_is_in_the_fixture() -> None:
+    written = " ".join(text.upper() for _, text, _, _ in ROWS)
+    missing = [name for name in FUNCTIONS if " TO" not in name and name not in written]
+    assert not missing
