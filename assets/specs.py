@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -164,13 +165,7 @@ def _spec(
         shown["dagster/table_name"] = f"delta.`{path}`"
     if look.script is not None:
         shown[SCRIPT] = str(look.script.absolute())
-        shown["dagster/code_references"] = dg.CodeReferencesMetadataValue(
-            code_references=[
-                dg.LocalFileCodeReference(
-                    file_path=str(look.script.absolute()), line_number=max(location.line, 1), label=look.script.name
-                )
-            ]
-        )
+        shown["dagster/code_references"] = _link(look.script, location)
     return dg.AssetSpec(
         key,
         deps=list(deps),
@@ -185,3 +180,13 @@ def _spec(
         if freshness and look.fresh_within is not None
         else None,
     )
+
+
+def _link(script: Path, location: Location) -> dg.CodeReferencesMetadataValue:
+    """A link to the line of the script; Dagster calls the two classes beta, and says so at every use."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        place = dg.LocalFileCodeReference(
+            file_path=str(script.absolute()), line_number=max(location.line, 1), label=script.name
+        )
+        return dg.CodeReferencesMetadataValue(code_references=[place])

@@ -1,0 +1,78 @@
+"""FLIP-326's example over scripted tables: what the tests of assets and of the code location run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from pipelines.lake import Layout
+from pipelines.sources.scripted import ScriptedInput
+from pipelines.sql import compile_script
+from pipelines.sql.model import Pipeline
+from pipelines.watermarks import MIN_TIMESTAMP
+
+SCRIPT = """\
+CREATE TABLE user_info (
+    user_id INTEGER PRIMARY KEY NOT ENFORCED,
+    gender STRING COMMENT 'f, m or d'
+) COMMENT 'Everyone who signed up' WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
+
+CREATE TABLE click_event (
+    user_id INTEGER,
+    item_id INTEGER,
+    proctime AS PROCTIME()
+) WITH ('connector' = 'scripted');
+
+CREATE TABLE enriched_click (
+    user_id INTEGER,
+    item_id INTEGER,
+    gender STRING
+) WITH ('connector' = 'scripted', 'gate.on-unmatched' = '%s');
+
+INSERT INTO enriched_click
+SELECT c.user_id, item_id, upper(gender) FROM click_event AS c
+LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = user_info.user_id;
+"""
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def script(on_unmatched: str = "quarantine") -> str:
+    """The SQL; `on_unmatched` is what becomes of clicks of unknown users."""
+    return SCRIPT % on_unmatched
+
+
+def pipeline(on_unmatched: str = "quarantine", name: str = "clicks") -> Pipeline:
+    return replace(compile_script(script(on_unmatched)), name=name)
+
+
+class Hand:
+    """Tells the scripted tables of a lake what happens, without Spark."""
+
+    def __init__(self, pipeline: Pipeline, lake: Path) -> None:
+        self._pipeline = pipeline
+        self._layout = Layout(lake)
+
+    def _input(self, table: str) -> ScriptedInput:
+        return ScriptedInput(self._layout.scratch(table), self._pipeline.table(table))
+
+    def users(self, *user_ids: int) -> None:
+        self._input("user_info").rows([{"user_id": number, "gender": "f"} for number in user_ids])
+
+    def all_users_are_there(self) -> None:
+        self._input("user_info").watermark(MIN_TIMESTAMP, True)
+
+    def clicks(self, *user_ids: int) -> None:
+        self._input("click_event").rows([{"user_id": number, "item_id": number * 10} for number in user_ids])
+
+    def published(self) -> list[dict[str, Any]]:
+        """The target's rows, read by delta-rs, in order of user_id."""
+        path = self._layout.target_path(self._pipeline.table("enriched_click"))
+        if not DeltaTable.is_deltatable(str(path)):
+            return []
+        rows = DeltaTable(str(path)).to_pyarrow_table(columns=["user_id", "item_id", "gender"]).to_pylist()
+        return sorted(rows, key=lambda row: row["user_id"])

@@ -1,0 +1,218 @@
+"""The assets as Dagster runs them, on a real session and a lake of their own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from assets import build_pipeline_definitions
+from pipelines.lake import Lake
+from pipelines.runtime.plans import insert_owner
+from tests.assets.clicks import Hand, pipeline
+
+USERS = dg.AssetKey(["clicks", "user_info"])
+CLICKS = dg.AssetKey(["clicks", "click_event"])
+STAGED = dg.AssetKey(["clicks", "enriched_click_staged"])
+PUBLISHED = dg.AssetKey(["clicks", "enriched_click"])
+
+
+class Location:
+    """A code location of one pipeline, its lake and its history."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance, on_unmatched: str) -> None:
+        self.pipeline = pipeline(on_unmatched)
+        self.lake = folder / "lake"
+        self.hand = Hand(self.pipeline, self.lake)
+        self.definitions = build_pipeline_definitions(self.pipeline, lake=self.lake)
+        self.instance = instance
+
+    def run(self) -> dg.ExecuteInProcessResult:
+        """The pipeline's job."""
+        job = self.definitions.resolve_job_def("clicks")
+        return job.execute_in_process(instance=self.instance, raise_on_error=False)
+
+    def materialize(self, selection: dg.AssetSelection) -> dg.ExecuteInProcessResult:
+        """Some of it, as a person selects it in the UI."""
+        found = self.definitions
+        return dg.materialize(
+            [*(found.assets or []), *(found.asset_checks or [])],  # type: ignore[list-item]
+            selection=selection,
+            resources=found.resources,
+            instance=self.instance,
+            raise_on_error=False,
+        )
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as found:
+        yield found
+
+
+@pytest.fixture
+def location(tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession) -> Location:
+    return Location(tmp_path, instance, "quarantine")
+
+
+@pytest.fixture
+def strict(tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession) -> Location:
+    """A click of an unknown user holds the whole epoch."""
+    return Location(tmp_path, instance, "block")
+
+
+def told(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> dict[str, Any]:
+    """The metadata of the run's materialisation of `key`."""
+    events = [event for event in result.get_asset_materialization_events() if event.asset_key == key]
+    assert len(events) == 1
+    return {name: value.value for name, value in events[0].step_materialization_data.materialization.metadata.items()}
+
+
+def checks(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+    return {found.check_name: found.passed for found in result.get_asset_check_evaluations()}
+
+
+def failure(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> Any:
+    """What a failed step said: the data of its dagster.Failure."""
+    step = "__".join(key.path)
+    events = [event for event in result.get_step_failure_events() if event.step_key == step]
+    assert len(events) == 1
+    return events[0].step_failure_data.user_failure_data
+
+
+def test_a_run_waits_for_the_flip_and_then_publishes_each_row_once(location: Location):
+    location.hand.users(1, 2)
+    location.hand.clicks(1, 2, 3)
+    waiting = location.run()
+    assert waiting.success
+    assert told(waiting, STAGED)["waiting for"] == "user_info"
+    assert told(waiting, STAGED)["waiting rows"] == 3
+    assert told(waiting, PUBLISHED)["rows published"] == 0
+    assert set(checks(waiting).values()) == {True}
+    assert location.hand.published() == []
+
+    location.hand.all_users_are_there()
+    released = location.run()
+    assert released.success
+    assert checks(released)["gate"]
+    assert checks(released)["released_after_flip"]
+    assert location.hand.published() == [
+        {"user_id": 1, "item_id": 10, "gender": "F"},
+        {"user_id": 2, "item_id": 20, "gender": "F"},
+    ]
+    users = told(released, USERS)
+    assert (users["dagster/row_count"], users["flip"], users["watermark"]) == (2, True, "(MIN, true)")
+    staged = told(released, STAGED)
+    assert (staged["released rows"], staged["staged rows"], staged["staged for quarantine"]) == (3, 2, 1)
+    assert "| user_info | 1 | 2 | 2 |" in staged["pins"]
+    assert "| unmatched:key-absent@user_info | 1 |" in staged["outcomes"]
+    published = told(released, PUBLISHED)
+    assert (published["dagster/row_count"], published["quarantine rows"], published["waiting rows"]) == (2, 1, 0)
+    assert (published["rows published"], published["verdict"], published["epoch"]) == (2, "passed", 1)
+
+    again = location.run()
+    assert again.success
+    assert told(again, PUBLISHED)["rows published"] == 0
+    assert told(again, PUBLISHED)["dagster/row_count"] == 2
+    assert len(location.hand.published()) == 2
+
+
+def test_each_asset_does_its_own_work_and_no_others(location: Location):
+    lake = Lake(location.lake)
+    location.hand.users(1)
+    location.hand.all_users_are_there()
+    location.hand.clicks(1)
+    assert location.materialize(dg.AssetSelection.assets(CLICKS)).success
+    assert lake.watermarks.owners() == ["click_event"]
+    assert location.materialize(dg.AssetSelection.assets(USERS)).success
+    assert lake.epochs.last(insert_owner("enriched_click")) is None
+
+    assert location.materialize(dg.AssetSelection.assets(STAGED).without_checks()).success
+    assert lake.staged.last(insert_owner("enriched_click")) is not None
+    assert lake.verdicts.last(insert_owner("enriched_click")) is None
+
+    unjudged = location.materialize(dg.AssetSelection.assets(PUBLISHED))
+    assert not unjudged.success
+    assert "has no verdict" in failure(unjudged, PUBLISHED).description
+    assert location.hand.published() == []
+
+    judged = location.materialize(dg.AssetSelection.checks_for_assets(STAGED))
+    assert judged.success
+    assert checks(judged)["gate"]
+    assert location.hand.published() == []
+    assert location.materialize(dg.AssetSelection.assets(PUBLISHED)).success
+    assert len(location.hand.published()) == 1
+
+
+def test_a_held_epoch_fails_the_check_and_nothing_is_published_until_a_person_decides(strict: Location):
+    strict.hand.users(1)
+    strict.hand.all_users_are_there()
+    strict.hand.clicks(1, 9)
+    held = strict.run()
+    assert not held.success
+    assert not checks(held)["gate"]
+    assert not checks(held)["unmatched_policy"]
+    assert checks(held)["one_place"]
+    assert [event.asset_key for event in held.get_asset_materialization_events()] == [USERS, CLICKS, STAGED]
+    assert strict.hand.published() == []
+
+    alone = strict.materialize(dg.AssetSelection.assets(PUBLISHED))
+    said = failure(alone, PUBLISHED)
+    assert "the gate holds epoch 1 of enriched_click" in said.description
+    assert "tidegate release SCRIPT enriched_click" in said.metadata["next"].value
+    assert "tidegate discard SCRIPT enriched_click" in said.metadata["next"].value
+    assert alone.get_step_failure_events()[0].step_failure_data.error_source is not None
+
+    strict.hand.clicks(1)
+    later = strict.run()
+    assert not later.success
+    assert not checks(later)["gate"]
+    assert told(later, STAGED)["verdict"] == "held"
+    assert told(later, STAGED)["waiting rows"] == 3
+    assert len(Lake(strict.lake).verdicts.rows(insert_owner("enriched_click"))) == 1
+    assert strict.hand.published() == []
+
+
+def test_a_table_that_another_runner_works_on_fails_at_once_and_says_who_it_is(location: Location):
+    location.hand.users(1)
+    other = Lake(location.lake).leases("tidegate run --continuous")
+    other.acquire("user_info")
+    try:
+        result = location.materialize(dg.AssetSelection.assets(USERS))
+    finally:
+        other.close()
+    said = failure(result, USERS)
+    assert "user_info is being worked on by another runner" in said.description
+    assert "tidegate run --continuous, process" in said.metadata["where"].value
+    assert said.metadata["tidegate/error"].value == "LeaseHeld"
+    assert location.materialize(dg.AssetSelection.assets(USERS)).success
+
+
+def test_a_source_that_fails_leaves_the_checks_planned_and_unrun(location: Location):
+    location.hand.users(1)
+    location.hand.clicks(1)
+    events = location.lake / "_scratch" / "user_info" / "events"
+    next(events.iterdir()).rename(events / "00000007.arrow")
+    result = location.run()
+    assert not result.success
+    assert "is gone" in failure(result, USERS).description
+    assert checks(result) == {}
+    assert told(result, CLICKS)["rows landed"] == 1
+
+
+def test_a_snapshot_can_be_taken_again(location: Location):
+    location.hand.users(1)
+    location.hand.all_users_are_there()
+    config = {"ops": {"clicks__user_info": {"config": {"resnapshot": True}}}}
+    assert location.materialize(dg.AssetSelection.assets(USERS)).success
+    found = location.definitions
+    result = dg.materialize(
+        list(found.assets or []),  # type: ignore[arg-type]
+        selection=dg.AssetSelection.assets(USERS),
+        resources=found.resources,
+        instance=location.instance,
+        run_config=config,
+    )
+    assert told(result, USERS)["generation"] == 2

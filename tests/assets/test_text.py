@@ -1,0 +1,35 @@
+import pytest
+
+from assets.text import instant, markdown_table, watermark
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+
+def test_cells_can_not_break_a_table():
+    table = markdown_table(("a", "b"), [("x|y\nz", 12345), (None, True), ({"k": "v"}, [1])])
+    assert table.splitlines() == [
+        "| a | b |",
+        "| --- | --- |",
+        "| x\\|y z | 12,345 |",
+        "|  | yes |",
+        '| {"k": "v"} | [1] |',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ms", "expected"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (MIN_TIMESTAMP, "MIN"),
+        (MAX_TIMESTAMP, "MAX"),
+        (10**17, "100000000000000000 ms"),
+    ],
+)
+def test_instants_are_iso_8601_in_utc(ms, expected):
+    assert instant(ms) == expected
+
+
+def test_watermarks_read_as_in_the_flip():
+    assert watermark(MIN_TIMESTAMP, True) == "(MIN, true)"
+    assert watermark(0, False) == "(1970-01-01T00:00:00.000Z, false)"
