@@ -55,59 +55,53 @@ def split_events(data: bytes, at: int = 0) -> tuple[NDArray[np.int64], int]:
     return np.frombuffer(starts, np.int64), at
 
 
-@dataclass(frozen=True)
-class Packets:
-    """What a buffer of packets holds: whole events, where the rest begins, and what the rest needs.
+class PacketWalker:
+    """Finds events in dump packets (3-byte length, sequence number, 0x00, event) while they arrive in one buffer.
 
-    `needs` is how many bytes the next event takes from `rest` on, 0 when that is not known yet. `long_event` says that
-    the event at `rest` is spread over several packets. `end` is a packet that ends the stream (EOF or error), if seen.
+    `starts` are the whole events so far and `at` is where the first packet that is not whole begins. A walk ends at a
+    packet that is no event (`end` holds it: EOF or an error), or before an event that is spread over several packets
+    (`long_event` is what it takes on the wire, once its header is there).
     """
 
-    starts: NDArray[np.int64]
-    rest: int
-    needs: int = 0
-    long_event: bool = False
-    end: bytes | None = None
+    def __init__(self) -> None:
+        self.starts = array("q")
+        self.at = 0
+        self.end: bytes | None = None
+        self.long_event = 0
+
+    def walk(self, data: bytes | bytearray, size: int) -> None:
+        """Go on through the first `size` bytes of `data`. Raises MalformedEvent for a packet too short for an event."""
+        at, add = self.at, self.starts.append
+        while at + PACKET_HEADER_BYTES < size:
+            (length,) = _uint32(data, at)
+            length &= MAX_PACKET
+            body = at + PACKET_HEADER_BYTES
+            if length == MAX_PACKET:
+                if body + 1 + HEADER_BYTES <= size:
+                    self.long_event = _wire_bytes(_uint32(data, body + 1 + LENGTH_AT)[0])
+                break
+            if body + length > size:
+                break
+            if data[body] != OK:
+                self.end = bytes(data[body : body + length])
+                break
+            if length < 1 + HEADER_BYTES:
+                raise MalformedEvent(f"a packet of {length} bytes holds no event", where="the dump connection")
+            add(body + 1)
+            at = body + length
+        self.at = at
 
 
-def split_packets(data: bytes) -> Packets:
-    """The events in raw dump packets: 3-byte length, sequence number, 0x00, event."""
-    starts, size, at = array("q"), len(data), 0
-    add = starts.append
-    long_event, needs, end = False, 0, None
-    while at + PACKET_HEADER_BYTES < size:
-        (length,) = _uint32(data, at)
-        length &= MAX_PACKET
-        body = at + PACKET_HEADER_BYTES
-        if data[body] != OK:
-            if body + length <= size:
-                end = data[body : body + length]
-            break
-        if length == MAX_PACKET:
-            long_event = True
-            if body + 1 + HEADER_BYTES <= size:
-                needs = _long_event_bytes(_uint32(data, body + 1 + LENGTH_AT)[0])
-            break
-        if body + length > size:
-            needs = PACKET_HEADER_BYTES + length
-            break
-        if length < 1 + HEADER_BYTES:
-            raise MalformedEvent(f"a packet of {length} bytes holds no event", where="the dump connection")
-        add(body + 1)
-        at = body + length
-    return Packets(np.frombuffer(starts, np.int64), at, needs, long_event, end)
-
-
-def _long_event_bytes(event: int) -> int:
-    """Bytes on the wire of an event that needs several packets. A full last packet is followed by an empty one."""
+def _wire_bytes(event: int) -> int:
+    """What an event takes in several packets. A last packet that is full is followed by an empty one."""
     packets = (event + 1) // MAX_PACKET + 1
     return event + 1 + packets * PACKET_HEADER_BYTES
 
 
-def join_packets(data: bytes, at: int, needs: int) -> bytes:
-    """The event whose packets are data[at : at + needs]."""
-    parts, end = [], at + needs
-    while at < end:
+def join_packets(data: bytes | bytearray) -> bytes:
+    """The event whose packets `data` holds."""
+    parts, at = [], 0
+    while at < len(data):
         length = _uint32(data, at)[0] & MAX_PACKET
         parts.append(data[at + PACKET_HEADER_BYTES : at + PACKET_HEADER_BYTES + length])
         at += PACKET_HEADER_BYTES + length

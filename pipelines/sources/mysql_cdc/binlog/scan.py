@@ -1,0 +1,137 @@
+"""Finds transaction borders by looking at event headers only: no checksum, no row.
+
+A border is where a transaction begins, or where a file does. The server can not search for one, so a scan reads all
+bytes from a known border on; the network is its limit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.sources.mysql_cdc.binlog.events import HEADER_BYTES, SERVER_ID_AT, Event
+from pipelines.sources.mysql_cdc.binlog.gather import Offsets, rows_at
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream
+from pipelines.sources.mysql_cdc.binlog.times import begin_times, gtid_indices
+from pipelines.sources.mysql_cdc.binlog.transport import dump
+
+_MARIADB_NUMBER = slice(HEADER_BYTES, HEADER_BYTES + 8)
+_MARIADB_DOMAIN = slice(HEADER_BYTES + 8, HEADER_BYTES + 12)
+_MYSQL_UUID = slice(HEADER_BYTES + 1, HEADER_BYTES + 17)
+_MYSQL_NUMBER = slice(HEADER_BYTES + 17, HEADER_BYTES + 25)
+_SERVER_ID = slice(SERVER_ID_AT, SERVER_ID_AT + 4)
+_MARIADB_NAME_BYTES, _MYSQL_NAME_BYTES = _MARIADB_DOMAIN.stop, _MYSQL_NUMBER.stop
+"""Header and body of a GTID event as far as they name the transaction."""
+
+
+@dataclass(frozen=True)
+class Borders:
+    """Transactions of one file, in order: where each begins and when it committed (microseconds, UTC)."""
+
+    file: str
+    positions: Offsets
+    times: Offsets
+    types: NDArray[np.uint8]
+    heads: NDArray[np.uint8]
+    """The first bytes of each GTID event, which name the transaction."""
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __getitem__(self, cut: slice) -> Borders:
+        return Borders(self.file, self.positions[cut], self.times[cut], self.types[cut], self.heads[cut])
+
+    def place(self, index: int) -> BinlogPosition:
+        """Where a transaction begins."""
+        return BinlogPosition(self.file, int(self.positions[index]))
+
+    def gtid(self, index: int) -> str | None:
+        """As the server writes it: `0-1-42`, or `3e11fa47-71ca-11e1-9e33-c80aa9429562:23`. None: it has none."""
+        head, kind = self.heads[index].tobytes(), self.types[index]
+        if kind == Event.MARIADB_GTID:
+            domain, server, number = (
+                int.from_bytes(head[part], "little") for part in (_MARIADB_DOMAIN, _SERVER_ID, _MARIADB_NUMBER)
+            )
+            return f"{domain}-{server}-{number}"
+        if kind == Event.GTID:
+            return f"{uuid.UUID(bytes=head[_MYSQL_UUID])}:{int.from_bytes(head[_MYSQL_NUMBER], 'little')}"
+        return None
+
+
+def scan_borders(
+    server: ServerOptions, start: BinlogPosition, end: BinlogPosition | None = None, *, server_id: int = 0
+) -> Generator[Borders, None, None]:
+    """The transactions that begin in [start, end), by chunks; without `end`, up to where the binlog ends now.
+
+    `start` is a border; `end` need not be one. Raises BinlogPurged, BinlogRefused, ConnectionLost, UnknownEvent,
+    UnsupportedEvent.
+    """
+    stream = EventStream(start, verify=False)
+    with closing(dump(server, start, server_id=server_id)) as chunks:
+        for chunk in chunks:
+            for events in stream.feed(chunk):
+                borders = _until(_borders(events), end)
+                if len(borders):
+                    yield borders
+            if end is not None and stream.place.order >= end.order:
+                return
+
+
+def _borders(events: Events) -> Borders:
+    begins = gtid_indices(events)
+    types, starts = events.types[begins], events.starts[begins]
+    heads = np.zeros((len(begins), _MYSQL_NAME_BYTES), np.uint8)
+    of_mariadb = types == Event.MARIADB_GTID
+    heads[of_mariadb, :_MARIADB_NAME_BYTES] = rows_at(events.data, starts[of_mariadb], _MARIADB_NAME_BYTES)
+    heads[~of_mariadb] = rows_at(events.data, starts[~of_mariadb], _MYSQL_NAME_BYTES)
+    return Borders(events.file, events.positions[begins], begin_times(events, begins), types, heads)
+
+
+def _until(borders: Borders, end: BinlogPosition | None) -> Borders:
+    if end is None or not len(borders):
+        return borders
+    number = borders.place(0).number
+    if number == end.number:
+        return borders[: int(np.searchsorted(borders.positions, end.position))]
+    return borders if number < end.number else borders[:0]
+
+
+def last_border(
+    server: ServerOptions, start: BinlogPosition, limit: BinlogPosition, *, server_id: int = 0
+) -> BinlogPosition:
+    """The last border at or before `limit`: `start` itself when no transaction begins after it."""
+    last = start
+    beyond = BinlogPosition(limit.file, limit.position + 1)
+    for borders in scan_borders(server, start, beyond, server_id=server_id):
+        last = borders.place(-1)
+    return last
+
+
+def next_border(
+    server: ServerOptions, start: BinlogPosition, at_least: BinlogPosition, *, server_id: int = 0
+) -> BinlogPosition | None:
+    """The first border at or after `at_least`, where a range of a wanted size can end. None: the log ends before."""
+    with closing(scan_borders(server, start, server_id=server_id)) as found:
+        for borders in found:
+            number = borders.place(0).number
+            if number > at_least.number:
+                return borders.place(0)
+            if number == at_least.number and borders.positions[-1] >= at_least.position:
+                return borders.place(int(np.searchsorted(borders.positions, at_least.position)))
+    return None
+
+
+def commit_time(
+    server: ServerOptions, start: BinlogPosition, position: BinlogPosition, *, server_id: int = 0
+) -> int | None:
+    """When the last transaction that begins in [start, position) committed; microseconds, UTC. None: there is none."""
+    latest = None
+    for borders in scan_borders(server, start, position, server_id=server_id):
+        latest = int(borders.times[-1])
+    return latest
