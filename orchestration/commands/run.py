@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,6 +14,7 @@ import typer
 
 from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples
 from orchestration.console import Bars, Screen, reported
+from orchestration.console.engine import quiet_engine
 
 EPILOG = examples(
     "tidegate run examples/clicks/pipeline.sql",
@@ -73,15 +74,19 @@ def runner(pipeline: Any, lake: Path, master: str | None, bars: Bars, label: str
     """The runner that a command uses; close it to let its leases go."""
     from pipelines.lake import Lake
     from pipelines.runtime.runner import Runner
+
+    return Runner(pipeline, Lake(lake), spark=session(lake, master, bars), progress=bars, label=label)
+
+
+def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
+    """Gives the Spark session; its JVM writes into a file of the lake's, not between the bars."""
     from pipelines.runtime.session import start_session
 
-    return Runner(
-        pipeline,
-        Lake(lake),
-        spark=lambda: start_session(master=master, progress=bars),
-        progress=bars,
-        label=label,
-    )
+    def start() -> Any:
+        with quiet_engine(lake / "_scratch" / "spark.log"):
+            return start_session(master=master, progress=bars)
+
+    return start
 
 
 def _continuous(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples
+from orchestration.commands.run import session
 from orchestration.console import Bars, Screen, reported
 
 EPILOG = examples(
@@ -35,7 +36,6 @@ def verify(
     from orchestration.console.proofs import of_reports, report_lines
     from pipelines.lake import Lake
     from pipelines.runtime.scripts import load_script
-    from pipelines.runtime.session import start_session
     from pipelines.runtime.verify import verify as recompute
 
     screen = Screen(as_json, debug)
@@ -47,11 +47,8 @@ def verify(
                 raise typer.BadParameter(f"the script has no INSERT {name}; it has {', '.join(known)}")
         folder = Lake(lake, create=False)
         with Bars(screen.err) as bars:
-
-            def session() -> Any:
-                return start_session(master=master, progress=bars)
-
-            reports = [recompute(pipeline, folder, session, name, bars) for name in inserts or known]
+            spark = session(lake, master, bars)
+            reports = [recompute(pipeline, folder, spark, name, bars) for name in inserts or known]
         screen.result(of_reports(reports), *report_lines(reports))
     if not all(report.passed for report in reports):
         raise typer.Exit(1)

@@ -58,6 +58,10 @@ class Bars:
             self._lines = _lines(self.console)
         return self._lines.task(name, total, unit)
 
+    def line(self, name: str) -> Task:
+        """A bar without a measure: its note is what it shows."""
+        return self.task(name) if self._live is not None else _Notes(self.console, name)
+
     def clear(self) -> None:
         """Take away bars that nobody will fill any more."""
         if self._live is not None:
@@ -114,6 +118,29 @@ class _Bar:
         whole = f"/{self.whole:,}" if self.whole is not None and self.done < self.whole else ""
         rate = f", {self.done / seconds:,.0f}/s" if seconds > 0.5 and self.done else ""
         return f"{self.done:,}{whole} {self.unit}{rate}"
+
+
+@dataclass
+class _Notes:
+    """A note now and then, when it has changed."""
+
+    console: Console
+    name: str
+    every: float = 5.0
+    last: str = ""
+    told: float = field(default_factory=time.monotonic)
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        self.note(note)
+
+    def total(self, total: int) -> None:
+        """There is none."""
+
+    def note(self, note: str) -> None:
+        now = time.monotonic()
+        if note and note != self.last and now - self.told >= self.every:
+            self.last, self.told = note, now
+            self.console.print(escape(f"{self.name}: {note}"), soft_wrap=True)
 
 
 def _lines(console: Console) -> Shown:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
+from rich.text import Text
+
+FILE_WIDTH = 160
+"""Columns of a table that goes into a file or a pipe, which has no width of its own."""
 
 
 @dataclass
@@ -18,8 +24,8 @@ class Screen:
 
     as_json: bool = False
     debug: bool = False
-    out: Console = field(default_factory=lambda: Console(highlight=False))
-    err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
+    out: Console = field(default_factory=lambda: _console(stderr=False))
+    err: Console = field(default_factory=lambda: _console(stderr=True))
 
     def result(self, data: Any, *shown: RenderableType) -> None:
         """The answer: `data` where a program reads it, `shown` where a person does."""
@@ -28,7 +34,7 @@ class Screen:
             self.out.file.flush()
             return
         for item in shown:
-            self.out.print(item)
+            self.out.print(item, soft_wrap=isinstance(item, str | Text))
 
     def line(self, text: str, **data: Any) -> None:
         """One event of a stream of them: a line of text, or one line of JSON."""
@@ -41,3 +47,16 @@ class Screen:
     def say(self, text: RenderableType) -> None:
         """A message beside the result."""
         self.err.print(text, soft_wrap=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    file = _own_stderr() if stderr else None
+    console = Console(file=file, highlight=False)
+    return console if console.is_terminal else Console(file=file, highlight=False, width=FILE_WIDTH)
+
+
+def _own_stderr() -> TextIO:
+    """Standard error, on a descriptor of its own: it can be lent to Spark while bars go on here."""
+    if sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.fileno() == 2:
+        return os.fdopen(os.dup(2), "w", encoding="utf-8", buffering=1)
+    return sys.stderr

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import dagster as dg
 
+from orchestration.console import Bars
+from orchestration.console.engine import quiet_engine
 from orchestration.definitions import of_scripts
 from orchestration.demo import site as sites
 from orchestration.demo.database import gender, transaction_at
@@ -20,10 +22,11 @@ from orchestration.demo.verdict import Loading, Verdict
 from orchestration.demo.writer import writing
 from pipelines.errors import TidegateError
 from pipelines.lake import Lake
-from pipelines.progress import Progress, step
+from pipelines.progress import step
 from pipelines.runtime.accounting import WhereRowsAre
 from pipelines.runtime.history import history_of
 from pipelines.runtime.scripts import load_script
+from pipelines.runtime.session import start_session
 from pipelines.runtime.status import LakeStatus, status
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from pipelines.sql.model import Insert, Pipeline
@@ -32,20 +35,20 @@ Say = Callable[[str], None]
 _MOST_TICKS = 20
 
 
-def play(site: Site, sizes: Sizes, progress: Progress, say: Say, port: int | None = None) -> Verdict:
+def play(site: Site, sizes: Sizes, progress: Bars, say: Say, port: int | None = None) -> Verdict:
     """Load, join, prove. Raises TidegateError (a port that is taken, no Java, no disk, a run that failed)."""
     began = time.monotonic()
     with opened(site, sizes, progress, port) as server:
         say(f"MariaDB {server.execute('SELECT VERSION()')[0][0]} listens on {server.host}:{server.port}.")
+        with quiet_engine(site.engine_log):
+            start_session(progress=progress)
         pipeline = load_script(SCRIPT)
         started_at = time.time_ns() // 1_000_000
         _run(site, sizes, pipeline, server, progress, say)
         return _judge(site, sizes, pipeline, server, progress, started_at, began)
 
 
-def _run(
-    site: Site, sizes: Sizes, pipeline: Pipeline, server: EmbeddedMariaDb, progress: Progress, say: Say
-) -> LakeStatus:
+def _run(site: Site, sizes: Sizes, pipeline: Pipeline, server: EmbeddedMariaDb, progress: Bars, say: Say) -> LakeStatus:
     (insert,) = pipeline.inserts
     definitions = of_scripts([SCRIPT], site.lake)
     with dg.DagsterInstance.get() as instance:
@@ -86,7 +89,7 @@ def _judge(
     sizes: Sizes,
     pipeline: Pipeline,
     server: EmbeddedMariaDb,
-    progress: Progress,
+    progress: Bars,
     started_at: int,
     began: float,
 ) -> Verdict:

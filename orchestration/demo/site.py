@@ -58,6 +58,11 @@ class Site:
         return self.root / "journal.jsonl"
 
     @property
+    def engine_log(self) -> Path:
+        """What Spark's JVM says."""
+        return self.root / "spark.log"
+
+    @property
     def sizes(self) -> Path:
         """The sizes of the newest run, for those who open its lake later."""
         return self.root / "sizes.json"

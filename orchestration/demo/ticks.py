@@ -11,14 +11,15 @@ from pathlib import Path
 import dagster as dg
 
 from assets.names import Names
+from orchestration.console import Bars
 from orchestration.materialize import materialize
 from pipelines.errors import TidegateError
 from pipelines.lake import Lake
-from pipelines.progress import Progress, Task
+from pipelines.progress import Task
 from pipelines.runtime.status import LakeStatus, status
 from pipelines.sql.model import Pipeline
 
-_LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S = 1.0
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Ticker:
     definitions: dg.Definitions
     pipeline: Pipeline
     lake: Path
-    progress: Progress
+    progress: Bars
     instance: dg.DagsterInstance
 
     def tick(self, tables: Sequence[str] | None = None) -> LakeStatus:
@@ -55,7 +56,7 @@ class Ticker:
     def _watched(self) -> Iterator[None]:
         """Show, from the lake alone, how many clicks wait and how far the table is, while the block runs."""
         done = threading.Event()
-        bar = self.progress.task("clicks waiting")
+        bar = self.progress.line("clicks waiting")
         thread = threading.Thread(target=self._watch, args=(bar, done), name="demo-watch", daemon=True)
         thread.start()
         try:

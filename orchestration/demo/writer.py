@@ -72,13 +72,13 @@ class Keys:
 
 
 def transaction(cursor: Cursor, keys: Keys) -> list[Change]:
-    """Make CHANGES changes: half updates, the rest inserts, deletes and keys that become others."""
+    """Make about CHANGES changes: updates, deletes, keys that become others, and as many inserts as deletes."""
     changes: list[Change] = []
-    value, updated = keys.gender(), keys.pick(CHANGES // 2)
+    share = CHANGES // 6
+    value, updated = keys.gender(), keys.pick(CHANGES - 3 * share)
     cursor.execute("UPDATE user_info SET gender = %s WHERE user_id IN %s", (value, updated))
     changes += [("u", key, value) for key in updated]
 
-    share = (CHANGES - CHANGES // 2) // 3
     deleted = keys.take(share)
     cursor.execute("DELETE FROM user_info WHERE user_id IN %s", (deleted,))
     changes += [("d", key) for key in deleted]
@@ -89,7 +89,7 @@ def transaction(cursor: Cursor, keys: Keys) -> list[Change]:
         cursor.execute("UPDATE user_info SET user_id = %s WHERE user_id = %s", (new, old))
         changes.append(("k", old, new))
 
-    made = [(key, keys.gender()) for key in keys.make(share + 1)]
+    made = [(key, keys.gender()) for key in keys.make(share)]
     cursor.executemany("INSERT INTO user_info VALUES (%s, %s)", made)
     changes += [("i", key, value) for key, value in made]
 
