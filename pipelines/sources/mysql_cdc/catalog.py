@@ -50,6 +50,10 @@ class Server:
         return "SHOW BINARY LOG STATUS" if modern else "SHOW MASTER STATUS"
 
     @property
+    def writes_binlog(self) -> bool:
+        return self.variables.get("log_bin", "OFF").upper() in ("ON", "1")
+
+    @property
     def isolation_variable(self) -> str:
         return "transaction_isolation" if "transaction_isolation" in self.variables else "tx_isolation"
 
@@ -117,9 +121,10 @@ class SourceTable:
     def cascades(self) -> Sequence[str]:
         """Names of the foreign keys by which the server changes rows of this table without a word in the binlog."""
         # information_schema shows foreign keys only to those who may write; SHOW CREATE TABLE shows them to readers.
-        found = re.finditer(r"^\s*CONSTRAINT `((?:[^`]|``)+)` FOREIGN KEY (.*)$", self.create, re.MULTILINE)
+        # MariaDB does not double a backtick in a constraint's name there, so names are taken as they stand.
+        found = re.finditer(r"^\s*CONSTRAINT `(.+?)` FOREIGN KEY \((.*)$", self.create, re.MULTILINE)
         changing = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
-        rules = {match.group(1): re.sub(r"`(?:[^`]|``)*`", "", match.group(2)) for match in found}
+        rules = {match.group(1): re.sub(r"`[^`]*`", "", match.group(2)) for match in found}
         return [name.replace("``", "`") for name, rule in rules.items() if changing.search(rule)]
 
 
@@ -136,8 +141,12 @@ def read_server(cursor: Cursor) -> Server:
         flavor="mariadb" if "mariadb" in version.lower() else "mysql",
         version=(int(major), int(minor)),
         variables=variables,
-        account=f"'{user}'@'{host}'",
+        account=f"'{_doubled(user)}'@'{_doubled(host)}'",
     )
+
+
+def _doubled(text: str) -> str:
+    return text.replace("'", "''")
 
 
 def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
@@ -169,8 +178,10 @@ def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
         # An index over an expression (MySQL 8) has no column name.
         column = IndexColumn(name or "", name is not None and prefix is None, nullable == "YES")
         unique[index] = (*unique.get(index, ()), column)
-    cursor.execute(f"SHOW CREATE TABLE {quote(database)}.{quote(table)}")
-    created = cursor.fetchone()
+    created = None
+    if kind == "BASE TABLE":
+        cursor.execute(f"SHOW CREATE TABLE {quote(database)}.{quote(table)}")
+        created = cursor.fetchone()
     return SourceTable(
         kind=kind,
         engine=engine or "",

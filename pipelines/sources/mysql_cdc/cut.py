@@ -8,14 +8,17 @@ passed: reading the log between the two again changes nothing, since a later cha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from pymysql.cursors import Cursor
 
 from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from pipelines.sources.mysql_cdc.binlog.scan import Borders, scan_borders
 from pipelines.sources.mysql_cdc.catalog import Server
+
+Scan = Callable[[ServerOptions, BinlogPosition, BinlogPosition], Iterable[Borders]]
 
 SESSION_STATEMENT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 """Opens the read view, under REPEATABLE READ only: READ COMMITTED ignores it without a word."""
@@ -40,9 +43,9 @@ class CutRule(Protocol):
         ...
 
 
-def cut_rule(server: Server) -> CutRule:
+def cut_rule(server: Server, options: ServerOptions) -> CutRule:
     """The rule of this server."""
-    return MariaDbCut(server) if server.flavor == "mariadb" else MySqlCut(server)
+    return MariaDbCut(server) if server.flavor == "mariadb" else MySqlCut(server, options)
 
 
 def status_position(cursor: Cursor, server: Server) -> BinlogPosition:
@@ -99,31 +102,33 @@ class MySqlCut:
 
     exact = False
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, options: ServerOptions, scan: Scan = scan_borders) -> None:
         self._server = server
-        self._known: BinlogPosition | None = None
+        self._options = options
+        self._scan = scan
 
     def start(self, cursor: Cursor) -> BinlogPosition:
+        # Nothing before the newest file is invisible: a new one begins when all transactions of the old are committed.
         return self._visible(cursor, None)
 
     def columns(self, cursor: Cursor, start: BinlogPosition) -> tuple[str, str]:
-        self._known = self._visible(cursor, self._known or start)
-        file = self._known.file.encode().hex()
-        return f"CONVERT(X'{file}' USING utf8mb4)", f"CAST({self._known.position} AS CHAR)"
+        reached = self._visible(cursor, start)
+        return f"CONVERT(X'{reached.file.encode().hex()}' USING utf8mb4)", f"CAST({reached.position} AS CHAR)"
 
     def after(self, cursor: Cursor) -> BinlogPosition:
         return status_position(cursor, self._server)
 
     def _visible(self, cursor: Cursor, known: BinlogPosition | None) -> BinlogPosition:
-        """Just before the first transaction that is not visible, looking from `known` (else the newest file's start,
-        before which none is: a new file begins when all transactions of the old one are committed)."""
+        """Just before the first transaction that is not visible, looked for from `known` on."""
         cursor.execute("SELECT @@GLOBAL.gtid_executed")
         executed = GtidSet.parse((cursor.fetchone() or ("",))[0])
         end = status_position(cursor, self._server)
-        begin = known or BinlogPosition(end.file, FIRST_POSITION)
-        for position, transaction in transactions(cursor, begin, end):
-            if transaction not in executed:
-                return position
+        for borders in self._scan(self._options, known or BinlogPosition(end.file), end):
+            for index in range(len(borders)):
+                transaction = borders.gtid(index)
+                # One without a readable id is taken as not visible: to begin too early only costs time.
+                if transaction is None or transaction not in executed:
+                    return borders.place(index)
         return end
 
 
@@ -156,31 +161,3 @@ class GtidSet:
     def __contains__(self, transaction: str) -> bool:
         name, _, number = transaction.lower().rpartition(":")
         return any(first <= int(number) <= last for first, last in self._intervals.get(name, ()))
-
-
-_NEXT = re.compile(r"GTID_NEXT=\s*'([0-9A-Fa-f-]{36}(?::\w+)?:\d+)'")
-_PAGE = 5000
-
-
-def transactions(cursor: Cursor, begin: BinlogPosition, end: BinlogPosition) -> Iterator[tuple[BinlogPosition, str]]:
-    """The transactions that begin in [begin, end), in log order: where, and their ids, as SHOW BINLOG EVENTS tells."""
-    cursor.execute("SHOW BINARY LOGS")
-    files = [row[0] for row in cursor.fetchall()]
-    for file in _between(files, begin, end):
-        at = begin.position if file == begin.file else FIRST_POSITION
-        while True:
-            cursor.execute(f"SHOW BINLOG EVENTS IN %s FROM {at} LIMIT {_PAGE}", (file,))
-            rows = cursor.fetchall()
-            for _, position, kind, _, following, info in rows:
-                if BinlogPosition(file, int(position)).order >= end.order:
-                    return
-                found = _NEXT.search(info) if kind.lower().startswith("gtid") else None
-                if found:
-                    yield BinlogPosition(file, int(position)), found.group(1)
-                at = int(following)
-            if len(rows) < _PAGE:
-                break
-
-
-def _between(files: Sequence[str], begin: BinlogPosition, end: BinlogPosition) -> list[str]:
-    return [name for name in files if begin.number <= BinlogPosition(name).number <= end.number]

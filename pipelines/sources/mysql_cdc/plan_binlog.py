@@ -29,7 +29,7 @@ def from_options(
     return BinlogStep(
         span=BinlogRange(LOG_EPOCH, start, start),
         files=(),
-        birth=birth(options.server, start.file, options.where),
+        birth=birth(options.server, start.file),
         columns=declared_columns(found, table),
         flip_at=end,
         server_end=end,
@@ -75,7 +75,7 @@ def next_piece(
     if step.empty and not step.flips:
         return None
     if goal.file != start.file:
-        step = replace(step, birth=birth(options.server, goal.file, options.where))
+        step = replace(step, birth=birth(options.server, goal.file))
     return step
 
 

@@ -52,7 +52,7 @@ def first_batch(
         last=0,
         total=len(splits),
         start=start,
-        birth=birth(options.server, start.file, options.where),
+        birth=birth(options.server, start.file),
         key=SnapshotKey.from_json(splits[0]["detail"]["key"]),
         columns=declared_columns(found, context.table),
     )

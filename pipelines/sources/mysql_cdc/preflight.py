@@ -13,6 +13,7 @@ import pymysql
 from pymysql.cursors import Cursor
 
 from pipelines.errors import PlanningError, SourceError
+from pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged, BinlogRefused
 from pipelines.sources.mysql_cdc.catalog import (
     Server,
     SourceTable,
@@ -21,7 +22,7 @@ from pipelines.sources.mysql_cdc.catalog import (
     read_table,
     table_names,
 )
-from pipelines.sources.mysql_cdc.connection import explain
+from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.options import MysqlOptions
 from pipelines.sources.mysql_cdc.types import canonical, compatible, quote
 from pipelines.sql.model import Table
@@ -29,7 +30,8 @@ from pipelines.sql.model import Table
 LEAST_RETENTION_SECONDS = 3600
 """A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""
 
-_DENIED = {1044, 1142, 1143, 1227, 1370}
+_DENIED = {1044, 1045, 1142, 1143, 1227, 1370}
+_NOT_THERE = {1049, 1054, 1146}
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ class Checked:
 def preflight(cursor: Cursor, options: MysqlOptions, declared: Table) -> Checked:
     """Check the server, the grants and the table. Raises SourceError that lists every refusal with its fix."""
     server = read_server(cursor)
-    refusals = [*check_settings(server), *check_grants(cursor, server, options, declared)]
+    refusals = [*check_settings(server)]
+    if server.writes_binlog:
+        refusals += [*check_grants(cursor, server, options, declared), *check_binlog_filter(cursor, server, options)]
     table = read_table(cursor, options.database, options.table)
     if table is None:
         if not refusals:
@@ -79,7 +83,7 @@ def refused(refusals: Sequence[Refusal], options: MysqlOptions) -> SourceError:
 def check_settings(server: Server) -> Iterator[Refusal]:
     """How the server writes its binlog."""
     variables = server.variables
-    if variables.get("log_bin", "OFF").upper() not in ("ON", "1"):
+    if not server.writes_binlog:
         yield Refusal(
             "the server writes no binlog (log_bin = OFF)",
             "in the server's configuration: [mysqld] log_bin = binlog, server_id = 1; then restart it",
@@ -120,40 +124,48 @@ def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared
     """What the user may do, found out by doing it."""
     table = f"{quote(options.database)}.{quote(options.table)}"
     names = [quote(column.name) for column in declared.physical_columns if column.metadata is None] or ["1"]
-    select = f"SELECT {', '.join(names)} FROM {table} LIMIT 0"  # noqa: S608 quoted identifiers
-    probes = {
-        # A column that is not there is told by check_columns, with what it may have been meant for.
-        select: f"GRANT SELECT ON {table} TO {server.account};",
-        server.status_command: f"GRANT REPLICATION CLIENT ON *.* TO {server.account};",
-    }
-    for statement, grant in probes.items():
-        try:
-            cursor.execute(statement)
-            cursor.fetchall()
-        except pymysql.err.MySQLError as error:
-            if not error.args or error.args[0] not in _DENIED:
-                if error.args and error.args[0] in _NOT_THERE:
-                    continue
-                raise
-            yield Refusal(f"the user may not do this: {error.args[1]}", grant)
-    yield from check_binlog_filter(cursor, server, options)
+    if denied := _denied(cursor, f"SELECT {', '.join(names)} FROM {table} LIMIT 0"):  # noqa: S608 quoted identifiers
+        yield Refusal(f"the user may not read the table: {denied}", f"GRANT SELECT ON {table} TO {server.account};")
+    if denied := _denied(cursor, server.status_command):
+        grant = f"GRANT REPLICATION CLIENT ON *.* TO {server.account};"
+        yield Refusal(f"the user may not ask for the binlog's position: {denied}", grant)
+    if denied := _dump_denied(options):
+        grant = f"GRANT REPLICATION SLAVE ON *.* TO {server.account};"
+        yield Refusal(f"the user may not read the binlog: {denied}", grant)
 
 
-_NOT_THERE = {1049, 1054, 1146}
+def _denied(cursor: Cursor, statement: str) -> str | None:
+    """What the server says if the user may not do this. What is not there at all is told by other checks."""
+    try:
+        cursor.execute(statement)
+        cursor.fetchall()
+    except pymysql.err.MySQLError as error:
+        code, said = error.args[:2] if len(error.args) > 1 else (0, str(error))
+        if code in _DENIED:
+            return str(said)
+        if code not in _NOT_THERE:
+            raise
+    return None
+
+
+def _dump_denied(options: MysqlOptions) -> str | None:
+    """As `_denied`, of a binlog connection: asked for a file that is not there, the server judges the user first."""
+    try:
+        birth(options.server, "-")
+    except BinlogRefused as error:
+        return str(error.__cause__ or error.what)
+    except BinlogPurged:
+        return None
+    return None
 
 
 def check_binlog_filter(cursor: Cursor, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """Whether the server leaves this database out of its binlog."""
-    try:
-        cursor.execute(server.status_command)
-        row = cursor.fetchone()
-    except pymysql.err.MySQLError as error:
-        if error.args and error.args[0] in _DENIED:
-            return  # check_grants has told it
-        raise
-    if row is None:
-        return
-    only, ignored = (_list(row[2]), _list(row[3])) if len(row) >= 4 else ([], [])
+    if _denied(cursor, server.status_command):
+        return  # check_grants tells it
+    cursor.execute(server.status_command)
+    row = cursor.fetchone()
+    only, ignored = (_list(row[2]), _list(row[3])) if row and len(row) >= 4 else ([], [])
     if (only and options.database not in only) or options.database in ignored:
         yield Refusal(
             f"the server leaves the database {options.database} out of its binlog (binlog_do_db, binlog_ignore_db)",
@@ -218,7 +230,7 @@ def check_columns(table: SourceTable, declared: Table) -> Iterator[Refusal]:
 
 def check_key(table: SourceTable, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
     """That the declared primary key is a key of the table."""
-    if not declared.primary_key:
+    if not declared.primary_key or table.kind == "VIEW":
         return
     wanted = {name.lower() for name in declared.primary_key}
     keys = [{name.lower() for name in names} for names in table.keys.values()]
@@ -254,6 +266,3 @@ def _missing_table(cursor: Cursor, options: MysqlOptions) -> Refusal:
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-__all__ = ["Checked", "Refusal", "explain", "preflight", "refused"]

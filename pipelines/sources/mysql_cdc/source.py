@@ -69,7 +69,7 @@ class MysqlCdcSource:
         position = step.span.end if isinstance(step, BinlogStep) else step.start
         name, where = self.context.table.name, self.options.where
         check_reachable(position, files, name, where)
-        check_birth(step.birth, birth(self.options.server, position.file, where), position, name, where)
+        check_birth(step.birth, birth(self.options.server, position.file), position, name, where)
 
     # --- a step --------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class MysqlCdcSource:
 
     def _cut_rule(self) -> CutRule:
         if self._rule is None:
-            self._rule = cut_rule(self._server_facts())
+            self._rule = cut_rule(self._server_facts(), self.options.server)
         return self._rule
 
     def _bar(self, phase: str, unit: str, total: int, done: int) -> Task:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
+import numpy as np
 from pymysql.cursors import Cursor
 
 from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
-from pipelines.sources.mysql_cdc.headers import first_at, is_border
-from pipelines.sources.mysql_cdc.log import log_files
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from pipelines.sources.mysql_cdc.binlog.scan import scan_borders
+from pipelines.sources.mysql_cdc.headers import birth, is_border
+from pipelines.sources.mysql_cdc.log import LogFiles, log_files
 from pipelines.sources.mysql_cdc.options import MysqlOptions
 
 _NOTHING = "nothing was read"
@@ -19,10 +23,26 @@ def start_position(cursor: Cursor, options: MysqlOptions, end: BinlogPosition) -
     if startup.mode == "specific-offset":
         return _specific(cursor, options, end)
     if startup.mode == "timestamp":
-        files = log_files(cursor)
-        found = first_at(options.server, files, startup.timestamp or 0, options.where)
-        # A transaction that is written after `end` was asked for belongs to the next run.
-        return end if found is None or found.order > end.order else found
+        return _first_at(options.server, log_files(cursor), startup.timestamp or 0, end)
+    return end
+
+
+def _first_at(server: ServerOptions, files: LogFiles, timestamp: int, end: BinlogPosition) -> BinlogPosition:
+    """Where the first transaction begins that committed at or after `timestamp` (ms, UTC); `end` when none did."""
+    names = files.names
+    low, high = 0, len(names)
+    while low < high:  # the first file that was begun after `timestamp`
+        middle = (low + high) // 2
+        if birth(server, names[middle]).timestamp * 1000 < timestamp:
+            low = middle + 1
+        else:
+            high = middle
+    # Transactions at the end of the file before it may still be after `timestamp`.
+    with closing(scan_borders(server, BinlogPosition(names[max(0, low - 1)]), end)) as found:
+        for borders in found:
+            late = np.flatnonzero(borders.times >= timestamp * 1000)
+            if len(late):
+                return borders.place(int(late[0]))
     return end
 
 
@@ -44,7 +64,7 @@ def _specific(cursor: Cursor, options: MysqlOptions, end: BinlogPosition) -> Bin
             state=_NOTHING,
             next_command=f"choose a transaction's first byte (SHOW BINLOG EVENTS IN '{position.file}')",
         )
-    if not is_border(options.server, position, options.where):
+    if not is_border(options.server, position):
         raise SourceError(
             f"no transaction begins at {position}",
             where=f"scan.startup.specific-offset.pos of {options.where}",

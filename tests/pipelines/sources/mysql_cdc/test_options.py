@@ -1,0 +1,113 @@
+"""Options are named as flink-cdc names them; what can not be right is told before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipelines.errors import PlanningError
+from pipelines.sources.mysql_cdc import CONNECTOR
+from pipelines.sources.mysql_cdc.options import check_options, parse
+from pipelines.sources.mysql_cdc.snapshot import jdbc_properties, jdbc_url
+from pipelines.sql.model import Column
+from tests.pipelines.sources.mysql_cdc.driver import declare
+
+GOOD = {
+    "connector": "mysql-cdc",
+    "hostname": "db.example",
+    "username": "reader",
+    "password": "s3cret",
+    "database-name": "shop",
+    "table-name": "user_info",
+}
+
+
+def test_defaults() -> None:
+    options = parse(GOOD)
+    assert (options.server.port, options.server.connect_timeout) == (3306, 30.0)
+    assert (options.startup.mode, options.time_zone, options.chunk_rows) == ("initial", "UTC", 100_000)
+    assert options.where == "shop.user_info on db.example:3306"
+    assert "s3cret" not in repr(options)
+
+
+def test_everything_said() -> None:
+    options = parse(
+        GOOD
+        | {
+            "port": "3307",
+            "server-id": "5400-5402",
+            "server-time-zone": "Europe/Berlin",
+            "scan.startup.mode": "specific-offset",
+            "scan.startup.specific-offset.file": "binlog.000003",
+            "scan.startup.specific-offset.pos": "4711",
+            "scan.incremental.snapshot.chunk.size": "8096",
+            "connect.timeout": "500 ms",
+            "heartbeat.interval": "5 min",
+            "jdbc.properties.sslMode": "verify-full",
+            "jdbc.properties.serverSslCert": "ca.pem",
+        }
+    )
+    assert options.server.server_ids == (5400, 5401, 5402)
+    assert (options.server.connect_timeout, options.server.tls_ca) == (0.5, "ca.pem")
+    assert (options.startup.file, options.startup.position) == ("binlog.000003", 4711)
+    assert (options.chunk_rows, options.time_zone) == (8096, "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"port": "0"}, "from 1 to 65535"),
+        ({"port": "http"}, "whole number"),
+        ({"table-name": "user_.*"}, "plain name, not a pattern"),
+        ({"server-id": "9-5"}, "5400-5408"),
+        ({"server-time-zone": "Mars/Olympus"}, "no such time zone"),
+        ({"scan.startup.mode": "earliest-offset"}, "one of initial, snapshot"),
+        ({"scan.startup.mode": "specific-offset"}, "needs 'scan.startup.specific-offset.file'"),
+        ({"scan.startup.mode": "timestamp"}, "needs 'scan.startup.timestamp-millis'"),
+        ({"scan.startup.timestamp-millis": "1"}, "is for 'scan.startup.mode' = 'timestamp'"),
+        ({"scan.incremental.snapshot.chunk.size": "0"}, "from 1 to"),
+        ({"connect.timeout": "soon"}, "no duration such as"),
+        ({"jdbc.properties.sslMode": "trust"}, "encrypt alike only with 'verify-ca'"),
+        ({"jdbc.properties.sslMode": "verify-ca"}, "needs 'jdbc.properties.serverSslCert'"),
+        ({"jdbc.properties.serverSslCert": "ca.pem"}, "needs 'jdbc.properties.sslMode'"),
+    ],
+)
+def test_what_can_not_be_right(given: dict[str, str], says: str) -> None:
+    with pytest.raises(PlanningError, match="nothing was run") as refused:
+        parse(GOOD | given)
+    assert says in refused.value.what
+
+
+def test_variables_are_not_judged_before_they_are_known() -> None:
+    assert check_options(GOOD | {"port": "${PORT}", "scan.startup.mode": "initial"}) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "phases"),
+    [("initial", True), ("snapshot", True), ("latest-offset", False), ("specific-offset", False), ("timestamp", False)],
+)
+def test_which_modes_have_a_bounded_phase(mode: str, phases: bool) -> None:
+    options = GOOD | {"scan.startup.mode": mode}
+    assert CONNECTOR.spec.phases(options) is phases
+    assert CONNECTOR.spec.signals(options) is phases
+
+
+def test_a_probe_and_an_unknown_metadata_column_are_refused() -> None:
+    table = declare(GOOD, {"id": "INT"}, ["id"])
+    assert CONNECTOR.spec.check(table) == []
+    (says,) = CONNECTOR.spec.check(replace(table, role="probe"))
+    assert "not the probe side" in says
+    odd = replace(table, columns=(*table.columns, Column("x", "STRING", "STRING", metadata="rank")))
+    assert "no metadata column 'rank'; it has database_name, op_ts, table_name" in CONNECTOR.spec.check(odd)[0]
+
+
+def test_driver_properties_of_the_script_can_not_undo_what_exactness_needs() -> None:
+    options = parse(GOOD | {"jdbc.properties.sessionVariables": "a=1", "jdbc.properties.socketTimeout": "5"})
+    extra = {**options.jdbc, "sessionInitStatement": "SELECT 1", "password": "other"}
+    properties = jdbc_properties(options.server, "tx_isolation", extra)
+    assert properties["sessionInitStatement"] == "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+    assert properties["sessionVariables"].startswith("a=1,tx_isolation='REPEATABLE-READ',")
+    assert (properties["password"], properties["socketTimeout"]) == ("s3cret", "5")
+    assert "s3cret" not in jdbc_url(options.server)
+    assert jdbc_url(replace(options.server, hostname="::1")).startswith("jdbc:mysql://[::1]:3306/")

@@ -1,0 +1,276 @@
+"""Every refusal, on a real server, with the statement that mends it; and then that the statement does mend it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import SourceError
+from pipelines.progress import SilentProgress
+from pipelines.sources.mysql_cdc import CONNECTOR
+from pipelines.sources.mysql_cdc.catalog import Server
+from pipelines.sources.mysql_cdc.preflight import check_settings
+from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from pipelines.sources.protocol import SourceContext
+from pipelines.sql.model import Table
+from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
+
+
+def preflight(table: Table) -> None:
+    context = SourceContext(
+        table=table, options=table.options.resolve({}), generation=1, splits=MemorySplits(), scratch="",
+        clock=lambda: 0, progress=SilentProgress(),
+    )  # fmt: skip
+    source = CONNECTOR.source(context)
+    try:
+        source.preflight()
+    finally:
+        source.close()
+
+
+def refusal(table: Table) -> SourceError:
+    with pytest.raises(SourceError) as refused:
+        preflight(table)
+    return refused.value
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> Iterator[Database]:
+    """A server whose settings a test may change."""
+    with EmbeddedMariaDb(tmp_path) as server:
+        server.create_database("shop")
+        server.create_user("reader", "reader-secret")
+        yield Database(server, "shop", "reader", "reader-secret")
+
+
+def test_a_good_table_passes(database: Database) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9))")
+    preflight(declare(database.options("t"), {"ID": "BIGINT", "name": "STRING"}, ["ID"]))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table, what is said of it, and the fix; `mended` are the statements after which it passes."""
+
+    create: tuple[str, ...]
+    says: str
+    fix: str
+    columns: tuple[tuple[str, str], ...] = (("id", "INT"),)
+    key: tuple[str, ...] = ("id",)
+    mended: tuple[str, ...] | None = None
+
+
+TABLES = {
+    "engine": Case(
+        ("CREATE TABLE t (id INT PRIMARY KEY) ENGINE=Aria",),
+        "the table's engine is Aria: only InnoDB",
+        "ALTER TABLE `{db}`.`t` ENGINE = InnoDB;",
+    ),
+    "cascade": Case(
+        (
+            "CREATE TABLE p (id INT PRIMARY KEY)",
+            "CREATE TABLE t (id INT PRIMARY KEY, p INT,"
+            " CONSTRAINT `to ``p` FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)",
+        ),
+        "the foreign key to `p changes rows",
+        "ALTER TABLE `{db}`.`t` DROP FOREIGN KEY `to ``p`;   -- or define it again with NO ACTION",
+    ),
+    "set null": Case(
+        (
+            "CREATE TABLE p (id INT PRIMARY KEY)",
+            "CREATE TABLE t (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON UPDATE SET NULL)",
+        ),
+        "the foreign key t_ibfk_1 changes rows",
+        "ALTER TABLE `{db}`.`t` DROP FOREIGN KEY `t_ibfk_1`;   -- or define it again with NO ACTION",
+    ),
+    "system versioning": Case(
+        ("CREATE TABLE t (id INT PRIMARY KEY) WITH SYSTEM VERSIONING",),
+        "is system-versioned: its deletes come as updates",
+        "ALTER TABLE `{db}`.`t` DROP SYSTEM VERSIONING;   -- this drops its history",
+    ),
+    "view": Case(
+        ("CREATE TABLE base (id INT PRIMARY KEY)", "CREATE VIEW t AS SELECT * FROM base"),
+        "is a view, whose changes are not in the binlog",
+        "name the table that it reads",
+    ),
+    "no such column": Case(
+        ("CREATE TABLE t (id INT PRIMARY KEY, gender INT)",),
+        "the table has no column gendre; did you mean gender?",
+        "edit the CREATE TABLE of build; the table has id, gender",
+        columns=(("id", "INT"), ("gendre", "INT")),
+    ),
+    "narrow type": Case(
+        ("CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY)",),
+        "column id is INT in the script and bigint(20) unsigned in the table",
+        "edit the type of id in the CREATE TABLE of build",
+    ),
+    "another key": Case(
+        ("CREATE TABLE t (id INT, n INT, PRIMARY KEY (id, n))",),
+        "(id) is declared as the primary key, and the table's key is (id, n)",
+        "declare PRIMARY KEY (id, n) NOT ENFORCED in the CREATE TABLE of build",
+    ),
+    "no key": Case(
+        ("CREATE TABLE t (id INT)",),
+        "(id) is declared as the primary key, and the table has no key at all",
+        "ALTER TABLE `{db}`.`t` ADD PRIMARY KEY (`id`);",
+    ),
+    "key of a prefix": Case(
+        ("CREATE TABLE t (id VARCHAR(9), PRIMARY KEY (id(3)))",),
+        "the table has no key at all",
+        "ALTER TABLE `{db}`.`t` ADD PRIMARY KEY (`id`);",
+        columns=(("id", "STRING"),),
+        mended=("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables(database: Database, name: str) -> None:
+    case = TABLES[name]
+    database.execute(*case.create)
+    table = declare(database.options("t"), dict(case.columns), case.key)
+    error = refusal(table)
+    fix = case.fix.format(db=database.name)
+    assert case.says in error.what
+    assert error.next_command == fix
+    assert error.state == "nothing was read"
+    assert f"{database.name}.t on 127.0.0.1" in error.where
+    if fix.startswith("ALTER") or case.mended:
+        database.execute(*(case.mended or (fix.partition(";")[0],)))
+        preflight(table)
+
+
+def test_a_unique_key_without_nulls_will_do(database: Database) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, mail VARCHAR(9) NOT NULL, UNIQUE (mail))")
+    preflight(declare(database.options("t"), {"mail": "STRING"}, ["mail"]))
+
+
+@pytest.mark.parametrize(
+    ("asked", "says", "fix"),
+    [
+        ({"table-name": "user_inof"}, "has no table user_inof; did you mean user_info?", "edit 'table-name'"),
+        ({"table-name": "zzz"}, "has no table zzz", "edit 'table-name'"),
+        ({"database-name": "tset"}, "the server has no database tset; did you mean test", "edit 'database-name'"),
+    ],
+)
+def test_what_is_not_there(database: Database, asked: dict[str, str], says: str, fix: str) -> None:
+    database.execute("CREATE TABLE user_info (id INT PRIMARY KEY)", "CREATE DATABASE IF NOT EXISTS test")
+    error = refusal(declare(database.options("user_info") | asked, {"id": "INT"}, ["id"]))
+    assert says in error.what
+    assert fix in error.next_command
+
+
+def test_missing_grants_are_named_and_can_be_typed_as_they_stand(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)", "CREATE OR REPLACE USER 'li''m'@'127.0.0.1' IDENTIFIED BY 'x'"
+    )
+    table = declare(database.options("t") | {"username": "li'm", "password": "x"}, {"id": "INT"}, ["id"])
+    error = refusal(table)
+    grants = re.findall(r"GRANT [^;]+;", error.next_command)
+    assert grants == [
+        f"GRANT SELECT ON `{database.name}`.`t` TO 'li''m'@'127.0.0.1';",
+        "GRANT REPLICATION CLIENT ON *.* TO 'li''m'@'127.0.0.1';",
+        "GRANT REPLICATION SLAVE ON *.* TO 'li''m'@'127.0.0.1';",
+    ]
+    for number, grant in enumerate(grants):
+        assert re.findall(r"GRANT [^;]+;", refusal(table).next_command) == grants[number:]
+        database.execute(grant)
+    preflight(table)
+    database.execute("DROP USER 'li''m'@'127.0.0.1'")
+
+
+def test_a_wrong_password_is_told_without_it(database: Database) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    error = refusal(declare(database.options("t") | {"password": "guessed-secret"}, {"id": "INT"}, ["id"]))
+    assert "refuses the user" in error.what
+    assert "guessed-secret" not in str(error)
+
+
+def test_a_server_that_is_not_there(database: Database) -> None:
+    error = refusal(declare(database.options("t") | {"port": "1"}, {"id": "INT"}, ["id"]))
+    assert "can not be reached" in error.what
+    assert "127.0.0.1:1" in error.where
+
+
+SETTINGS: dict[str, tuple[str, str, str]] = {
+    "binlog_format": ("MIXED", "ROW", "as statements"),
+    "binlog_row_image": ("MINIMAL", "FULL", "without all of their columns"),
+    "binlog_row_metadata": ("NO_LOG", "FULL", "without the columns' names"),
+}
+
+
+def test_settings_of_the_binlog(lone: Database) -> None:
+    lone.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    table = declare(lone.options("t"), {"id": "INT"}, ["id"])
+    for name, (wrong, _, _) in SETTINGS.items():
+        lone.execute(f"SET GLOBAL {name} = {wrong}")
+    lone.execute("SET GLOBAL binlog_expire_logs_seconds = 60")
+    error = refusal(table)
+    assert error.what.startswith("4 things keep shop.t from being read exactly:")
+    for name, (wrong, right, why) in SETTINGS.items():
+        assert f"{name} is {wrong}: changes come {why}" in error.what
+        assert f"SET GLOBAL {name} = '{right}';" in error.next_command
+    assert "purged after 60 s" in error.what
+    for fix in re.findall(r"SET GLOBAL [^;]+;", error.next_command):
+        lone.execute(fix)
+    preflight(table)
+
+
+def with_options(tmp_path: Path, options: dict[str, str | int | bool | None], check: Callable[[Table], None]) -> None:
+    with EmbeddedMariaDb(tmp_path, options=options) as server:
+        server.create_database("shop")
+        server.create_user("reader", "reader-secret")
+        shop = Database(server, "shop", "reader", "reader-secret")
+        shop.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        check(declare(shop.options("t"), {"id": "INT"}, ["id"]))
+
+
+def test_no_binlog_at_all(tmp_path: Path) -> None:
+    def check(table: Table) -> None:
+        error = refusal(table)
+        assert "the server writes no binlog (log_bin = OFF)" in error.what
+        assert "[mysqld] log_bin = binlog" in error.next_command
+
+    with_options(tmp_path, {"log_bin": None}, check)
+
+
+def test_a_database_that_is_left_out_of_the_binlog(tmp_path: Path) -> None:
+    def check(table: Table) -> None:
+        assert "leaves the database shop out of its binlog" in refusal(table).what
+
+    with_options(tmp_path, {"binlog_ignore_db": "shop"}, check)
+
+
+MYSQL = Server(
+    flavor="mysql",
+    version=(8, 4),
+    variables={
+        "log_bin": "ON",
+        "binlog_format": "ROW",
+        "binlog_row_image": "FULL",
+        "binlog_row_metadata": "FULL",
+        "gtid_mode": "ON",
+        "binlog_expire_logs_seconds": "2592000",
+    },
+    account="'reader'@'%'",
+)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("gtid_mode", "OFF", "gtid_mode is OFF"),
+        ("binlog_row_value_options", "PARTIAL_JSON", "JSON changes come in part only"),
+        ("binlog_row_metadata", "MINIMAL", "without the columns' names"),
+    ],
+)
+def test_settings_of_mysql(variable: str, value: str, says: str) -> None:
+    assert list(check_settings(MYSQL)) == []
+    (found,) = check_settings(replace(MYSQL, variables={**MYSQL.variables, variable: value}))
+    assert says in found.what
+    assert f"SET GLOBAL {variable}" in found.fix
