@@ -151,7 +151,10 @@ class Translator:
         if of.type.kind is Kind.ARRAY:
             if index.type.kind not in (Kind.TINYINT, Kind.SMALLINT, Kind.INT):
                 self._refuse(where, f"type clash: an ARRAY's index is INT, not {index.type}")
+            # Flink counts from 1, and gives NULL for what is not there; Spark's get counts from 0 and refuses nothing.
             sql = f"CASE WHEN {index.sql} > 0 THEN get({of.sql}, {index.sql} - 1) END"
+            if isinstance(index.constant, int) and index.constant > 0:
+                sql = f"get({of.sql}, {index.constant - 1})"
             return Value(sql, of.type.element.null(), aliases=aliases)
         if of.type.kind is Kind.MAP:
             key = of.type.arguments[0]

@@ -17,6 +17,7 @@ _MICROS = {
     "MINUTE": 60_000_000,
     "SECOND": 1_000_000,
 }
+_SPARK_UNITS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _ORDER = ("DAY", "HOUR", "MINUTE", "SECOND")
 _MOST = {"HOUR": 24, "MINUTE": 60, "SECOND": 60, "MONTH": 12}
 DAYS = "days"
@@ -34,13 +35,15 @@ def interval_value(tree: exp.Expr) -> Value | None:
     if amount is None:
         return None
     sign = "-" if negative and amount else ""
+    plain = f"INTERVAL '{sign}{text}' {first}" if last is None and first in _SPARK_UNITS else None
     if first in _MONTHS:
-        sql = f"INTERVAL '{sign}{amount // 12}-{amount % 12}' YEAR TO MONTH"
+        sql = plain or f"INTERVAL '{sign}{amount // 12}-{amount % 12}' YEAR TO MONTH"
         return Value(sql, FlinkType(Kind.MONTH_INTERVAL), constant=DAYS)
     days, rest = divmod(amount, _MICROS["DAY"])
     seconds, micros = divmod(rest, 1_000_000)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
     sql = f"INTERVAL '{sign}{days}' DAY" if not rest else f"INTERVAL '{sign}{days} {clock}' DAY TO SECOND"
+    sql = plain or sql
     return Value(sql, FlinkType(Kind.DAY_INTERVAL), constant=None if rest else DAYS)
 
 

@@ -13,6 +13,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -27,13 +29,20 @@ RESERVED_PREFIX = "_"
 """Columns of the lake's own begin with it, so columns of a script must not."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET = re.compile(r"password|passwd|secret|token|credential|passphrase|private.?key|jaas", re.IGNORECASE)
+_SECRET = re.compile(
+    r"password|passwd|pwd|secret|token|credential|passphrase|(private|access|api).?key|jaas", re.IGNORECASE
+)
+_SECRET_WORDS = ("password", "secret", "token", "credential", "passphrase")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _CREDENTIALS = re.compile(r"(//[^/@:\s]*):[^@\s]+@")
 
 
+@lru_cache(maxsize=4096)
 def is_secret(name: str) -> bool:
-    """Whether the value of an option of this name must not be shown."""
-    return _SECRET.search(name) is not None
+    """Whether the value of an option of this name must not be shown; `pasword` is as good a name for it as any."""
+    if _SECRET.search(name) is not None:
+        return True
+    return any(get_close_matches(word.lower(), _SECRET_WORDS, 1, 0.85) for word in _WORD.findall(name) if len(word) > 4)
 
 
 def is_variable(value: str) -> bool:
@@ -48,7 +57,8 @@ def needs_variables(value: str) -> bool:
 
 def secret_words(text: str) -> list[int]:
     """The offsets at which words that name a secret end in `text`."""
-    return [found.end() for found in _SECRET.finditer(text)]
+    words = [found.end() for found in _WORD.finditer(text) if is_secret(found.group())]
+    return sorted({*words, *(found.end() for found in _SECRET.finditer(text))})
 
 
 def holds_credentials(value: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pipelines.sql.model import Column, Insert, Join, Pipeline, Table
 from pipelines.sql.types import quoted, quoted_string
 
@@ -93,7 +95,7 @@ def _table(table: Table) -> str:
         lines.append(f"  watermark: for {table.watermark.column}, {table.watermark.sql}")
     shown = {key: value for key, value in table.options.redacted().items() if key != "connector"}
     if shown:
-        lines.append("  options: " + ", ".join(f"'{key}' = '{value}'" for key, value in shown.items()))
+        lines += ["  options:", *(f"    {quoted_string(key)} = {quoted_string(value)}" for key, value in shown.items())]
     variables = sorted(table.options.variables())
     if variables:
         lines.append(f"  needs from the environment: {', '.join(variables)}")
@@ -115,8 +117,12 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
         policy = target.options.get("gate.on-unmatched", "quarantine")
         lines.append(f"  a released row without a match: {_PROOF.get(policy, policy)} ({policy})")
     lines.append("  columns:")
-    width = max((len(item.name) for item in insert.projections), default=0)
-    lines += [f"    {item.name.ljust(width)}  {item.spark_type}  {item.expression}" for item in insert.projections]
+    width = max(len(item.name) for item in insert.projections)
+    kinds = max(len(item.spark_type) for item in insert.projections)
+    lines += [
+        f"    {item.name.ljust(width)}  {item.spark_type.ljust(kinds)}  {item.expression}"
+        for item in insert.projections
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -142,6 +148,6 @@ def _waits(insert: Insert) -> str:
     return f"every row of {insert.probe} {flips}, and for the watermarks of {sides} to reach its time"
 
 
-def _and(names) -> str:
+def _and(names: Iterable[str]) -> str:
     known = list(names)
     return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} and {known[-1]}"

@@ -84,13 +84,8 @@ class Source:
                 continue
             if holds_credentials(token.text):
                 self._hidden.append(span_of(token))
-            if not is_secret(token.text) or index + 2 >= len(tokens) or tokens[index + 1].token_type != TokenType.EQ:
-                continue
-            value = tokens[index + 2]
-            if value.token_type == TokenType.STRING and is_variable(value.text):
-                continue
-            closed = index + 3 < len(tokens) and tokens[index + 3].token_type in (TokenType.COMMA, TokenType.R_PAREN)
-            self._hidden.append(Span(value.start, value.end + 1 if closed else self._line_end(value.end)))
+            if is_secret(token.text):
+                self._hide_value(token, tokens[index + 1 : index + 4])
         if broken_at is not None:
             self._hidden.append(Span(broken_at + 1, len(self.text)))
         for number, start in enumerate(self._starts):
@@ -98,6 +93,18 @@ class Source:
             if not any(hidden.start < end and start < hidden.end for hidden in self._hidden):
                 self._hide_shifted(number, start, end)
         self._hidden.sort()
+
+    def _hide_value(self, key: Token, after: Sequence[Token]) -> None:
+        """Hide what follows a secret's name: the value alone where all is as it should be, else all that may be it."""
+        kinds = [token.token_type for token in after]
+        if kinds[:2] == [TokenType.EQ, TokenType.STRING] and kinds[2:] in ([TokenType.COMMA], [TokenType.R_PAREN]):
+            if not is_variable(after[1].text):
+                self._hidden.append(span_of(after[1]))
+            return
+        signs = (TokenType.EQ, TokenType.COMMA, TokenType.R_PAREN)
+        start = after[0].end + 1 if kinds[:1] == [TokenType.EQ] else key.end + 1
+        value = next((token for token in after if token.token_type not in signs), key)
+        self._hidden.append(Span(start, self._line_end(max(start, value.end))))
 
     def _hide_shifted(self, number: int, start: int, end: int) -> None:
         line = self.text[start:end]

@@ -1,0 +1,149 @@
+"""What is shown of a table compiles to the table again."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.sql import Table, compile_script, describe, show_create_table
+from tests.pipelines.sql.connectors import CONNECTORS
+from tests.pipelines.sql.test_compile import FIXTURES, fixture
+
+
+def table_of(script: str) -> Table:
+    [table] = compile_script(script, connectors=CONNECTORS).tables.values()
+    return table
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.sql")))
+def test_the_tables_of_the_fixtures_come_back(name: str) -> None:
+    for table in fixture(name).tables.values():
+        if "password" in table.options and not table.options["password"].startswith("$"):
+            continue
+        shown = show_create_table(table)
+        assert table_of(shown) == table
+        assert show_create_table(table_of(shown)) == shown
+
+
+NAMES = st.text(alphabet=string.ascii_letters + string.digits + "_-éß値$", min_size=1, max_size=8).filter(
+    lambda name: not name.startswith("_")
+)
+TEXTS = st.text(alphabet=st.characters(exclude_categories=("Cs", "Cc")), max_size=12) | st.sampled_from(
+    ["it's", "a''b", "line\nbreak", "-- no comment", "/* neither */", "`", '"', "${VAR}", "\\", ";"]
+)
+SCALARS = st.sampled_from(
+    [
+        "BOOLEAN",
+        "TINYINT",
+        "INT",
+        "BIGINT",
+        "DOUBLE",
+        "DECIMAL(38, 10)",
+        "CHAR(3)",
+        "VARCHAR(9)",
+        "STRING",
+        "BYTES",
+        "BINARY(2)",
+        "DATE",
+        "TIMESTAMP(3)",
+        "TIMESTAMP(0)",
+        "TIMESTAMP_LTZ(6)",
+    ]
+)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _row(fields: dict[str, tuple[str, str | None]]) -> str:
+    parts = [
+        f"{_quoted(name)} {kind}{'' if text is None else ' ' + _text(text)}" for name, (kind, text) in fields.items()
+    ]
+    return f"ROW<{', '.join(parts)}>"
+
+
+def _nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    element = st.builds(lambda kind, null: kind + null, inner, st.sampled_from(["", " NOT NULL", " NULL"]))
+    fields = st.dictionaries(NAMES.map(str.lower), st.tuples(element, st.none() | TEXTS), min_size=1, max_size=3)
+    return (
+        element.map(lambda kind: f"ARRAY<{kind}>")
+        | st.builds(lambda key, value: f"MAP<{key}, {value}>", inner, element)
+        | fields.map(_row)
+    )
+
+
+TYPES = st.recursive(SCALARS, _nested, max_leaves=4)
+
+
+@st.composite
+def create_tables(draw: st.DrawFn) -> str:
+    """A CREATE TABLE with whatever may stand in one."""
+    names = draw(st.lists(NAMES, min_size=1, max_size=6, unique_by=str.casefold))
+    parts: list[str] = []
+    keys: list[str] = []
+    for name in names:
+        kind = draw(TYPES)
+        null = draw(st.sampled_from(["", " NOT NULL", " NULL"]))
+        comment = draw(st.none() | TEXTS)
+        if kind.split("<")[0] not in ("ROW", "ARRAY", "MAP") and null != " NULL" and draw(st.booleans()):
+            keys.append(name)
+        parts.append(f"{_quoted(name)} {kind}{null}{'' if comment is None else ' COMMENT ' + _text(comment)}")
+    computed = ["ROWTIME", "CPU_TIME"]
+    if not {name.casefold() for name in names} & {name.casefold() for name in computed}:
+        parts.append(f"{computed[0]} AS TO_TIMESTAMP( 'x'  ,  'yyyy''T''' ) COMMENT 'computed'")
+        if draw(st.booleans()):
+            parts.append(f"{computed[1]}  AS\n PROCTIME ( )")
+        if draw(st.booleans()):
+            parts.append(f"WATERMARK FOR {computed[0]} AS {computed[0]}\n - INTERVAL '5' -- late\n SECOND")
+    if keys:
+        parts.insert(draw(st.integers(0, len(parts))), f"PRIMARY KEY ({', '.join(map(_quoted, keys))}) NOT ENFORCED")
+    comment = draw(st.none() | TEXTS)
+    options = draw(st.dictionaries(st.sampled_from(["topic", "password", "changelog.retention"]), TEXTS, max_size=3))
+    values = {"connector": "any", **options}
+    if "changelog.retention" in values:
+        values["changelog.retention"] = draw(st.sampled_from(["7 d", "PT1H", "${RETENTION}"]))
+    if "password" in values:
+        values["password"] = "${PASSWORD}"
+    clause = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in values.items())
+    name = draw(st.text(alphabet=string.ascii_letters + "é-", min_size=1, max_size=8))
+    text = "" if comment is None else f" COMMENT {_text(comment)}"
+    return f"CREATE TEMPORARY TABLE {_quoted(name)} (\n {', '.join(parts)}\n){text} WITH ({clause});"
+
+
+ANY = {
+    "any": type(CONNECTORS["kafka"])(
+        "any",
+        tuple(type(CONNECTORS["kafka"].options[0])(name) for name in ("topic", "password")),
+        "Anything.",
+        sink=True,
+    )
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(create_tables())
+def test_whatever_table_is_declared_comes_back(script: str) -> None:
+    [table] = compile_script(script, connectors=ANY).tables.values()
+    shown = show_create_table(table)
+    [again] = compile_script(shown, connectors=ANY).tables.values()
+    assert again == table
+    assert show_create_table(again) == shown
+
+
+def test_a_table_is_described_as_a_table() -> None:
+    assert describe(fixture("event_time").table("rates")) == (
+        "name        type              null   key            extras\n"
+        "currency    STRING            FALSE  PRI(currency)\n"
+        "rate        DECIMAL(10, 6)    TRUE\n"
+        "millis      BIGINT            TRUE\n"
+        "valid_from  TIMESTAMP_LTZ(3)  TRUE                  computed: TO_TIMESTAMP_LTZ(millis, 3)\n"
+        "watermark for valid_from: millis - 1 (BIGINT)\n"
+    )
