@@ -1,1 +1,32 @@
-"""Bounded reads of a MySQL or MariaDB binlog into Arrow and Spark."""
+"""Bounded reads of a MySQL or MariaDB binlog into Arrow and Spark.
+
+From bytes to rows: `transport` (or `framing.read_file`) gives chunks of whole events; `stream` places and checks them;
+`decoder` follows statements and table ids; `table_reader` finds row images (`lockstep`) and has `columns` decode them;
+`output` adds what a changelog carries. `scan` finds transaction borders. `datasource` hands it all to Spark.
+"""
+
+from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
+from pipelines.sources.mysql_cdc.binlog.model import (
+    BinlogPosition,
+    BinlogRange,
+    ServerOptions,
+    WantedTable,
+    split_by_file,
+)
+from pipelines.sources.mysql_cdc.binlog.reading import read_range
+from pipelines.sources.mysql_cdc.binlog.scan import Borders, commit_time, last_border, next_border, scan_borders
+
+__all__ = [
+    "BinlogPosition",
+    "BinlogRange",
+    "Borders",
+    "ServerOptions",
+    "WantedTable",
+    "commit_time",
+    "last_border",
+    "next_border",
+    "read_binlog",
+    "read_range",
+    "scan_borders",
+    "split_by_file",
+]

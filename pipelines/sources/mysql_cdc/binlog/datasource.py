@@ -1,0 +1,112 @@
+"""The binlog as a Spark Python Data Source: each range is a partition, read on an executor, handed over as Arrow.
+
+The ranges and the table travel as options, which plans and logs show. The server does not: a class of its own is made
+for it and registered once per session, so its password is part of what Spark ships to the executors (as that of the
+JDBC source is) and of nothing that is printed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pipelines.sources.mysql_cdc.binlog.model import BinlogRange, ServerOptions, WantedTable
+from pipelines.sources.mysql_cdc.binlog.output import spark_schema_of
+from pipelines.sources.mysql_cdc.binlog.reading import read_range
+
+NAME = "tidegate_binlog"
+
+_registered: WeakKeyDictionary[SparkSession, dict[ServerOptions, str]] = WeakKeyDictionary()
+_numbers = itertools.count(1)
+_lock = threading.Lock()
+
+
+def read_binlog(
+    spark: SparkSession, server: ServerOptions, ranges: Sequence[BinlogRange], table: WantedTable
+) -> DataFrame:
+    """The changes of `table` in `ranges`: its canonical columns and SOURCE_COLUMNS. One Spark task a range.
+
+    Reading happens when the rows are written. An error of the binlog then comes as Spark's, with its whole text inside;
+    `errors.find` gets the typed one back.
+    """
+    source = spark.read.format(_source_of(spark, server))
+    source = source.option("ranges", json.dumps([span.to_json() for span in ranges]))
+    return source.option("table", json.dumps(table.to_json())).load()
+
+
+def _source_of(spark: SparkSession, server: ServerOptions) -> str:
+    """The name by which this session knows the data source of `server`."""
+    with _lock:
+        names = _registered.setdefault(spark, {})
+        if server not in names:
+            name = f"{NAME}_{next(_numbers)}"
+            spark.dataSource.register(_bound(server, name))
+            names[server] = name
+        return names[server]
+
+
+def _bound(server: ServerOptions, name: str) -> type[DataSource]:
+    """A data source that knows its server. Made in a function, so that it is pickled whole, the server with it."""
+
+    class BoundBinlogSource(BinlogSource):
+        @property
+        def server(self) -> ServerOptions:
+            return server
+
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    return BoundBinlogSource
+
+
+class BinlogSource(DataSource):
+    """What Spark asks. Options: `ranges` and `table`, JSON of the dataclasses of `model`."""
+
+    @property
+    def server(self) -> ServerOptions:
+        """Which server; said by the class that is registered."""
+        raise TypeError(f"{NAME} is registered for one server at a time: use read_binlog")
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    @property
+    def table(self) -> WantedTable:
+        """The wanted table."""
+        return WantedTable.from_json(json.loads(self.options["table"]))
+
+    def schema(self) -> str:
+        return spark_schema_of(self.table)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        ranges = [BinlogRange.from_json(span) for span in json.loads(self.options["ranges"])]
+        return BinlogReader(self.server, ranges, self.table)
+
+
+class BinlogReader(DataSourceReader):
+    """Reads ranges. Pickled to the executors."""
+
+    def __init__(self, server: ServerOptions, ranges: Sequence[BinlogRange], table: WantedTable) -> None:
+        self._server, self._ranges, self._table = server, ranges, table
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(ordinal) for ordinal in range(len(self._ranges))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        ordinal: Any = partition.value
+        if ordinal is None:  # Spark makes such a partition where there are no ranges
+            return iter(())
+        ids = self._server.server_ids
+        server_id = ids[ordinal] if ordinal < len(ids) else 0
+        return read_range(self._server, self._ranges[ordinal], self._table, server_id=server_id)

@@ -1,0 +1,67 @@
+"""Reads one range of a server's binlog into Arrow batches: what an executor does, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyarrow as pa
+
+from pipelines.sources.mysql_cdc.binlog.decoder import Decoder, OnChange
+from pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded, BinlogError
+from pipelines.sources.mysql_cdc.binlog.framing import CHUNK_BYTES
+from pipelines.sources.mysql_cdc.binlog.model import BinlogRange, ServerOptions, WantedTable
+from pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
+
+
+def read_range(
+    server: ServerOptions,
+    span: BinlogRange,
+    table: WantedTable,
+    *,
+    server_id: int = 0,
+    chunk_bytes: int = CHUNK_BYTES,
+    on_change: OnChange | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The changes of `table` in the transactions that begin in `span`, in binlog order; see `output.schema_of`.
+
+    Memory holds one chunk and its batch, however long a transaction is. Raises what `errors` lists; each error names
+    file and position.
+    """
+    with closing(connect(server)) as connection:
+        known = facts(connection)
+    decoder = Decoder(
+        [table],
+        known.collations,
+        log=span.log,
+        start=span.start,
+        end=span.end,
+        fold_case=known.fold_case,
+        on_change=on_change,
+    )
+    if decoder.done:
+        return
+    with closing(dump(server, span.start, server_id=server_id, chunk_bytes=chunk_bytes)) as chunks:
+        try:
+            for chunk in chunks:
+                for _, batch in decoder.feed(chunk):
+                    yield batch
+                if decoder.done:
+                    return
+        except BinlogError as error:
+            raise _located(error, decoder, table) from error
+    raise BinlogEnded(
+        f"the server's binlog ends at {decoder.place}, before the end of the range {span}", where=_where(decoder, table)
+    )
+
+
+def _where(decoder: Decoder, table: WantedTable) -> str:
+    return f"{decoder.place}, {table}"
+
+
+def _located(error: BinlogError, decoder: Decoder, table: WantedTable) -> BinlogError:
+    """The same error, with the place where it is missing and the table that was read."""
+    where = error.where or str(decoder.place)
+    if str(table) not in where:
+        where = f"{where}, {table}"
+    return type(error)(error.what, where=where, state=error.state, next_command=error.next_command)
