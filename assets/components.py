@@ -50,7 +50,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         ),
     ] = None
     spark_config: Annotated[
-        dict[str, str],
+        dict[str, str | int | float | bool],
         Field(default_factory=dict, description="Laid over the session's settings. No secrets: Dagster shows it."),
     ]
     owners: Annotated[
@@ -83,7 +83,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
             load_script(script, self.name),
             lake=lake if lake.is_absolute() else context.project_root / lake,
             master=self.master,
-            spark_config=self.spark_config,
+            spark_config={name: _setting(value) for name, value in self.spark_config.items()},
             look=Presentation(
                 owners=tuple(self.owners),
                 tags=self.tags,
@@ -94,3 +94,8 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
                 script=script,
             ),
         )
+
+
+def _setting(value: str | float | bool) -> str:
+    """A Spark setting; YAML makes numbers and booleans of what Spark wants as text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

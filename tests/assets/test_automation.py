@@ -1,0 +1,61 @@
+"""AutomationConditions as the daemon evaluates them: a published asset never moves past a failed gate."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets import build_pipeline_definitions
+from tests.assets.clicks import pipeline
+
+STAGED = dg.AssetKey(["clicks", "enriched_click_staged"])
+PUBLISHED = dg.AssetKey(["clicks", "enriched_click"])
+SOURCES = [dg.AssetKey(["clicks", name]) for name in ("user_info", "click_event")]
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as found:
+        yield found
+
+
+def judged(instance: dg.DagsterInstance, passed: bool) -> None:
+    """Staged anew, and judged."""
+    instance.report_runless_asset_event(dg.AssetMaterialization(STAGED))
+    instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(asset_key=STAGED, check_name="gate", passed=passed, blocking=True)
+    )
+
+
+def test_published_follows_staged_only_past_a_passed_gate(instance: dg.DagsterInstance, tmp_path: Path):
+    definitions = build_pipeline_definitions(pipeline(), lake=tmp_path)
+    for key in [*SOURCES, STAGED, PUBLISHED]:
+        instance.report_runless_asset_event(dg.AssetMaterialization(key))
+    published = dg.AssetSelection.assets(PUBLISHED)
+
+    def tick(cursor: Any) -> dg.EvaluateAutomationConditionsResult:
+        return dg.evaluate_automation_conditions(definitions, instance, asset_selection=published, cursor=cursor)
+
+    first = tick(None)
+    judged(instance, passed=False)
+    held = tick(first.cursor)
+    assert held.get_num_requested(PUBLISHED) == 0
+    judged(instance, passed=True)
+    assert tick(held.cursor).get_num_requested(PUBLISHED) == 1
+
+
+def test_new_rows_of_a_source_ask_for_staged_checks_and_published_together(
+    instance: dg.DagsterInstance, tmp_path: Path
+):
+    definitions = build_pipeline_definitions(pipeline(), lake=tmp_path)
+    for key in [*SOURCES, STAGED, PUBLISHED]:
+        instance.report_runless_asset_event(dg.AssetMaterialization(key))
+    judged(instance, passed=True)
+    downstream = dg.AssetSelection.assets(STAGED, PUBLISHED)
+    first = dg.evaluate_automation_conditions(definitions, instance, asset_selection=downstream)
+    instance.report_runless_asset_event(dg.AssetMaterialization(SOURCES[1]))
+    after = dg.evaluate_automation_conditions(definitions, instance, asset_selection=downstream, cursor=first.cursor)
+    assert after.get_num_requested(STAGED) == 1
+    assert after.get_num_requested(PUBLISHED) == 1

@@ -1,0 +1,86 @@
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.freshness import TimeWindowFreshnessPolicy
+
+from assets.components import TidegateComponent
+from pipelines.errors import PlanningError
+from tests.assets.clicks import script
+
+YAML = """
+type: assets.components.TidegateComponent
+attributes:
+  script: clicks.sql
+  lake: state/lake
+  master: local[2]
+  spark_config: {{spark.sql.shuffle.partitions: 2, spark.speculation: false}}
+  owners: [team:data]
+  tags: {{tier: gold}}
+  cron: "*/10 * * * *"
+  fresh_within_hours: 2
+{more}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of a user's own, with one component folder."""
+    folder = tmp_path / "my_project" / "defs" / "shop"
+    folder.mkdir(parents=True)
+    for package in (folder.parent.parent, folder.parent):
+        (package / "__init__.py").touch()
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "my_project"\n'
+    )
+    (folder / "clicks.sql").write_text(script())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def load(project: Path, more: str = "") -> dg.Definitions:
+    import sys
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_project"]:
+        del sys.modules[name]
+    (project / "my_project" / "defs" / "shop" / "defs.yaml").write_text(YAML.format(more=more))
+    return dg.load_from_defs_folder(path_within_project=project / "my_project")
+
+
+def test_yaml_alone_makes_a_pipeline(project: Path):
+    definitions = load(project)
+    repository = definitions.get_repository_def()
+    assert repository.get_schedule_def("clicks_schedule").cron_schedule == "*/10 * * * *"
+    published = repository.asset_graph.get(dg.AssetKey(["clicks", "enriched_click"]))
+    assert list(published.owners) == ["team:data"]
+    assert published.tags["tier"] == "gold"
+    policy = published.freshness_policy
+    assert isinstance(policy, TimeWindowFreshnessPolicy)
+    assert policy.fail_window.to_timedelta() == timedelta(hours=2)
+    resource = (definitions.resources or {})["tidegate_clicks"]
+    assert resource.lake == str(project / "state" / "lake")
+    assert resource.master == "local[2]"
+    assert resource.spark_config == {"spark.sql.shuffle.partitions": "2", "spark.speculation": "false"}
+
+
+def test_yaml_can_change_what_the_component_made(project: Path):
+    definitions = load(
+        project,
+        more='post_processing:\n  assets:\n    - target: "*"\n      attributes:\n        group_name: shop\n',
+    )
+    graph = definitions.resolve_asset_graph()
+    assert {node.group_name for node in graph.asset_nodes} == {"shop"}
+
+
+def test_the_lake_is_what_the_environment_says_unless_yaml_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "clicks.sql").write_text(script())
+    monkeypatch.setenv("TIDEGATE_LAKE", str(tmp_path / "other"))
+    component = TidegateComponent(script=str(tmp_path / "clicks.sql"))
+    resources = dg.build_defs_for_component(component).resources or {}
+    assert resources["tidegate_clicks"].lake == str(tmp_path / "other")
+
+
+def test_a_script_that_is_not_there_is_named():
+    with pytest.raises(PlanningError, match="can not be read"):
+        dg.build_defs_for_component(TidegateComponent(script="/nowhere/clicks.sql"))

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+
+from assets import Presentation, build_pipeline_definitions
+from assets.names import Names
+from assets.specs import connector_kind, source_spec
+from pipelines.lake import Layout
+from pipelines.sql import compile_script
+from tests.assets.clicks import pipeline
+
+LOOK = Presentation(owners=("team:data",), tags={"tier": "gold"}, script=Path("examples/clicks/pipeline.sql"))
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> AssetGraph:
+    return build_pipeline_definitions(pipeline(), lake=tmp_path / "lake", look=LOOK).resolve_asset_graph()
+
+
+def key(name: str) -> dg.AssetKey:
+    return dg.AssetKey(["clicks", name])
+
+
+def test_every_asset_has_a_group_owners_tags_kinds_and_a_text(graph: AssetGraph):
+    for found in (graph.get(name) for name in graph.get_all_asset_keys()):
+        assert found.group_name == "clicks"
+        assert list(found.owners) == ["team:data"]
+        assert found.tags["tier"] == "gold"
+        assert found.kinds
+        assert found.description
+    assert graph.get(key("user_info")).kinds == {"spark", "deltalake", "scripted"}
+    assert "Everyone who signed up" in (graph.get(key("user_info")).description or "")
+
+
+def test_the_three_nodes_of_an_insert_follow_each_other(graph: AssetGraph):
+    assert graph.get(key("enriched_click_staged")).parent_keys == {key("user_info"), key("click_event")}
+    assert graph.get(key("enriched_click")).parent_keys == {key("enriched_click_staged")}
+    gate = graph.get(dg.AssetCheckKey(key("enriched_click_staged"), "gate"))
+    assert gate.blocking
+
+
+def test_the_schema_is_the_scripts(graph: AssetGraph):
+    schema = graph.get(key("user_info")).metadata["dagster/column_schema"]
+    assert [(column.name, column.type, column.description) for column in schema.columns] == [
+        ("user_id", "INT", None),
+        ("gender", "STRING", "f, m or d"),
+    ]
+    assert not schema.columns[0].constraints.nullable
+    clicks = graph.get(key("click_event")).metadata["dagster/column_schema"]
+    assert [column.name for column in clicks.columns] == ["user_id", "item_id"], "PROCTIME() is stored nowhere"
+
+
+def test_the_table_can_be_found_and_the_script_is_linked(graph: AssetGraph, tmp_path: Path):
+    metadata = graph.get(key("enriched_click")).metadata
+    assert metadata["dagster/table_name"] == f"delta.`{tmp_path}/lake/targets/enriched_click`"
+    (link,) = metadata["dagster/code_references"].code_references
+    assert link.line_number == 12
+    assert link.file_path.endswith("examples/clicks/pipeline.sql")
+
+
+def test_nothing_is_made_by_loading_definitions(graph: AssetGraph, tmp_path: Path):
+    assert not (tmp_path / "lake").exists()
+
+
+def test_no_secret_gets_into_what_dagster_shows(tmp_path: Path):
+    text = """
+    CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH (
+        'connector' = 'mysql-cdc', 'hostname' = 'localhost', 'username' = 'reader', 'password' = 'hunter2',
+        'database-name' = 'shop', 'table-name' = 'user_info'
+    );
+    CREATE TABLE click_event (user_id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+    CREATE TABLE enriched_click (user_id INT, gender STRING) WITH ('connector' = 'scripted');
+    INSERT INTO enriched_click SELECT click_event.user_id, gender FROM click_event
+    JOIN user_info FOR SYSTEM_TIME AS OF click_event.proctime ON click_event.user_id = user_info.user_id;
+    """
+    definitions = build_pipeline_definitions(compile_script(text), lake=tmp_path)
+    graph = definitions.resolve_asset_graph()
+    shown = [str((node.metadata, node.description, node.tags)) for node in graph.asset_nodes]
+    assert "localhost" in "".join(shown)
+    assert "hunter2" not in "".join(shown)
+
+
+def test_kinds_are_dagsters_names_of_systems():
+    assert connector_kind("mysql-cdc") == "mysql"
+    assert connector_kind("datagen") == "datagen"
+
+
+def test_automation_and_freshness_can_be_left_out(tmp_path: Path):
+    found, look = pipeline(), Presentation(automation=False, fresh_within=None)
+    definitions = build_pipeline_definitions(found, lake=tmp_path, look=look)
+    graph = definitions.resolve_asset_graph()
+    assert all(node.automation_condition is None for node in graph.asset_nodes)
+    assert all(node.freshness_policy is None for node in graph.asset_nodes)
+    spec = source_spec(found, found.table("user_info"), Layout(tmp_path), Names("clicks"), Presentation())
+    assert spec.automation_condition is not None
