@@ -1,0 +1,228 @@
+"""Reads a Delta table: first all of one version, then what later commits did, in order.
+
+The snapshot is the bounded phase: the table flips when it has landed, which is also when it is past its ends as of its
+first plan. A commit that only added rows is read by its files. One that changed or removed rows is read from the
+change data feed, for a build side; without the feed, or for a probe, it is refused by its version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from pipelines.errors import PlanningError, SourceError
+from pipelines.sources.delta.commits import Commit, CommitLog
+from pipelines.sources.protocol import (
+    SEQ_TYPE,
+    ConnectorSpec,
+    Json,
+    Landed,
+    OptionSpec,
+    Source,
+    SourceContext,
+    Step,
+    StoredStep,
+)
+from pipelines.sql.model import Column, Table
+from pipelines.sql.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_STEP_VERSIONS = 50
+MAX_STEP_FILES = 10_000
+
+ROW_BITS = 30
+TASK_BITS = 8
+"""`_offset` is (version, task, row in the task): 33 million versions, 256 tasks, a thousand million rows each."""
+
+_BUILD_OPS = {"insert": "c", "update_postimage": "u", "delete": "d"}
+
+
+class DeltaSource:
+    """One Delta table."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self._context = context
+        self._table = context.table
+        path = context.options.get("path", "")
+        if not path or "://" in path:
+            raise PlanningError(
+                f"'path' of {self._table.name} is a folder that this machine can read, not {path!r}",
+                where=f"WITH options of {self._table.name}",
+                state="nothing was read",
+                next_command="write the table's folder into 'path', and run again",
+            )
+        self._log = CommitLog(path)
+
+    def preflight(self) -> None:
+        """The table is there, and has the script's columns in the script's types."""
+        if not self._log.exists():
+            raise self._error("there is no Delta table here", next_command="correct 'path', or make the table first")
+        from pyspark.sql.types import StructType
+
+        found = {field.name: field.dataType.simpleString() for field in StructType.fromJson(self._log.schema())}
+        for column in self._table.physical_columns:
+            if column.name not in found:
+                raise self._error(
+                    f"the Delta table has no column {column.name}",
+                    next_command=f"take {column.name} out of the script; the table has {', '.join(found)}",
+                )
+            if not _same_type(column, found[column.name]):
+                raise self._error(
+                    f"column {column.name} is {found[column.name]} in the Delta table, {column.type} in the script",
+                    next_command="write the table's type into the script, and cast in the SELECT",
+                )
+
+    def ends(self) -> Json:
+        return {"version": self._log.latest(), "id": self._log.id()}
+
+    def plan(self, ends: Json, instant: int) -> Step | None:
+        latest, first, previous = ends["version"], self._context.first, self._context.previous
+        if first is None or previous is None:
+            ranges = {"mode": "snapshot", "to": latest, "id": ends["id"]}
+            return Step(ranges, phase="bounded", flips=True, summary=f"snapshot of version {latest}")
+        start = previous.step.ranges["to"]
+        if first.step.ranges["id"] != ends["id"] or latest < start:
+            raise self._error(
+                f"another Delta table lies here than the one that was read up to version {start}",
+                next_command=f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads it anew)",
+            )
+        if latest == start:
+            return None
+        mode, stop = self._next(start, latest)
+        return Step({"mode": mode, "from": start, "to": stop}, summary=f"versions {start + 1}-{stop} of {latest}")
+
+    def _next(self, start: int, latest: int) -> tuple[str, int]:
+        """The longest run of commits after `start` that one reader can read, and which reader."""
+        mode, files = "nothing", 0
+        for version in range(start + 1, min(latest, start + MAX_STEP_VERSIONS) + 1):
+            commit = self._log.commit(version)
+            files += len(commit.added)
+            other = mode != "nothing" and commit.effect not in (mode, "nothing")
+            if other or (files > MAX_STEP_FILES and version > start + 1):
+                return mode, version - 1
+            if commit.effect == "changed":
+                self._check_feed(commit)
+            if commit.effect != "nothing":
+                mode = commit.effect
+        return mode, min(latest, start + MAX_STEP_VERSIONS)
+
+    def _check_feed(self, commit: Commit) -> None:
+        what = f"version {commit.version} ({commit.operation}) of the Delta table changed or removed rows"
+        if self._table.role != "build":
+            raise self._error(
+                f"{what}: a probe side takes only what is added",
+                next_command=f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads the table as it is now)",
+            )
+        if not self._log.feeds_changes(commit.version):
+            raise self._error(
+                f"{what} without a change data feed",
+                next_command="set delta.enableChangeDataFeed = true on the table, then "
+                f"tidegate run SCRIPT --resnapshot {self._table.name}",
+            )
+
+    def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        from pipelines.sources.delta import reading
+
+        ranges, path = step.step.ranges, str(self._log.path)
+        mode, stop = ranges["mode"], ranges["to"]
+        if mode == "snapshot":
+            rows = reading.snapshot(spark, path, stop, self._timestamp(stop))
+        elif mode == "changed":
+            rows = reading.changes(spark, path, ranges["from"] + 1, stop)
+        else:
+            commits = [self._log.commit(version) for version in range(ranges["from"] + 1, stop + 1)]
+            rows = reading.added(spark, path, [commit for commit in commits if commit.added] or commits[-1:])
+        rows = rows.coalesce(2**TASK_BITS)
+        if self._table.role == "build":
+            rows = rows.where(F.col("_change").isin(list(_BUILD_OPS)))
+        task = f"shiftleft(CAST(spark_partition_id() AS BIGINT), {ROW_BITS})"
+        row = f"({task} + (monotonically_increasing_id() & {2**33 - 1}L))"
+        # A key that one commit both deletes and adds is there after it.
+        position = f"({row} + IF(_change = 'delete', 0L, {2 ** (ROW_BITS + TASK_BITS)}L))"
+        phase = 0 if mode == "snapshot" else 1
+        return rows.selectExpr(
+            *[quoted(column.name) for column in self._table.physical_columns],
+            f"{self._op(mode)} AS _op",
+            f"CAST(named_struct('phase', {phase}, 'log', 0, 'file', _version, 'position', {position}, 'row', 0) "
+            f"AS {SEQ_TYPE}) AS _seq",
+            "_at AS _rowtime",
+            "'0' AS _split",
+            f"shiftleft(_version, {ROW_BITS + TASK_BITS}) + {row} AS _offset",
+        )
+
+    def _op(self, mode: str) -> str:
+        if self._table.role != "build":
+            return "'+I'"
+        if mode == "snapshot":
+            return "'r'"
+        return f"element_at(map({', '.join(repr(word) for pair in _BUILD_OPS.items() for word in pair)}), _change)"
+
+    def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        stop = step.step.ranges["to"]
+        behind = self._log.latest() > stop
+        since = self._timestamp(stop + 1) if behind else None
+        lag = 0 if since is None else max(self._context.clock() - since, 0)
+        return Landed(lag_ms=lag, position=f"version {stop}")
+
+    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
+        """The runtime emits, from the flip on."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _timestamp(self, version: int) -> int | None:
+        """When `version` was committed; None if its entry in the log is gone."""
+        try:
+            return self._log.commit(version).timestamp
+        except SourceError:
+            return None
+
+    def _error(self, what: str, *, next_command: str) -> SourceError:
+        return SourceError(
+            f"{self._table.name}: {what}",
+            where=str(self._log.path),
+            state="what was read before stands; nothing after it was read",
+            next_command=next_command,
+        )
+
+
+def _same_type(column: Column, spark_type: str) -> bool:
+    return exp.DataType.build(column.spark_type, dialect="spark") == exp.DataType.build(spark_type, dialect="spark")
+
+
+def check(table: Table) -> Sequence[str]:
+    """A source needs to know where the table lies; a target has a place in the lake."""
+    if table.role in ("build", "probe") and not table.options.get("path"):
+        return [f"'path' is missing: where is the Delta table that {table.name} reads?"]
+    return []
+
+
+class DeltaConnector:
+    """`'connector' = 'delta'`."""
+
+    spec = ConnectorSpec(
+        name="delta",
+        doc="A Delta table: as a source its newest version first, then what later commits add; as a target its rows "
+        "are published to it.",
+        options=(
+            OptionSpec("path", doc="The table's folder. A source needs it; a target without it lies in the lake."),
+        ),
+        source=True,
+        sink=True,
+        phases=lambda options: True,
+        signals=lambda options: True,
+        check=check,
+    )
+
+    def source(self, context: SourceContext) -> Source:
+        return DeltaSource(context)
+
+
+CONNECTOR = DeltaConnector()

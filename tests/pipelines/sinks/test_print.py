@@ -1,0 +1,46 @@
+import datetime as dt
+from decimal import Decimal
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from pipelines.errors import PlanningError
+from pipelines.sinks.print import CONNECTOR, show_epoch
+from pipelines.sources.protocol import SourceContext
+from tests.pipelines.sources.sources_help import NoSplits, table
+
+
+def shown(rows, *args) -> tuple[int, list[str]]:
+    screen = StringIO()
+    count = show_epoch(rows, *args, console=Console(file=screen, width=40))
+    return count, screen.getvalue().splitlines()
+
+
+def test_rows_are_shown_as_flink_shows_them(spark):
+    rows = spark.createDataFrame(
+        [("+I", 3, 1, "[red]f[/red]", Decimal("1.50"), dt.datetime(2026, 1, 2)), ("-D", 3, None, "m", None, None)],
+        "_op STRING, _epoch BIGINT, `user id` INT, gender STRING, price DECIMAL(5, 2), at TIMESTAMP_NTZ",
+    )
+    assert shown(rows, "clicks") == (
+        2,
+        ["clicks> +I[1, [red]f[/red], 1.50, 2026-01-02 00:00:00]", "clicks> -D[NULL, m, NULL, NULL]"],
+    )
+    assert shown(rows.select("gender")) == (2, ["+I[[red]f[/red]]", "+I[m]"])
+
+
+def test_a_large_epoch_is_cut_short_and_says_so(spark):
+    count, lines = shown(spark.range(1000), "", 2)
+    assert count == 2
+    assert lines == ["+I[0]", "+I[1]", "… and more: 2 rows of this epoch are shown, all are in the table"]
+
+
+def test_an_epoch_of_just_the_limit_is_not_cut(spark):
+    assert shown(spark.range(2), "p", 2) == (2, ["p> +I[0]", "p> +I[1]"])
+
+
+def test_it_is_no_source():
+    assert CONNECTOR.spec.sink
+    assert not CONNECTOR.spec.source
+    with pytest.raises(PlanningError, match="t can not be read"):
+        CONNECTOR.source(SourceContext(table({}, "print"), {}, 1, NoSplits(), "", lambda: 0))

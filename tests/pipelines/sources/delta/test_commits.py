@@ -1,0 +1,75 @@
+"""The log, as delta-rs and as hand-written commits of other writers have it."""
+
+import json
+import os
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from pipelines.errors import SourceError
+from pipelines.sources.delta.commits import CommitLog
+
+ROWS = pa.table({"k": [1, 2]})
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "a table"
+    write_deltalake(path, ROWS)
+    write_deltalake(path, ROWS, mode="append")
+    return CommitLog(path)
+
+
+def test_a_table_is_there_or_not(tmp_path, log):
+    assert log.exists()
+    assert not CommitLog(tmp_path / "nothing").exists()
+
+
+def test_appends(log):
+    assert log.latest() == 1
+    commit = log.commit(1)
+    assert (commit.version, commit.effect, len(commit.added)) == (1, "added", 1)
+    assert commit.timestamp > 1_700_000_000_000
+    write_deltalake(log.path, ROWS, mode="append")
+    assert log.latest() == 2
+
+
+def test_moving_rows_into_other_files_does_nothing(log):
+    DeltaTable(log.path).optimize.compact()
+    assert log.commit(2).effect == "nothing"
+    assert log.commit(2).operation == "OPTIMIZE"
+
+
+def test_deleting_rows_is_a_change(log):
+    DeltaTable(log.path).delete("k = 1")
+    commit = log.commit(2)
+    assert (commit.effect, commit.operation) == ("changed", "DELETE")
+    assert not log.feeds_changes(2)
+
+
+def test_the_feed_is_on_from_some_version_on(log):
+    DeltaTable(log.path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    assert log.commit(2).effect == "nothing"
+    assert [log.feeds_changes(version) for version in (1, 2)] == [False, True]
+
+
+def test_the_commits_own_time_counts(log):
+    entry = log.path / "_delta_log" / f"{2:020d}.json"
+    entry.write_text(json.dumps({"commitInfo": {"timestamp": 5, "inCommitTimestamp": 7}}) + "\n\n")
+    assert log.commit(2).timestamp == 7
+    entry.write_text(json.dumps({"commitInfo": {"timestamp": 5}}))
+    os.utime(entry, (12, 12))
+    assert (log.commit(2).timestamp, log.commit(2).effect) == (12_000, "nothing")
+
+
+def test_a_commit_that_was_cleaned_up_is_told(log):
+    with pytest.raises(SourceError, match="version 9 of the Delta table is gone") as error:
+        log.commit(9)
+    assert "--resnapshot" in str(error.value)
+
+
+def test_a_table_made_anew_has_another_identity(tmp_path, log):
+    other = tmp_path / "other"
+    write_deltalake(other, ROWS)
+    assert CommitLog(other).id() != log.id()

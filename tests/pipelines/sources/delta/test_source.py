@@ -1,0 +1,188 @@
+"""Which commits a step takes is known from the log alone; what they hold is read with Spark (test_reading.py)."""
+
+import shutil
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from pipelines.errors import PlanningError, SourceError
+from pipelines.sources.delta import CONNECTOR
+from pipelines.sources.delta import source as delta
+from pipelines.sources.protocol import Source
+from tests.pipelines.sources.sources_help import Bench, table
+
+COLUMNS = {"k": "BIGINT", "p": "STRING"}
+
+
+class Lake:
+    """A Delta table that a test writes to."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def append(self, *keys):
+        rows = pa.table({"k": pa.array(keys, pa.int64()), "p": ["ab"[key % 2] for key in keys]})
+        write_deltalake(self.path, rows, mode="append")
+
+    @property
+    def table(self):
+        return DeltaTable(self.path)
+
+    def feed(self):
+        self.table.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+
+    def bench(self, role="probe", columns=COLUMNS):
+        return Bench(CONNECTOR, table(columns, "delta", {"path": str(self.path)}, role=role), "", now=2**42)
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return Lake(tmp_path / "a table")
+
+
+def spans(bench):
+    steps = [stored.step.ranges for stored in bench.steps]
+    return [(ranges["mode"], ranges.get("from"), ranges["to"]) for ranges in steps]
+
+
+def test_the_snapshot_first_then_what_commits_added(lake):
+    lake.append(1, 2)
+    lake.append(3)
+    bench = lake.bench()
+    source = bench.source()
+    assert isinstance(source, Source)
+    assert not source.delegate_watermark_periodic_emit(lambda: None)
+    source.preflight()
+    first = bench.plan()
+    assert (first.phase, first.flips, first.summary) == ("bounded", True, "snapshot of version 1")
+    assert bench.plan() is None
+
+    lake.append(4, 5)
+    lake.table.optimize.compact()
+    lake.append(6)
+    second = bench.plan()
+    assert (second.phase, second.flips, second.summary) == ("unbounded", False, "versions 2-4 of 4")
+    assert bench.plan() is None
+    lake.table.optimize.compact()
+    bench.plan()
+    assert bench.plan() is None
+    assert spans(bench) == [("snapshot", None, 1), ("added", 1, 4), ("nothing", 4, 5)]
+
+
+def test_a_run_stops_at_the_ends_that_it_took(lake):
+    lake.append(1)
+    bench = lake.bench()
+    ends = bench.source().ends()
+    lake.append(2)
+    bench.plan(ends)
+    assert bench.plan(ends) is None
+    assert spans(bench) == [("snapshot", None, 0)]
+
+
+@pytest.mark.parametrize("role", ["build", "probe"])
+def test_a_change_without_a_feed_is_refused_by_its_version_after_what_is_before_it(lake, role):
+    lake.append(1, 2)
+    bench = lake.bench(role)
+    bench.plan()
+    lake.append(3)
+    lake.table.delete("k = 1")
+    bench.plan()
+    assert spans(bench)[1:] == [("added", 0, 1)]
+    with pytest.raises(
+        SourceError, match=r"t: version 2 \(DELETE\) of the Delta table changed or removed rows"
+    ) as error:
+        bench.plan()
+    assert "--resnapshot t" in str(error.value)
+
+
+def test_a_probe_takes_no_changes_even_from_a_feed(lake):
+    lake.append(1, 2)
+    lake.feed()
+    bench = lake.bench()
+    bench.plan()
+    lake.table.delete("k = 1")
+    with pytest.raises(SourceError, match="a probe side takes only what is added"):
+        bench.plan()
+
+
+def test_a_build_takes_changes_from_a_feed_in_steps_of_their_own(lake):
+    lake.append(1, 2, 3)
+    lake.feed()
+    bench = lake.bench("build")
+    bench.plan()
+    lake.append(4)
+    lake.table.update(predicate="k = 1", updates={"p": "'new'"})
+    lake.table.delete("k = 2")
+    lake.append(5)
+    while bench.plan():
+        pass
+    assert spans(bench)[1:] == [("added", 1, 2), ("changed", 2, 4), ("added", 4, 5)]
+
+
+def test_steps_are_bounded(lake, monkeypatch):
+    monkeypatch.setattr(delta, "MAX_STEP_VERSIONS", 2)
+    lake.append(0)
+    bench = lake.bench()
+    bench.plan()
+    for key in (1, 2, 3):
+        lake.append(key)
+    while bench.plan():
+        pass
+    monkeypatch.setattr(delta, "MAX_STEP_FILES", 1)
+    lake.append(4)
+    lake.append(5)
+    while bench.plan():
+        pass
+    assert [stop for _, _, stop in spans(bench)] == [0, 2, 3, 4, 5]
+
+
+def test_another_table_in_the_same_place_is_told(lake):
+    lake.append(1)
+    lake.append(2)
+    bench = lake.bench()
+    bench.plan()
+    shutil.rmtree(lake.path)
+    for key in (1, 2, 3):
+        lake.append(key)
+    with pytest.raises(SourceError, match="another Delta table lies here"):
+        bench.plan()
+
+
+def test_lag_is_since_the_first_commit_that_is_not_read(lake):
+    lake.append(1)
+    bench = lake.bench()
+    bench.plan()
+    landed = bench.source().landed(bench.steps[0], None)
+    assert (landed.lag_ms, landed.position, landed.watermarks) == (0, "version 0", None)
+    lake.append(2)
+    lake.append(3)
+    written = (lake.path / "_delta_log" / f"{1:020d}.json").stat().st_mtime
+    bench.now = int(written * 1000) + 1234
+    assert bench.source().landed(bench.steps[0], None).lag_ms == 1234
+
+
+def test_preflight_compares_the_columns(lake):
+    lake.append(1)
+    with pytest.raises(SourceError, match="no column missing"):
+        lake.bench(columns={"missing": "INT"}).source().preflight()
+    with pytest.raises(SourceError, match="column k is bigint in the Delta table, INT in the script"):
+        lake.bench(columns={"k": "INT"}).source().preflight()
+
+
+def test_preflight_finds_no_table(lake):
+    with pytest.raises(SourceError, match="there is no Delta table here"):
+        lake.bench().source().preflight()
+
+
+@pytest.mark.parametrize("path", ["", "s3://bucket/table"])
+def test_a_path_is_a_folder(path):
+    with pytest.raises(PlanningError, match="'path' of t is a folder"):
+        Bench(CONNECTOR, table(COLUMNS, "delta", {"path": path}), "").source()
+
+
+def test_a_source_needs_a_path_a_target_does_not():
+    assert "'path' is missing" in CONNECTOR.spec.check(table(COLUMNS, "delta"))[0]
+    assert list(CONNECTOR.spec.check(table(COLUMNS, "delta", role="sink"))) == []
+    assert CONNECTOR.spec.phases({})
+    assert CONNECTOR.spec.signals({})
