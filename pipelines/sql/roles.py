@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pipelines.sql.inserts import Declared
 from pipelines.sql.model import Insert, Role
@@ -30,6 +31,7 @@ def roles(
     _unique(source, inserts)
     for name, role in found.items():
         _fitting_options(source, declared[name], role)
+        _fitting_connector(source, declared[name], role)
     return found
 
 
@@ -53,6 +55,12 @@ def _unique(source: Source, inserts: Sequence[tuple[InsertInto, Insert]]) -> Non
             raise source.error(statement.target.span, what, "declare the target once more, under another name")
         what = f"two INSERTs have the id '{insert.id}' (the other is in line {line})"
         raise source.error(statement.target.span, what, "give one of the targets another 'insert.id'")
+
+
+def _fitting_connector(source: Source, declared: Declared, role: Role) -> None:
+    """The connector's own checks once more: some only matter for a table that is read, or written."""
+    for problem in declared.spec.check(replace(declared.table, role=role)):
+        raise source.error(declared.statement.name.span, f"{declared.spec.name}: {problem}")
 
 
 def _fitting_options(source: Source, declared: Declared, role: Role) -> None:

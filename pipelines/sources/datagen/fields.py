@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, InvalidOperation
 
-from pipelines.sources.durations import parse_duration
+from pipelines.sql.durations import parse_duration
 from pipelines.sql.types import (
     APPROXIMATE,
     BINARIES,

@@ -22,7 +22,7 @@ from pipelines.sources.protocol import (
     Step,
     StoredStep,
 )
-from pipelines.sql.model import Options, Table
+from pipelines.sql.model import Table, needs_variables
 from pipelines.sql.types import parse_type, quoted
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def check(table: Table) -> Sequence[str]:
 
     An option that needs an environment variable, and the field it belongs to, are checked when the source is made.
     """
-    unknown = {name: value for name, value in table.options.items() if Options({name: value}).variables()}
+    unknown = [name for name, value in table.options.items() if needs_variables(value)]
     options = {name: value for name, value in table.options.items() if name not in unknown}
     errors = _unknown_fields(table)
     fields: list[FieldSpec] = []

@@ -1,0 +1,58 @@
+"""The connectors as a script names them: found where they are installed, and refused at their place in the script."""
+
+import pytest
+
+from pipelines.sql import SqlError, compile_script
+
+SCRIPT = """
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH ({users});
+CREATE TABLE clicks (id INT, p AS PROCTIME()) WITH ('connector' = 'datagen'{clicks});
+CREATE TABLE shown (id INT, name STRING) WITH ({shown});
+INSERT INTO shown SELECT c.id, u.name FROM clicks AS c
+JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id;
+"""
+
+
+SEQUENCE = "'connector' = 'datagen', 'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '9'"
+
+
+def script(users="'connector' = 'scripted'", clicks="", shown="'connector' = 'print'"):
+    return SCRIPT.format(users=users, clicks=clicks, shown=shown)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"users": "'connector' = 'scripted', 'phases' = 'true', 'signals' = 'true'"},
+        {"users": "'connector' = 'delta', 'path' = '/data/users'"},
+        {"users": "'connector' = 'delta', 'path' = '${USERS}'"},
+        {"users": SEQUENCE},
+        {"clicks": ", 'rows-per-second' = '5', 'fields.id.min' = '0', 'rows-at-start' = '500000', 'seed' = '7'"},
+        {"shown": "'connector' = 'delta'"},
+        {"shown": "'connector' = 'scripted'"},
+        {"shown": "'connector' = 'print', 'print-identifier' = 'clicks'"},
+    ],
+)
+def test_it_compiles(options):
+    pipeline = compile_script(script(**options))
+    assert pipeline.table("users").role == "build"
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "words"),
+    [
+        ({"users": "'connector' = 'scripted', 'phases' = 'true'"}, 5, "signals"),
+        ({"users": "'connector' = 'delta'"}, 2, "'path' is missing"),
+        ({"users": "'connector' = 'print'"}, 5, "print"),
+        ({"clicks": ", 'fields.id.min' = '7', 'fields.id.max' = '6'"}, 3, "greater than its max"),
+        ({"clicks": ", 'fields.id.min' = 'x'"}, 3, "no number"),
+        ({"clicks": ", 'fields.p.null-rate' = '1'"}, 3, "p"),
+        ({"clicks": ", 'fields.id.length' = '6'"}, 3, "does not go with"),
+        ({"shown": "'connector' = 'datagen'"}, 5, "datagen"),
+    ],
+)
+def test_it_is_refused_where_it_stands(options, line, words):
+    with pytest.raises(SqlError, match=words) as error:
+        compile_script(script(**options))
+    assert error.value.line in (line, line + 1)
