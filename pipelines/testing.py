@@ -31,9 +31,20 @@ from pipelines.sql.model import Insert, Pipeline
 from pipelines.watermarks import MIN_TIMESTAMP
 
 
+SMALL = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+}
+"""What suits tests. Whole-stage code costs more to compile than it saves on a few rows."""
+
+
 def spark_session() -> SparkSession:
-    """A local session with Delta on two cores; the active one if there is one."""
-    return start_session(master="local[2]")
+    """A local session with Delta on two cores; the active one if there is one.
+
+    Made for small data and a short life: the JVM compiles quickly rather than well, and few tasks shuffle.
+    """
+    return start_session(master="local[2]", config=SMALL)
 
 
 class Harness:

@@ -1,0 +1,127 @@
+"""The loop alone: when it ticks, when it leaves, and what it makes of a held epoch."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines.errors import GateHeld, SourceError
+from pipelines.runtime.continuous import Continuous, Tick
+from pipelines.runtime.landing import Advance, LandedEpoch
+from pipelines.runtime.runner import Released
+
+
+class ScriptedRunner:
+    """Does what it is told, and writes down what it was asked for."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.asked: list[str] = []
+        self.answers = answers
+        self.pipeline = SimpleNamespace(
+            sources=[SimpleNamespace(name="user_info"), SimpleNamespace(name="click_event")],
+            inserts=[SimpleNamespace(id="first"), SimpleNamespace(id="second")],
+        )
+
+    def advance(self, table: str, max_epochs: int | None = None) -> Advance:
+        assert max_epochs == 1
+        return self._answer(table, Advance(table, 1, (), None))
+
+    def release(self, insert: str) -> Released:
+        return self._answer(insert, Released(insert))
+
+    def _answer(self, name: str, usual: Any) -> Any:
+        self.asked.append(name)
+        answer = self.answers.get(name, usual)
+        answer = answer() if callable(answer) else answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def loop(runner: ScriptedRunner, **settings: Any) -> Continuous:
+    return Continuous(runner, every=0.0, **settings)  # type: ignore[arg-type]
+
+
+def landed(phase: str, flipped: bool = False) -> Advance:
+    return Advance("user_info", 1, (LandedEpoch(1, 1, 10, phase, "", flipped),), None)
+
+
+def test_a_tick_lands_every_source_then_releases_every_insert() -> None:
+    runner = ScriptedRunner()
+    assert loop(runner).run(max_ticks=2) == "limit"
+    assert runner.asked == ["user_info", "click_event", "first", "second"] * 2
+
+
+def test_stop_is_seen_between_two_steps() -> None:
+    stop = threading.Event()
+    runner = ScriptedRunner(click_event=lambda: stop.set() or Advance("click_event", 1, (), None))
+    ticks: list[Tick] = []
+    assert loop(runner, stop=stop, on_tick=ticks.append).run() == "stopped"
+    assert runner.asked == ["user_info", "click_event"]
+    assert [tick.number for tick in ticks] == [1]
+
+
+def test_a_stop_that_is_set_beforehand_starts_nothing() -> None:
+    stop = threading.Event()
+    stop.set()
+    runner = ScriptedRunner()
+    assert loop(runner, stop=stop).run() == "stopped"
+    assert runner.asked == []
+
+
+def test_a_held_epoch_stops_its_own_insert_only() -> None:
+    held = GateHeld("the gate holds epoch 3 of first")
+    runner = ScriptedRunner(first=held)
+    ticks: list[Tick] = []
+    assert loop(runner, on_tick=ticks.append).run(max_ticks=2) == "limit"
+    assert [tick.held for tick in ticks] == [(held,), (held,)]
+    assert [[item.insert for item in tick.releases] for tick in ticks] == [["second"], ["second"]]
+
+
+def test_an_error_ends_the_loop() -> None:
+    runner = ScriptedRunner(user_info=SourceError("the server has gone"))
+    with pytest.raises(SourceError, match="has gone"):
+        loop(runner).run()
+
+
+def test_an_error_after_stop_is_a_step_that_was_abandoned() -> None:
+    stop = threading.Event()
+    gone = SourceError("the server has gone")
+    active = loop(ScriptedRunner(user_info=lambda: stop.set() or gone), stop=stop)
+    assert active.run() == "abandoned"
+    assert active.abandoned_by is gone
+
+
+def test_a_mistake_of_the_program_is_never_an_abandoned_step() -> None:
+    stop = threading.Event()
+    active = loop(ScriptedRunner(user_info=lambda: stop.set() or KeyError("x")), stop=stop)
+    with pytest.raises(KeyError):
+        active.run()
+
+
+@pytest.mark.parametrize(
+    ("advance", "behind"),
+    [
+        (landed("bounded"), True),
+        (landed("bounded", flipped=True), False),
+        (landed("unbounded"), False),
+        (Advance("user_info", 1, (), None), False),
+    ],
+)
+def test_a_source_inside_its_bounded_phase_is_behind(advance: Advance, behind: bool) -> None:
+    assert Tick(1, (advance,), (), (), 0.1).behind is behind
+
+
+def test_it_waits_between_ticks_unless_a_source_is_behind() -> None:
+    waits: list[float] = []
+    stop = threading.Event()
+    stop.wait = lambda timeout=None: waits.append(timeout or 0.0) or False  # type: ignore[method-assign]
+    answers = iter([landed("bounded"), landed("unbounded")])
+    runner = ScriptedRunner(user_info=lambda: next(answers))
+    active = Continuous(runner, every=3600.0, stop=stop)  # type: ignore[arg-type]
+    active.run(max_ticks=2)
+    assert len(waits) == 1
+    assert 0.0 < waits[0] <= 3600.0
