@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.coercion import assignable, castable
 from pipelines.sql.errors import SqlError, suggest
-from pipelines.sql.expressions import Translator
 from pipelines.sql.joins import JoinCompiler
 from pipelines.sql.model import Column, Condition, Insert, Join, Projection, Table
 from pipelines.sql.names import check_table_name
 from pipelines.sql.scope import InsertScope, Relation, type_of, value_of
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import CreateTable, InsertInto, Name, SelectItem, TableUse
+from pipelines.sql.translate import Translator
 from pipelines.sql.types import Kind, parse_type
 from pipelines.sql.values import Value, fits
 

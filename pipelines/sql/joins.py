@@ -11,11 +11,11 @@ from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.coercion import assignable, converted
 from pipelines.sql.connectors import never_signalling, ways_out
 from pipelines.sql.errors import SqlError, one_of
-from pipelines.sql.expressions import Translator
 from pipelines.sql.model import Join, Key, TimeAttribute
 from pipelines.sql.scope import InsertScope, Relation, type_of
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import Name, TemporalJoin, place
+from pipelines.sql.translate import Translator
 from pipelines.sql.types import FlinkType, Kind
 from pipelines.sql.values import Value
 
@@ -158,7 +158,7 @@ class JoinCompiler:
         tree = tree.unnest()
         if not isinstance(tree, exp.EQ):
             return None
-        left, right = translator.part(tree.this, around), translator.part(tree.expression, around)
+        left, right = translator.of(tree.this, around), translator.of(tree.expression, around)
         alias = self.build.alias
         if alias in left.aliases and alias not in right.aliases:
             left, right = right, left

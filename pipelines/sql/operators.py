@@ -10,8 +10,6 @@ from pipelines.sql.coercion import as_decimal, bounded_decimal, common, converte
 from pipelines.sql.types import APPROXIMATE, DOUBLE, INTEGERS, INTERVALS, NUMERIC, TIMESTAMPS, FlinkType, Kind
 from pipelines.sql.values import Value
 
-SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
-
 
 def arithmetic(sign: str, left: Value, right: Value) -> Value | None:
     """`left sign right`; None when the types do not go together."""

@@ -9,7 +9,6 @@ from sqlglot import exp
 
 from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.errors import SqlError, suggest
-from pipelines.sql.expressions import Translator
 from pipelines.sql.functions.times import INSTANT_SQL
 from pipelines.sql.model import Column, Table, WatermarkSpec
 from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
@@ -17,6 +16,7 @@ from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
 from pipelines.sql.table_options import OptionCompiler
+from pipelines.sql.translate import Translator
 from pipelines.sql.types import INSTANT, TIMESTAMPS, FlinkType, Kind, parse_type
 
 ROWTIME_SQL = "_rowtime"

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.sql import compile_script
 from pipelines.sql.dialect import Tidegate, tokenize
-from pipelines.sql.expressions import Translator
+from pipelines.sql.translate import Translator
 from pipelines.sql.functions import FUNCTIONS
 from pipelines.sql.parser import ScriptParser
 from pipelines.sql.scope import InsertScope, Relation

@@ -1,0 +1,11 @@
+"""Expressions: names resolved, types inferred and checked, written as Spark SQL.
+
+Types are inferred bottom up by rules of our own rather than by sqlglot's `annotate_types`, which knows neither a
+DECIMAL's digits, nor NOT NULL, nor where in the script an operand stands.
+"""
+
+from __future__ import annotations
+
+from pipelines.sql.translate.translator import Translator
+
+__all__ = ["Translator"]

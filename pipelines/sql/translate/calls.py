@@ -1,0 +1,49 @@
+"""Calls of functions, and why some can not be called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from sqlglot import exp
+
+from pipelines.sql.errors import did_you_mean
+from pipelines.sql.functions import FUNCTIONS, Call
+from pipelines.sql.functions.refused import ABSENT, AGAIN_OTHERWISE, AGGREGATES, DDL_ONLY, RECOMPUTE, ROWS_STAY, WINDOWS
+from pipelines.sql.source import Span
+from pipelines.sql.syntax import place
+from pipelines.sql.values import Value
+
+if TYPE_CHECKING:
+    from pipelines.sql.translate.translator import Translator
+
+
+def call(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+    """A function, by its record."""
+    written = tree.name
+    name = written.upper()
+    units = tuple(argument.name for argument in tree.expressions if isinstance(argument, exp.Var))
+    trees = [argument for argument in tree.expressions if not isinstance(argument, exp.Var)]
+    function = FUNCTIONS.get(f"{name} TO" if units and name in ("FLOOR", "CEIL", "CEILING") else name)
+    if function is None:
+        _no_function(translator, written, Span(span.start, span.start + len(written)))
+    arguments = tuple(translator.of(argument, span) for argument in trees)
+    spans = tuple(place(argument) or span for argument in trees)
+    return function.translate(Call(name, arguments, spans, span, translator.source, units))
+
+
+def _no_function(translator: Translator, written: str, span: Span) -> NoReturn:
+    name = written.upper()
+    if name in AGAIN_OTHERWISE:
+        translator.refuse(span, f"{name} is not supported: {RECOMPUTE}", AGAIN_OTHERWISE[name])
+    if name in AGGREGATES:
+        translator.refuse(span, f"the aggregate {name} is not supported", ROWS_STAY)
+    if name in WINDOWS:
+        translator.refuse(span, f"the window {name} is not supported", ROWS_STAY)
+    if name in DDL_ONLY:
+        translator.refuse(span, f"{name}() can not stand here", DDL_ONLY[name])
+    if name in ABSENT:
+        translator.refuse(
+            span, f"{name} is a function of Flink that Tidegate does not have", "docs/sql.md lists the functions"
+        )
+    close = did_you_mean(name, (known for known in FUNCTIONS if " " not in known))
+    translator.refuse(span, f"unknown function {written}", close or "docs/sql.md lists the functions")

@@ -1,0 +1,63 @@
+"""Connectors are loaded when a script names them, and not before."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from pipelines.errors import PlanningError
+from pipelines.sources import registry
+from pipelines.sql import SqlError, compile_script
+from pipelines.sql.connectors import InstalledConnectors, never_signalling, ways_out
+from tests.pipelines.sql.connectors import CONNECTORS
+
+POINTS = {
+    "broken": EntryPoint("broken", "no.such.module:CONNECTOR", registry.GROUP),
+    "scripted": EntryPoint("scripted", "pipelines.sources.scripted:CONNECTOR", registry.GROUP),
+}
+
+
+@pytest.fixture(autouse=True)
+def points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_points", lambda: POINTS)
+    registry.connector.cache_clear()
+
+
+def test_a_broken_connector_stands_in_nobodys_way() -> None:
+    assert compile_script("CREATE TABLE t (a INT) WITH ('connector' = 'scripted')").table("t").connector == "scripted"
+
+
+def test_a_broken_connector_is_an_error_where_it_is_used() -> None:
+    with pytest.raises(SqlError) as caught:
+        compile_script("CREATE TABLE t (a INT) WITH ('connector' = 'broken')")
+    assert "the connector 'broken' can not be loaded: ModuleNotFoundError" in caught.value.what
+    assert (caught.value.line, caught.value.column) == (1, 44)
+
+
+def test_an_unknown_connector_is_compared_with_the_installed_names() -> None:
+    with pytest.raises(SqlError) as caught:
+        compile_script("CREATE TABLE t (a INT) WITH ('connector' = 'scripte')")
+    assert caught.value.hint == "did you mean `scripted`?"
+
+
+def test_the_installed_connectors_are_a_mapping() -> None:
+    known = InstalledConnectors()
+    assert list(known) == ["broken", "scripted"]
+    assert len(known) == 2
+    assert "scripted" in known
+    assert "delta" not in known
+    assert known["scripted"].name == "scripted"
+    with pytest.raises(KeyError):
+        known["delta"]
+    with pytest.raises(PlanningError, match="can not be loaded"):
+        known["broken"]
+
+
+def test_what_never_signals_is_found_with_the_options_that_would_help() -> None:
+    scripted, hybrid = CONNECTORS["scripted"], CONNECTORS["hybrid"]
+    assert not never_signalling(scripted, {"connector": "scripted"})
+    assert not never_signalling(scripted, {"phases": "true", "signals": "true"})
+    assert never_signalling(scripted, {"phases": "true"})
+    assert ways_out(scripted, {"phases": "true"}) == [("phases", "false"), ("signals", "true")]
+    assert ways_out(hybrid, {}) == [("mode", "stream")]

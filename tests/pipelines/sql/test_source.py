@@ -1,0 +1,60 @@
+"""Places in a text, and what of it may be shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.sql.dialect import tokenize
+from pipelines.sql.model import Location, is_secret
+from pipelines.sql.source import Source, Span
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_lines_end_as_every_system_ends_them(newline: str) -> None:
+    text = f"ab{newline}cd{newline}{newline}e"
+    source = Source(text)
+    assert source.location(0) == Location(1, 1)
+    assert source.location(text.index("d")) == Location(2, 2)
+    assert source.location(text.index("e")) == Location(4, 1)
+    assert source.error(Span(text.index("c"), text.index("e")), "x").excerpt == "  2 | cd\n    | ^^"
+
+
+def test_control_characters_are_not_sent_to_a_terminal() -> None:
+    assert "\x1b" not in source_error("a \x1b[31m b").excerpt
+
+
+def source_error(text: str):
+    return Source(text).error(Span(0, 1), "x")
+
+
+def test_text_is_written_on_one_line_without_comments() -> None:
+    source = Source("a  +\n b -- c\n *(2) /* d */ . e")
+    assert source.written(tokenize(source)) == "a + b *(2) . e"
+
+
+def test_long_text_is_cut_for_a_message() -> None:
+    assert Source("x" * 100).shown(Span(0, 100)) == "x" * 57 + "…"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password",
+        "db.Password",
+        "sasl.jaas.config",
+        "api-key",
+        "privateKey",
+        "secret",
+        "pasword",
+        "passwrod",
+        "tokenn",
+        "pwd",
+    ],
+)
+def test_names_of_secrets_are_known_misspelt_or_not(name: str) -> None:
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize("name", ["username", "table-name", "topic", "scan.startup.mode", "broken", "pass-by", "key"])
+def test_other_names_are_not(name: str) -> None:
+    assert not is_secret(name)
