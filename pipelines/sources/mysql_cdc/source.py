@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import SourceError
 from pipelines.progress import Task
+from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable, split_by_file
 from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, read_server
 from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
@@ -133,8 +134,6 @@ class MysqlCdcSource:
         wanted = WantedTable(
             self.options.database, self.options.table, step.columns, tuple(self.context.table.primary_key)
         )
-        from pipelines.sources.mysql_cdc.binlog import read_binlog
-
         return read_binlog(spark, self.options.server, split_by_file(step.span, list(step.files)), wanted)
 
     # --- after its commit ----------------------------------------------------------------------------------------
