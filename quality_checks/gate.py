@@ -6,10 +6,11 @@ Parquet footers, the plan, the tables' schemas. What can not be shown is held: m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.runtime.gate import CheckResult, GateVerdict, StagedEpoch
+from quality_checks import suite
 from quality_checks.checks import (
     columns,
     counts_complete,
@@ -40,31 +41,28 @@ CHECKS: tuple[Callable[[Evidence], CheckResult], ...] = (
     keys.check,
 )
 
-CHECK_NAMES: tuple[str, ...] = (
-    counts_complete.NAME,
-    flips.NAME,
-    matches.NAME,
-    released_rows.NAME,
-    one_place.NAME,
-    staged_files.NAME,
-    unmatched_policy.NAME,
-    discards.NAME,
-    columns.NAME,
-    keys.NAME,
-)
-"""What `judge` reports, by name: known before anything runs, so that Dagster can show each check as one of its own."""
+READABLE = (counts_complete.NAME, staged_files.NAME)
+"""Where one of these failed, the files are not what was staged, and the suite does not read them."""
 
 
 def judge(staged: StagedEpoch, spark: Callable[[], SparkSession]) -> GateVerdict:
-    """All checks of one staged epoch. It passes when every one of them does; `reasons` say what failed.
+    """All checks of one staged epoch, then the suite. It passes when every one of them does; `reasons` say what failed.
 
     An exception is no verdict: the epoch stays staged and the next run judges it.
     """
     evidence = gather(staged)
-    return verdict(staged, [check(evidence) for check in CHECKS])
+    results = prove(evidence)
+    unreadable = [result.name for result in results if not result.passed and result.name in READABLE]
+    last = suite.not_run(evidence, unreadable) if unreadable else suite.check(evidence, spark)
+    return verdict(staged, [*results, last])
 
 
-def verdict(staged: StagedEpoch, results: list[CheckResult]) -> GateVerdict:
+def prove(evidence: Evidence) -> list[CheckResult]:
+    """The results of the checks that need nothing but numbers."""
+    return [check(evidence) for check in CHECKS]
+
+
+def verdict(staged: StagedEpoch, results: Sequence[CheckResult]) -> GateVerdict:
     """What the results of the checks add up to."""
     plan = staged.plan
     failed = [result for result in results if not result.passed]

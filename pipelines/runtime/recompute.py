@@ -1,0 +1,209 @@
+"""What published epochs must hold, as plain window SQL over the changelog. Shares no code with the join that made them.
+
+Every epoch of a batch is computed by one statement. Of each build, the latest row of a key by `_seq` is found as of the
+end of every epoch that touched the key (a running maximum), so a probe row finds its version by key and by the epoch
+that its plan pins. Tables travel as structs named by their alias, which is how the script's expressions name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipelines.lake.rows import quoted
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.sql.model import Insert, Join, Table
+
+FOREVER = 2**62
+
+LEFT_OUT = "_found LIKE 'dropped:%'"
+PLACE = (
+    f"CASE WHEN {LEFT_OUT} THEN 'drop' WHEN _discard THEN 'quarantine' "
+    "WHEN _outcome LIKE 'unmatched:%' AND _policy <> 'publish' THEN 'quarantine' ELSE 'publish' END"
+)
+
+
+@dataclass(frozen=True)
+class Views:
+    """Names of temporary views: the releases (see `release_rows`), the landed probe, and the changelog of each join."""
+
+    releases: str
+    probe: str
+    changelogs: Sequence[str]
+
+
+def release_schema(insert: Insert) -> str:
+    """The columns of `release_rows`, as Spark DDL."""
+    pins = [f"_pin{n}_generation INT, _pin{n}_epoch BIGINT" for n in range(len(insert.joins))]
+    return ", ".join(
+        [
+            "_landed_generation INT, _landed_epoch BIGINT, _in_generation INT, _in_epoch BIGINT, _ms BIGINT",
+            "_policy STRING, _discard BOOLEAN",
+            *pins,
+        ]
+    )
+
+
+def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> list[tuple]:
+    """One row per probe epoch that a plan releases: which epoch of the INSERT it is in, when, and at which pins."""
+    rows = []
+    for plan in plans:
+        pins = {pin.table: pin for pin in plan.pins}
+        pinned = [value for join in insert.joins for value in (pins[join.build].generation, pins[join.build].epoch)]
+        rows += [
+            (
+                plan.probe_generation,
+                landed,
+                plan.generation,
+                plan.epoch,
+                plan.instant,
+                plan.on_unmatched,
+                plan.kind == "discard",
+                *pinned,
+            )
+            for landed in range(plan.after + 1, plan.upto + 1)
+        ]
+    return rows
+
+
+def recompute_sql(
+    insert: Insert, target: Table, tables: Mapping[str, Table], plans: Sequence[ReleasePlan], views: Views
+) -> str:
+    """Every row that `plans` release, with its place (publish, quarantine, drop): the columns of `compared`."""
+    steps = {"_landed": _landed(insert, tables[insert.probe], views)}
+    last = "_landed"
+    for number, join in enumerate(insert.joins):
+        pins = [pin.epoch for plan in plans for pin in plan.pins if pin.table == join.build]
+        steps |= _found(join, number, tables[join.build], views, last, min(pins), max(pins))
+        last = f"_chosen{number}"
+    steps["_joined"] = f"SELECT *, {_outcome(insert)} AS _found FROM {last}"
+    steps["_outcomes"] = f"SELECT *, IF(_discard AND NOT {LEFT_OUT}, 'discarded', _found) AS _outcome FROM _joined"
+    steps["_places"] = f"SELECT *, {PLACE} AS _place FROM _outcomes"
+    kept = {item.name: item.expression for item in insert.projections}
+    # What is dropped has no row anywhere: its expressions are not evaluated, only its reason is counted.
+    columns = [
+        f"CASE WHEN _place <> 'drop' THEN {kept[column.name]} END AS {quoted(column.name)}"
+        for column in target.stored_columns
+    ]
+    marks = [
+        "_place",
+        *columns,
+        "CASE WHEN _place <> 'drop' THEN _op END AS _op",
+        "_in_generation AS _generation",
+        "_in_epoch AS _epoch",
+        *(
+            f"CASE WHEN _place = 'quarantine' THEN {name} END AS {name}"
+            for name in ("_probe_epoch", "_split", "_offset")
+        ),
+        "CASE WHEN _place <> 'publish' THEN _outcome END AS _reason",
+    ]
+    ordered = ",\n".join(f"{name} AS (\n  {text}\n)" for name, text in steps.items())
+    return f"WITH {ordered}\nSELECT {', '.join(marks)} FROM _places"
+
+
+def compared(target: Table) -> list[str]:
+    """The columns that are compared, quoted; those of the lake's own after the target's."""
+    own = [quoted(column.name) for column in target.stored_columns]
+    return ["_place", *own, "_op", "_generation", "_epoch", "_probe_epoch", "_split", "_offset", "_reason"]
+
+
+def _landed(insert: Insert, probe: Table, views: Views) -> str:
+    return (
+        f"SELECT {_struct(probe, '_p')} AS {quoted(insert.probe_alias)}, _p._op, _p._epoch AS _probe_epoch, _p._split, "
+        f"_p._offset, _r.*, timestamp_millis(_r._ms) AS _instant "
+        f"FROM {views.probe} _p JOIN {views.releases} _r "
+        "ON _p._generation = _r._landed_generation AND _p._epoch = _r._landed_epoch"
+    )
+
+
+def _found(
+    join: Join, number: int, build: Table, views: Views, before: str, least: int, greatest: int
+) -> dict[str, str]:
+    """Steps that add the version of one build: `alias` (a struct, null without a match) and `_why<number>`."""
+    changelog, alias = views.changelogs[number], quoted(join.alias)
+    keys = ", ".join(quoted(key.column) for key in join.keys)
+    pin, why = f"_pin{number}", f"_why{number}"
+    by_key = f"PARTITION BY _generation, {keys} ORDER BY _epoch"
+    names = [f"_key{number}_{index}" for index in range(len(join.keys))]
+    probed = ", ".join(f"{key.probe} AS {name}" for key, name in zip(join.keys, names, strict=True))
+    equal = " AND ".join(f"_p.{name} = _v.{quoted(key.column)}" for key, name in zip(join.keys, names, strict=True))
+    no_key = " OR ".join(f"_p.{name} IS NULL" for name in names)
+    gone = "(_v._op = 'd' OR coalesce(_v._seq < _t._truncated, false))"
+    steps = {
+        f"_touched{number}": (
+            f"SELECT _generation, {keys}, _epoch, max(_seq) AS _seq, max_by(_op, _seq) AS _op, "
+            f"max_by({_struct(build)}, _seq) AS _row FROM {changelog} WHERE _op <> 't' "
+            f"GROUP BY _generation, {keys}, _epoch"
+        ),
+        f"_states{number}": (
+            f"SELECT _generation, {keys}, _epoch AS _since, "
+            f"lead(_epoch, 1, {FOREVER}) OVER ({by_key}) AS _until, "
+            f"max(_seq) OVER ({by_key}) AS _seq, max_by(_op, _seq) OVER ({by_key}) AS _op, "
+            f"max_by(_row, _seq) OVER ({by_key}) AS _row FROM _touched{number}"
+        ),
+        f"_alive{number}": f"SELECT * FROM _states{number} WHERE _since <= {greatest} AND _until > {least}",
+        f"_truncates{number}": (
+            f"SELECT _r.{pin}_generation, _r.{pin}_epoch, max(_c._seq) AS _truncated "
+            f"FROM (SELECT DISTINCT {pin}_generation, {pin}_epoch FROM {views.releases}) _r "
+            f"LEFT JOIN {changelog} _c ON _c._op = 't' AND _c._generation = _r.{pin}_generation "
+            f"AND _c._epoch <= _r.{pin}_epoch GROUP BY _r.{pin}_generation, _r.{pin}_epoch"
+        ),
+        f"_keyed{number}": f"SELECT *, {probed} FROM {before}",
+        f"_found{number}": (
+            f"SELECT _p.*, IF({gone}, NULL, _v._row) AS {alias}, CASE WHEN {no_key} THEN 'key-null' "
+            f"WHEN _v._since IS NULL THEN 'key-absent' WHEN {gone} THEN 'deleted' END AS {why} "
+            f"FROM _keyed{number} _p "
+            f"JOIN _truncates{number} _t "
+            f"ON _t.{pin}_generation = _p.{pin}_generation AND _t.{pin}_epoch = _p.{pin}_epoch "
+            f"LEFT JOIN _alive{number} _v ON {equal} AND _v._generation = _p.{pin}_generation "
+            f"AND _v._since <= _p.{pin}_epoch AND _p.{pin}_epoch < _v._until"
+        ),
+    }
+    if join.predicate is None:
+        return {**steps, f"_chosen{number}": f"SELECT * FROM _found{number}"}
+    tested = f"CASE WHEN {why} IS NOT NULL THEN {why} WHEN NOT coalesce(({join.predicate}), false) THEN 'predicate' END"
+    shown = f"IF({why} IS NULL, {alias}, NULL)"
+    return {
+        **steps,
+        f"_tested{number}": f"SELECT * EXCEPT ({why}), {tested} AS {why} FROM _found{number}",
+        f"_chosen{number}": f"SELECT * EXCEPT ({alias}), {shown} AS {alias} FROM _tested{number}",
+    }
+
+
+def _outcome(insert: Insert) -> str:
+    """The outcome of a row, by its epoch's policy: WHERE on the probe alone comes first, the rest of it last."""
+    builds = {join.alias for join in insert.joins}
+    if insert.where is not None and not insert.conditions:
+        terms = [(insert.where, True)]
+    else:
+        terms = [(term.expression, bool(term.aliases & builds)) for term in insert.conditions]
+    of_probe = " AND ".join(f"({text})" for text, joined in terms if not joined) or "true"
+    of_all = " AND ".join(f"({text})" for text, joined in terms if joined) or "true"
+
+    def when(condition: str, kind: str, number: int, join: Join) -> str:
+        told = f"concat('{kind}:', _why{number}, {_text('@' + join.alias)})"
+        return f"WHEN {condition} AND _why{number} IS NOT NULL THEN {told}"
+
+    joins = list(enumerate(insert.joins))
+    lost = [when("_policy = 'publish'", "dropped", n, join) for n, join in joins if join.kind == "INNER"]
+    kept_out = [when("_policy <> 'publish'", "unmatched", n, join) for n, join in joins]
+    unmatched = [when("true", "unmatched", n, join) for n, join in joins]
+    cases = [
+        f"WHEN NOT coalesce({of_probe}, false) THEN 'dropped:where'",
+        *lost,
+        *kept_out,
+        f"WHEN NOT coalesce({of_all}, false) THEN 'dropped:where'",
+        *unmatched,
+    ]
+    return f"CASE {' '.join(cases)} ELSE 'matched' END"
+
+
+def _struct(table: Table, alias: str = "") -> str:
+    of = f"{alias}." if alias else ""
+    fields = ", ".join(f"{_text(column.name)}, {of}{quoted(column.name)}" for column in table.stored_columns)
+    return f"named_struct({fields})"
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,84 @@
+"""Results of the suite, kept under the lake: JSON for every epoch, and Data Docs to look at.
+
+<lake>/_quality/<insert>/g1-e12.json      what the suite said of epoch 12 (the newest KEEP, and every failed one)
+<lake>/_quality/<insert>/index.html       Data Docs of the newest epoch, at most PAGE_EVERY_S old while epochs come
+<lake>/_quality/<insert>/g1-e12.html      Data Docs of an epoch that failed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.runtime.gate import StagedEpoch
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuiteValidationResult
+
+KEEP = 1000
+PAGE_EVERY_S = 60.0
+"""A page takes longer to render than a small epoch's checks, so not every epoch gets a fresh one."""
+
+_NAME = re.compile(r"g(\d+)-e(\d+)\.json")
+
+
+def folder(staged: StagedEpoch) -> Path:
+    """Where the results of one INSERT are kept."""
+    return staged.lake.root / "_quality" / staged.insert.id
+
+
+def keep(staged: StagedEpoch, result: ExpectationSuiteValidationResult) -> str:
+    """Store a result, and the page where one is due. Returns the JSON's path. Repeating it replaces the same files."""
+    home = folder(staged)
+    home.mkdir(parents=True, exist_ok=True)
+    plan = staged.plan
+    stem = f"g{plan.generation}-e{plan.epoch}"
+    path = home / f"{stem}.json"
+    told = {
+        "insert": plan.insert,
+        "generation": plan.generation,
+        "epoch": plan.epoch,
+        "plan": plan.digest,
+        **result.to_json_dict(),
+    }
+    _write(path, json.dumps(told, indent=1))
+    page = home / "index.html"
+    if not result.success:
+        html = render(result)
+        _write(home / f"{stem}.html", html)
+        _write(page, html)
+    elif not page.exists() or time.time() - page.stat().st_mtime >= PAGE_EVERY_S:
+        _write(page, render(result))
+    if result.success:
+        _forget(home)
+    return str(path)
+
+
+def render(result: ExpectationSuiteValidationResult) -> str:
+    """The page of Data Docs of one result: one file, that needs no other of ours."""
+    from great_expectations.render.renderer import ValidationResultsPageRenderer
+    from great_expectations.render.view import DefaultJinjaPageView
+
+    return DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(result))
+
+
+def _forget(home: Path) -> None:
+    """Remove the oldest results that were good; an epoch that failed has a page, and is kept."""
+    found = [(match, path) for path in home.iterdir() if (match := _NAME.fullmatch(path.name))]
+    if len(found) <= KEEP:
+        return
+    oldest_first = sorted(found, key=lambda item: (int(item[0][1]), int(item[0][2])))
+    for _, path in oldest_first[:-KEEP]:
+        if not path.with_suffix(".html").exists():
+            path.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file in one step."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)

@@ -1,0 +1,107 @@
+"""The Great Expectations suite of an INSERT: schema, keys not null, and the reconciliation of row counts.
+
+It judges the one row of metrics that `quality_checks.metrics` takes of a staged epoch. What it said is kept as JSON,
+and shown as a page of Data Docs (`quality_checks.docs`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from pipelines.runtime.gate import CheckResult
+from quality_checks import docs, metrics
+from quality_checks.evidence import Evidence
+from quality_checks.outcome_counts import OutcomeCounts
+from quality_checks.words import give_up, join_again, subject
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuiteValidationResult
+    from great_expectations.expectations.expectation import Expectation
+    from pyspark.sql import SparkSession
+
+NAME = "expectations"
+
+
+def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
+    """Run the suite, keep its result, and say whether every expectation was met."""
+    staged = evidence.staged
+    result = run(evidence, metrics.measure(evidence, spark))
+    path = docs.keep(staged, result)
+    failed = [told(item) for item in result.results if not item.success]
+    return CheckResult(
+        NAME,
+        passed=bool(result.success),
+        observed={"expectations": len(result.results), "failed": failed, "result": path},
+        expected={"failed": []},
+        detail=f"{len(result.results)} expectations are met"
+        if result.success
+        else f"{subject(staged)}: the suite's expectations are not met: {'; '.join(failed)} (all of them: {path}). "
+        f"Nothing was published. Mend the cause and join again: {join_again(staged)}; "
+        f"or quarantine the epoch: {give_up(staged)}",
+    )
+
+
+def not_run(evidence: Evidence, because: list[str]) -> CheckResult:
+    """The result where the files are not those that were staged: nothing in them is worth reading."""
+    return CheckResult(
+        NAME, False, observed={"expectations": 0}, detail=f"the suite was not run, because of: {', '.join(because)}"
+    )
+
+
+def run(evidence: Evidence, frame: pd.DataFrame) -> ExpectationSuiteValidationResult:
+    """Judge one row of metrics. The context lives in memory and is thrown away."""
+    import great_expectations as gx
+
+    name = evidence.staged.insert.id
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = {"globally": False, "metric_calculations": False}  # type: ignore[assignment]
+        asset = context.data_sources.add_pandas("staged").add_dataframe_asset(name)
+        batch = asset.add_batch_definition_whole_dataframe(f"epoch {evidence.staged.plan.epoch}")
+        suite = context.suites.add(gx.ExpectationSuite(name, expectations=expectations(evidence)))
+        definition = gx.ValidationDefinition(name=name, data=batch, suite=suite)
+        found = context.validation_definitions.add(definition).run(
+            batch_parameters={"dataframe": frame}, result_format="BASIC"
+        )
+    return found
+
+
+def expectations(evidence: Evidence) -> list[Expectation]:
+    """What must hold of the metrics of this epoch."""
+    import great_expectations.expectations as gxe
+
+    staged = evidence.staged
+    counts = OutcomeCounts(staged.staged.counts)
+    exactly = {
+        metrics.ROWS: (counts.to("publish"), "As many rows are staged for the target as the join sent there."),
+        metrics.KEPT_OUT: (counts.to("quarantine"), "As many rows are staged for quarantine as the join kept out."),
+        **{
+            metrics.nulls(key): (0, f"`{key}` belongs to the primary key of `{staged.target.name}`.")
+            for key in staged.target.primary_key
+        },
+    }
+    return [
+        gxe.ExpectColumnDistinctValuesToEqualSet(
+            column=metrics.COLUMNS,
+            value_set=[metrics.expected_columns(evidence)],
+            notes=f"Every staged file has the columns of `{staged.target.name}`.",
+        ),
+        *(
+            gxe.ExpectColumnMaxToBeBetween(column=name, min_value=number, max_value=number, notes=why)
+            for name, (number, why) in exactly.items()
+        ),
+    ]
+
+
+def told(item: Any) -> str:
+    """One expectation that was not met, in a few words."""
+    if item.exception_info.get("raised_exception"):
+        return f"{item.expectation_config.kwargs.get('column')}: {item.exception_info.get('exception_message')}"
+    wanted = item.expectation_config.kwargs
+    bound = wanted.get("value_set", [wanted.get("max_value")])[0]
+    return f"{wanted['column']} should be {bound}, is {item.result.get('observed_value')}"
