@@ -1,0 +1,50 @@
+"""The option tables of docs/connectors.md, made from the connectors' specs so that they can't drift.
+
+    python -m pipelines.sources.reference docs/connectors.md
+
+rewrites what stands between `<!-- options: NAME -->` and `<!-- /options -->`; NAME is a connector, or `every source` or
+`every target`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.sources.protocol import OptionSpec
+from pipelines.sources.registry import connector
+from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
+
+_COMMON = {"every source": SOURCE_OPTIONS, "every target": SINK_OPTIONS}
+_BLOCK = re.compile(r"(<!-- options: (.+?) -->\n).*?(<!-- /options -->)", re.DOTALL)
+
+
+def options_table(options: Sequence[OptionSpec]) -> str:
+    """A Markdown table: option, type, default, what it does."""
+    rows = [(f"`{option.name}`", _kind(option), _default(option), option.doc) for option in options]
+    head = [("option", "type", "default", ""), ("---", "---", "---", "---")]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in [*head, *rows])
+
+
+def filled(text: str) -> str:
+    """`text` with every block of options as the specs have it now. Raises KeyError for an unknown name."""
+    return _BLOCK.sub(lambda block: f"{block[1]}{options_table(_options(block[2]))}{block[3]}", text)
+
+
+def _options(name: str) -> Sequence[OptionSpec]:
+    return _COMMON[name] if name in _COMMON else connector(name).spec.options
+
+
+def _kind(option: OptionSpec) -> str:
+    return " or ".join(f"`{choice}`" for choice in option.choices) if option.choices else option.kind
+
+
+def _default(option: OptionSpec) -> str:
+    return "required" if option.required else f"`{option.default}`" if option.default is not None else ""
+
+
+if __name__ == "__main__":
+    page = Path(sys.argv[1])
+    page.write_text(filled(page.read_text()))
