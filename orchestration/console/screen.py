@@ -57,6 +57,6 @@ def _console(*, stderr: bool) -> Console:
 
 def _own_stderr() -> TextIO:
     """Standard error, on a descriptor of its own: it can be lent to Spark while bars go on here."""
-    if sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.fileno() == 2:
-        return os.fdopen(os.dup(2), "w", encoding="utf-8", buffering=1)
-    return sys.stderr
+    if sys.stderr is not sys.__stderr__ or sys.stderr.fileno() != 2:
+        return sys.stderr
+    return os.fdopen(os.dup(2), "w", encoding="utf-8", buffering=1)

@@ -1,0 +1,300 @@
+"""The `tidegate` command as a person and a program meet it: words, JSON, exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from orchestration.cli import app
+from pipelines.lake import Lake
+from pipelines.testing import Harness
+
+SCRIPT = """
+CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH (
+    'connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
+CREATE TABLE click_event (user_id INT, item_id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE enriched (user_id INT, item_id INT, gender STRING) WITH (
+    'connector' = 'delta', 'gate.on-unmatched' = '{policy}');
+INSERT INTO enriched
+SELECT click_event.user_id, item_id, gender FROM click_event
+LEFT JOIN user_info FOR SYSTEM_TIME AS OF click_event.proctime ON click_event.user_id = user_info.user_id;
+"""
+
+COMMANDS = ("demo", "run", "explain", "status", "verify", "ui", "release", "discard")
+
+
+def tidegate(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def read(result: Result) -> Any:
+    return json.loads(result.stdout)
+
+
+class Pipeline:
+    """A script on a lake whose sources say what a test tells them, worked on by the command."""
+
+    def __init__(self, folder: Path, spark: SparkSession, policy: str) -> None:
+        self.script = folder / "clicks.sql"
+        self.script.write_text(SCRIPT.format(policy=policy))
+        self.sources = Harness(self.script.read_text(), spark, folder)
+        self.lake = folder / "lake"
+
+    def __call__(self, command: str, *arguments: object) -> Result:
+        return tidegate(command, self.script, *arguments, "--lake", self.lake)
+
+    def load(self, *users: int) -> None:
+        self.sources.push("user_info", [{"user_id": user, "gender": "f"} for user in users])
+        self.sources.end_of_snapshot("user_info")
+
+    def click(self, *users: int) -> None:
+        self.sources.push("click_event", [{"user_id": user, "item_id": 1} for user in users])
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, spark: SparkSession) -> Pipeline:
+    return Pipeline(tmp_path, spark, "quarantine")
+
+
+@pytest.fixture
+def blocking(tmp_path: Path, spark: SparkSession) -> Pipeline:
+    return Pipeline(tmp_path, spark, "block")
+
+
+# --- words ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_examples(command: str) -> None:
+    result = tidegate(command, "--help")
+    assert result.exit_code == 0
+    assert f"tidegate {command}" in result.stdout.partition("Examples")[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("swim",),
+        ("run",),
+        ("run", "nowhere.sql"),
+        ("explain", "--jsno"),
+        ("demo", "--rows", "3"),
+        ("ui", "--port", "70000"),
+    ],
+)
+def test_a_wrong_command_line_is_status_2(arguments: tuple[str, ...]) -> None:
+    assert tidegate(*arguments).exit_code == 2
+
+
+def test_names_that_the_script_does_not_have_are_status_2(pipeline: Pipeline) -> None:
+    for arguments in (("run", "--resnapshot", "users"), ("release", "riched"), ("verify", "--insert", "riched")):
+        result = pipeline(*arguments)
+        assert result.exit_code == 2
+        assert "enriched" in result.stderr or "user_info" in result.stderr
+
+
+def test_an_error_of_the_script_shows_its_line(tmp_path: Path) -> None:
+    script = tmp_path / "clicks.sql"
+    script.write_text(SCRIPT.format(policy="quarantine").replace("item_id, gender FROM", "item_id, gendre FROM"))
+    result = tidegate("explain", script)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert f"{script}:8:" in lines[0]
+    place = next(number for number, line in enumerate(lines) if "gendre FROM" in line)
+    assert "^" in lines[place + 1]
+    assert lines[place + 1].index("^") == lines[place].index("gendre")
+    assert "did you mean" in result.stderr
+    assert "gender" in result.stderr
+    assert "Traceback" not in result.stderr
+
+    found = read(tidegate("explain", script, "--json"))["error"]
+    assert found["kind"] == "SqlError"
+    assert found["line"] == 8
+    assert "gendre" in found["what"]
+    assert found["next"]
+
+
+def test_explain_tells_what_waits_for_what_and_no_secret(tmp_path: Path) -> None:
+    script = tmp_path / "clicks.sql"
+    text = SCRIPT.format(policy="quarantine").replace(
+        "'connector' = 'scripted', 'phases' = 'true', 'signals' = 'true'",
+        "'connector' = 'mysql-cdc', 'hostname' = '${SOME_HOST}', 'username' = 'u', 'password' = 'open-sesame', "
+        "'database-name' = 'd', 'table-name' = 'user_info'",
+    )
+    script.write_text(text)
+    result = tidegate("explain", script)
+    assert result.exit_code == 0
+    assert "waits: every row of click_event for user_info to flip" in result.stdout
+    found = tidegate("explain", script, "--json")
+    assert "open-sesame" not in result.output + found.output
+    assert read(found)["environment"] == ["SOME_HOST"]
+    assert [table["role"] for table in read(found)["tables"]] == ["build", "probe", "sink"]
+    assert read(found)["inserts"][0]["on_unmatched"] == "quarantine"
+
+
+# --- no JVM --------------------------------------------------------------------------------------------------------
+
+
+def test_status_and_explain_need_no_spark(tmp_path: Path) -> None:
+    script = tmp_path / "clicks.sql"
+    script.write_text(SCRIPT.format(policy="quarantine").replace("'scripted'", "'datagen'", 2))
+    script.write_text(script.read_text().replace(", 'phases' = 'true', 'signals' = 'true'", ""))
+    Lake(tmp_path / "lake").epochs.create()
+    program = (
+        "import sys\nfrom orchestration.cli import app\n"
+        "try:\n    app(sys.argv[1:])\nexcept SystemExit as left:\n    assert left.code == 0, left.code\n"
+        "print([name for name in ('pyspark', 'py4j', 'dagster') if name in sys.modules], file=sys.stderr)\n"
+    )
+    for arguments in (("status", script, "--lake", tmp_path / "lake"), ("explain", script), ("status", "--help")):
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_status_without_a_lake_says_so(tmp_path: Path) -> None:
+    result = tidegate("status", "--lake", tmp_path / "nothing")
+    assert result.exit_code == 1
+    assert "there is no lake here" in result.stderr
+    assert not (tmp_path / "nothing").exists()
+
+
+# --- a run ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_leaves_before_the_table_is_loaded_then_all_of_it(pipeline: Pipeline) -> None:
+    pipeline.click(1, 2)
+    pipeline.sources.push("user_info", [{"user_id": 1, "gender": "f"}])
+    first = pipeline("run", "--json")
+    assert first.exit_code == 0
+    (insert,) = read(first)["inserts"]
+    assert insert["published"] == []
+    assert insert["waiting"]["rows"] == 2
+    assert insert["waiting"]["unflipped"] == ["user_info"]
+    told = pipeline("status").stdout
+    assert "waits until user_info is complete" in told
+
+    pipeline.load(2)
+    pipeline.click(3)
+    second = pipeline("run")
+    assert second.exit_code == 0
+    assert "enriched" in second.stdout
+    (state,) = read(pipeline("status", "--json"))["inserts"]
+    assert (state["rows"]["published"], state["rows"]["quarantined"]) == (2, {"key-absent@user_info": 1})
+    assert "1 the key is not in the table (user_info)" in pipeline("status").stdout
+    assert read(pipeline("run", "--json"))["moved"] is False
+
+
+def test_a_new_snapshot_is_a_new_generation(pipeline: Pipeline) -> None:
+    pipeline.load(1)
+    pipeline.click(1)
+    assert pipeline("run").exit_code == 0
+    pipeline.load(2)
+    result = pipeline("run", "--resnapshot", "user_info", "--json")
+    assert result.exit_code == 0
+    assert {item["table"]: item["generation"] for item in read(result)["sources"]}["user_info"] == 2
+
+
+def test_verify_finds_a_row_that_nobody_joined(pipeline: Pipeline) -> None:
+    pipeline.load(1)
+    pipeline.click(1, 1, 5)
+    assert pipeline("run").exit_code == 0
+    good = pipeline("verify")
+    assert good.exit_code == 0
+    assert "3 released rows in 1 epoch recomputed, no row differs" in good.stdout
+
+    target = pipeline.sources.lake.target_path(pipeline.sources.pipeline.table("enriched"))
+    forged = DeltaTable(str(target)).to_pyarrow_table().slice(0, 1)
+    forged = forged.set_column(forged.schema.get_field_index("gender"), "gender", pa.array(["m"]))
+    write_deltalake(str(target), forged, mode="append")
+    bad = pipeline("verify", "--json")
+    assert bad.exit_code == 1
+    assert read(bad)["passed"] is False
+    assert read(bad)["differences"] == 1
+    assert "1 row unexpected" in pipeline("verify").stdout
+
+
+# --- a held epoch --------------------------------------------------------------------------------------------------
+
+
+def test_a_held_epoch_is_released_by_a_person(blocking: Pipeline) -> None:
+    blocking.load(1)
+    blocking.click(1, 5)
+    held = blocking("run")
+    assert held.exit_code == 1
+    assert "\nHeld: the gate holds epoch 1 of enriched" in held.stderr
+    assert "tidegate release SCRIPT enriched" in held.stderr
+    assert "Held:" in blocking("status").stdout
+    assert read(blocking("status", "--json"))["held"] == ["enriched"]
+
+    again = blocking("release", "enriched")
+    assert again.exit_code == 1
+    assert "Held: the gate holds epoch 2 of enriched" in again.stderr
+
+    blocking.sources.push("user_info", [{"user_id": 5, "gender": "m"}])
+    assert blocking.sources.runner.advance("user_info").rows == 1
+    blocking.sources.runner.close()
+    let_go = blocking("release", "enriched")
+    assert let_go.exit_code == 0, let_go.stderr
+    assert "is published: 2 rows" in let_go.stdout
+    assert read(blocking("status", "--json"))["held"] == []
+    nothing = blocking("release", "enriched")
+    assert nothing.exit_code == 1
+    assert "no epoch of enriched is held" in nothing.stderr
+
+
+def test_a_held_epoch_is_released_this_once_under_another_policy(blocking: Pipeline) -> None:
+    blocking.load(1)
+    blocking.click(1, 5)
+    assert blocking("run").exit_code == 1
+    done = read(blocking("release", "enriched", "--on-unmatched", "quarantine", "--json"))
+    assert (done["rows"], done["quarantined"]) == (1, 1)
+
+
+def test_a_held_epoch_is_discarded_and_the_insert_goes_on(blocking: Pipeline) -> None:
+    blocking.load(1)
+    blocking.click(1, 5)
+    assert blocking("run").exit_code == 1
+    done = blocking("discard", "enriched", "--json")
+    assert done.exit_code == 0
+    assert (read(done)["rows"], read(done)["quarantined"]) == (0, 2)
+    blocking.click(1)
+    (insert,) = read(blocking("run", "--json"))["inserts"]
+    assert [epoch["rows"] for epoch in insert["published"]] == [1]
+
+
+# --- others --------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_runner_says_who_works_and_leaves(pipeline: Pipeline) -> None:
+    pipeline.load(1)
+    other = pipeline.sources.lake.leases("tidegate run --continuous")
+    other.acquire("user_info")
+    try:
+        result = pipeline("run", "--json")
+        assert result.exit_code == 1
+        error = read(result)["error"]
+        assert error["kind"] == "LeaseHeld"
+        assert error["where"].startswith(f"tidegate run --continuous, process {os.getpid()}")
+    finally:
+        other.close()
+
+
+def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "clicks.sql"
+    text = SCRIPT.format(policy="quarantine").replace("'phases' = 'true'", "'phases' = '${NO_SUCH_VARIABLE}'")
+    script.write_text(text)
+    result = tidegate("run", script, "--lake", tmp_path / "lake")
+    assert result.exit_code == 1
+    assert "NO_SUCH_VARIABLE" in result.stderr
