@@ -35,7 +35,7 @@ def compile_script(
     Raises:
         SqlError: with line, column, the underlined source line and a hint. Nothing has run.
     """
-    source = Source(text, path)
+    source = Source(text.removeprefix("\ufeff"), path)
     known = InstalledConnectors() if connectors is None else connectors
     statements = read_script(source)
     if not statements:

@@ -16,7 +16,7 @@ from pipelines.sql.scope import InsertScope, Relation, type_of
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import Name, TemporalJoin, place
 from pipelines.sql.translate import Translator
-from pipelines.sql.types import FlinkType, Kind
+from pipelines.sql.types import TIMESTAMPS, FlinkType, Kind
 from pipelines.sql.values import Value
 
 
@@ -104,7 +104,10 @@ class JoinCompiler:
         what = f"`{column}` is no time attribute of {table.name}"
         if not self._attributes():
             what = f"{table.name} has no time attribute"
-        raise self._error(time.span, what, self._hint_for_time())
+        hint = self._hint_for_time()
+        if table.watermark is None and value.type.kind in TIMESTAMPS:
+            hint = f"declare WATERMARK FOR {column} AS {column} - INTERVAL '5' SECOND in {table.name}; {hint}"
+        raise self._error(time.span, what, hint)
 
     def _attributes(self) -> list[str]:
         table = self._probe.table
@@ -115,10 +118,7 @@ class JoinCompiler:
         attributes = self._attributes()
         if attributes:
             return f"its time attributes: {one_of(f'{self._probe.alias}.{name}' for name in attributes)}"
-        return (
-            f"declare proctime AS PROCTIME() in {self._probe.table.name}, "
-            "or WATERMARK FOR a rowtime column, and name that column"
-        )
+        return f"declare proctime AS PROCTIME() in {self._probe.table.name}, and name it"
 
     def _check_time(self, time: TimeAttribute) -> None:
         probe, build = self._probe.table, self.build.table

@@ -10,6 +10,7 @@ from pipelines.sql.model import Insert, Role
 from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
 from pipelines.sql.source import Source
 from pipelines.sql.syntax import InsertInto, Name
+from pipelines.sql.table_options import place_of
 
 _WORDS: dict[Role, str] = {"build": "a build side", "probe": "a probe", "sink": "a target", "unused": "unused"}
 
@@ -60,7 +61,7 @@ def _unique(source: Source, inserts: Sequence[tuple[InsertInto, Insert]]) -> Non
 def _fitting_connector(source: Source, declared: Declared, role: Role) -> None:
     """The connector's own checks once more: some only matter for a table that is read, or written."""
     for problem in declared.spec.check(replace(declared.table, role=role)):
-        raise source.error(declared.statement.name.span, f"{declared.spec.name}: {problem}")
+        raise source.error(place_of(declared.statement, problem), f"{declared.spec.name}: {problem}")
 
 
 def _fitting_options(source: Source, declared: Declared, role: Role) -> None:

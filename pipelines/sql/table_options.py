@@ -112,3 +112,11 @@ class OptionCompiler:
             if needs_variables(insert_id.value.text):
                 raise self._error(insert_id.value.span, "'insert.id' can not come from the environment: it is for ever")
             check_table_name(self.source, Name(insert_id.value.text or " ", insert_id.value.span))
+
+
+def place_of(statement: CreateTable, problem: str) -> Span:
+    """Where a connector's complaint belongs: the option that it names in quotes, else the table's name."""
+    for option in statement.options:
+        if f"'{option.key.text}'" in problem:
+            return option.key.span.to(option.value.span)
+    return statement.name.span

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from sqlglot import exp
@@ -10,14 +10,15 @@ from sqlglot import exp
 from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.errors import SqlError, suggest
 from pipelines.sql.functions.times import INSTANT_SQL
-from pipelines.sql.model import Column, Table, WatermarkSpec
+from pipelines.sql.model import Column, Table
 from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
-from pipelines.sql.table_options import OptionCompiler
+from pipelines.sql.table_keys import KeyCompiler
+from pipelines.sql.table_options import OptionCompiler, place_of
 from pipelines.sql.translate import Translator
-from pipelines.sql.types import INSTANT, TIMESTAMPS, FlinkType, Kind, parse_type
+from pipelines.sql.types import INSTANT, FlinkType, Kind, parse_type
 
 ROWTIME_SQL = "_rowtime"
 
@@ -38,30 +39,24 @@ class TableCompiler:
         options = OptionCompiler(self.source, self.statement)
         spec = options.connector(self.connectors)
         columns = self._columns(spec)
-        key = self._primary_key(columns, spec)
+        keys = KeyCompiler(self.source, self.statement, columns)
+        key = keys.primary_key(spec)
         columns = [replace(column, nullable=False) if column.name in key else column for column in columns]
         table = Table(
             name=self.name,
             columns=tuple(columns),
             options=options.options(spec),
             primary_key=key,
-            watermark=self._watermark(columns),
+            watermark=keys.watermark(),
             comment=self.statement.comment,
             location=self.source.location(self.statement.name.span.start),
         )
         for problem in spec.check(table):
-            raise self._error(self._place_of(problem), f"{spec.name}: {problem}")
+            raise self._error(place_of(self.statement, problem), f"{spec.name}: {problem}")
         return table, spec
 
     def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
         return self.source.error(span, what, hint)
-
-    def _place_of(self, problem: str) -> Span:
-        """The option that a connector's complaint names in quotes, else the table's name."""
-        for option in self.statement.options:
-            if f"'{option.key.text}'" in problem:
-                return option.key.span.to(option.value.span)
-        return self.statement.name.span
 
     # Columns
 
@@ -172,77 +167,6 @@ class TableCompiler:
                     "PROCTIME() stands alone in a computed column: it is the instant of the release, not of the row",
                     "declare proctime AS PROCTIME(), and compute with it in the SELECT",
                 )
-
-    # Keys and watermarks
-
-    def _primary_key(self, columns: Sequence[Column], spec: ConnectorSpec) -> tuple[str, ...]:
-        keys = self.statement.primary_keys
-        if len(keys) > 1:
-            raise self._error(
-                keys[1].span, f"{self.name} has two primary keys", "write PRIMARY KEY (a, b) NOT ENFORCED"
-            )
-        if not keys:
-            if spec.needs_primary_key:
-                raise self._error(
-                    self.statement.name.span, f"a {spec.name} table needs a primary key", "PRIMARY KEY (…) NOT ENFORCED"
-                )
-            return ()
-        by_name = {column.name: column for column in columns}
-        written = {column.name.text: column for column in self.statement.columns}
-        for position, name in enumerate(keys[0].columns):
-            column = by_name.get(name.text)
-            if column is None:
-                raise self._error(
-                    name.span,
-                    f"unknown column `{name.text}` in {self.name}",
-                    suggest(name.text, by_name, "its columns"),
-                )
-            if name.text in [earlier.text for earlier in keys[0].columns[:position]]:
-                raise self._error(name.span, f"`{name.text}` is twice in the primary key")
-            if not column.physical or column.metadata is not None:
-                raise self._error(name.span, f"`{name.text}` is not delivered as a column, so it can not be in the key")
-            if written[name.text].null_written is not None:
-                raise self._error(
-                    written[name.text].null_written or name.span,
-                    f"`{name.text}` is in the primary key, so it can not be NULL",
-                    "leave NULL out: columns of the key are NOT NULL",
-                )
-            if parse_type(column.type).kind in (Kind.ARRAY, Kind.MAP, Kind.ROW):
-                raise self._error(name.span, f"type clash: a key can not be {column.type}", "use its fields")
-        return tuple(name.text for name in keys[0].columns)
-
-    def _watermark(self, columns: Sequence[Column]) -> WatermarkSpec | None:
-        watermarks = self.statement.watermarks
-        if not watermarks:
-            return None
-        watermark, *others = watermarks
-        if others:
-            raise self._error(others[0].span, f"{self.name} has two watermarks", "a table has one WATERMARK FOR")
-        scope = TableScope(self.source, self.name, columns)
-        rowtime = scope.resolve(watermark.path)
-        place = watermark.path[0].span.to(watermark.path[-1].span)
-        first = next(column for column in columns if column.name == watermark.path[0].text)
-        if first.proctime:
-            raise self._error(
-                place, "PROCTIME() needs no watermark", "leave WATERMARK FOR out, or name a rowtime column"
-            )
-        if rowtime.type.kind not in TIMESTAMPS:
-            hint = "compute one: rowtime AS TO_TIMESTAMP_LTZ(millis, 3), or rowtime AS TO_TIMESTAMP(text)"
-            raise self._error(place, f"type clash: a rowtime is TIMESTAMP or TIMESTAMP_LTZ, not {rowtime.type}", hint)
-        value = Translator(self.source, scope).value(watermark.expression)
-        if value.type.kind not in (*TIMESTAMPS, Kind.BIGINT):
-            raise self._error(
-                watermark.expression.span,
-                f"type clash: a watermark is TIMESTAMP, TIMESTAMP_LTZ or BIGINT (ms), not {value.type}",
-                "for example ts - INTERVAL '5' SECOND",
-            )
-        return WatermarkSpec(
-            column=".".join(name.text for name in watermark.path),
-            expression=value.sql,
-            type=str(value.type.null()),
-            location=self.source.location(watermark.span.start),
-            sql=watermark.expression.written,
-        )
 
 
 def _calls(scalar: Scalar, name: str) -> bool:

@@ -137,12 +137,13 @@ def _raised(call: Call) -> str:
     return f"CASE WHEN {floor} = {moment} THEN {moment} ELSE {next_one} END"
 
 
-_NOW = ("CURRENT_TIMESTAMP", "NOW", "CURRENT_ROW_TIMESTAMP", "PROCTIME")
+_NOW = ("NOW", "CURRENT_ROW_TIMESTAMP", "PROCTIME")
 
 FUNCTIONS = (
+    Function(("CURRENT_TIMESTAMP",), (), INSTANT, INSTANT_SQL, usage="CURRENT_TIMESTAMP"),
     *(Function((name,), (), INSTANT, INSTANT_SQL) for name in _NOW),
-    Function(("LOCALTIMESTAMP",), (), _LOCAL, f"CAST({INSTANT_SQL} AS TIMESTAMP_NTZ)"),
-    Function(("CURRENT_DATE",), (), DATE, f"CAST({INSTANT_SQL} AS DATE)"),
+    Function(("LOCALTIMESTAMP",), (), _LOCAL, f"CAST({INSTANT_SQL} AS TIMESTAMP_NTZ)", usage="LOCALTIMESTAMP"),
+    Function(("CURRENT_DATE",), (), DATE, f"CAST({INSTANT_SQL} AS DATE)", usage="CURRENT_DATE"),
     _field("YEAR", "YEAR"),
     _field("QUARTER", "QUARTER"),
     _field("MONTH", "MONTH"),

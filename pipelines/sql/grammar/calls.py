@@ -39,7 +39,7 @@ class CallGrammar(TypeGrammar):
 
     def _call(self, first: Token) -> exp.Expr:
         self._advance()
-        name = first.text.upper() if first.token_type != TokenType.IDENTIFIER else first.text
+        name = first.text.upper()
         special = SPECIAL_CALLS.get(name)
         if special is not None:
             self._advance()

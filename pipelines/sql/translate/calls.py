@@ -23,7 +23,9 @@ def call(translator: Translator, tree: exp.Expr, span: Span) -> Value:
     name = written.upper()
     units = tuple(argument.name for argument in tree.expressions if isinstance(argument, exp.Var))
     trees = [argument for argument in tree.expressions if not isinstance(argument, exp.Var)]
-    function = FUNCTIONS.get(f"{name} TO" if units and name in ("FLOOR", "CEIL", "CEILING") else name)
+    function = FUNCTIONS.get(f"{name} TO") if units else None
+    if function is None and " " not in name:
+        function = FUNCTIONS.get(name)
     if function is None:
         _no_function(translator, written, Span(span.start, span.start + len(written)))
     arguments = tuple(translator.of(argument, span) for argument in trees)

@@ -32,7 +32,7 @@ def comparable_or_refused(translator: Translator, left: Value, right: Value, spa
         return
     hint = "CAST one of them"
     for value, other in ((left, right), (right, left)):
-        if isinstance(value.constant, str) and other.type.kind in (Kind.DATE, Kind.TIMESTAMP):
+        if value.literal and isinstance(value.constant, str) and other.type.kind in (Kind.DATE, Kind.TIMESTAMP):
             hint = f"write {other.type.kind} in front of the string"
     translator.refuse(span, f"type clash: {left.type} can not be compared with {right.type}", hint)
 
