@@ -30,7 +30,6 @@ from pipelines.sources.scripted import ScriptedInput
 from pipelines.sql.model import Insert, Pipeline
 from pipelines.watermarks import MIN_TIMESTAMP
 
-
 SMALL = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",

@@ -21,15 +21,18 @@ MAX_TEXT = 32
 
 
 def survey(folder: Path) -> list[StagedFile]:
-    """The Parquet files of one staged write, by disposition, with row counts and statistics from their footers."""
+    """The Parquet files of one write, with row counts and statistics from their footers.
+
+    `disposition` is what the files were partitioned by; empty where they were not.
+    """
     files = []
-    for path in sorted(folder.glob("_disposition=*/*.parquet")):
-        disposition = path.parent.name.partition("=")[2]
+    for path in sorted(folder.glob("**/*.parquet")):
+        own = path.relative_to(folder)
         footer = pq.read_metadata(path)
         files.append(
             StagedFile(
-                path=f"{path.parent.name}/{path.name}",
-                disposition=disposition,
+                path=own.as_posix(),
+                disposition=own.parts[0].partition("=")[2] if len(own.parts) > 1 else "",
                 size=path.stat().st_size,
                 rows=footer.num_rows,
                 stats=json.dumps(_statistics(footer)),

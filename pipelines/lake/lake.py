@@ -1,7 +1,7 @@
 """Where everything lies, and under which names commits are made.
 
     <lake>/_control/{epochs,watermarks,splits,staged,verdicts,leases}     control tables, delta-rs
-    <lake>/tables/<table>                                                 changelogs and landed probes, Spark
+    <lake>/tables/<table>                                                 landed rows, adopted by delta-rs
     <lake>/targets/<target>                                               published rows, adopted by delta-rs
     <lake>/targets/<target>/_quarantine/<insert>                          quarantined rows, adopted by delta-rs
     <lake>/targets/<target>/_quarantine/<insert>/_staged/<epoch>          staged files that no commit names yet

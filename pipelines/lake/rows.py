@@ -1,4 +1,4 @@
-"""Tables of rows that Spark appends to: a build side's changelog, and a probe's landed rows.
+"""Tables of rows that sources land in: a build side's changelog, and a probe's landed rows.
 
 Every row carries `_generation` and `_epoch`, so that a pin reads "this generation, up to this epoch" from today's
 table, whatever was optimised or vacuumed meanwhile.
@@ -7,6 +7,7 @@ table, whatever was optimised or vacuumed meanwhile.
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 
 from deltalake import DeltaTable, Schema
@@ -16,7 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipelines.errors import ConcurrentRun, LakeError
+from pipelines.frames import empty_frame
 from pipelines.lake import delta_log
+from pipelines.lake.adopt import adopt, survey
 from pipelines.sources.protocol import SOURCE_COLUMNS
 from pipelines.sql.model import Table
 
@@ -86,10 +89,12 @@ def _compare(stored: Schema, wanted: Schema, path: Path, name: str) -> None:
         )
 
 
-def append(rows: DataFrame, path: Path, *, application: str, generation: int, epoch: int) -> None:
-    """Add an epoch's rows in one commit that carries (application, epoch).
+def append(rows: DataFrame, path: Path, *, application: str, generation: int, epoch: int) -> int:
+    """Add an epoch's rows in one commit that carries (application, epoch); the number of rows.
 
-    Raises ConcurrentRun when that epoch is there already: Delta would drop the rows without a word.
+    Spark writes the files, delta-rs commits them: a commit by Spark costs ten times as much as a small epoch's rows.
+    What a crash leaves behind is files that no commit names; VACUUM removes them.
+    Raises ConcurrentRun when that epoch is there already.
     """
     if delta_log.committed(path, application) >= epoch:
         raise ConcurrentRun(
@@ -98,19 +103,16 @@ def append(rows: DataFrame, path: Path, *, application: str, generation: int, ep
             state="its rows stand, this run's were not written",
             next_command="tidegate status",
         )
-    tagged = rows.withColumn("_generation", F.lit(generation).cast("int")).withColumn(
-        "_epoch", F.lit(epoch).cast("bigint")
+    order = [name for name in LAKE_COLUMNS if name not in ("_generation", "_epoch")]
+    order += [name for name in rows.columns if name not in LAKE_COLUMNS]
+    tagged = rows.select(
+        F.lit(generation).cast("int").alias("_generation"),
+        F.lit(epoch).cast("bigint").alias("_epoch"),
+        *[quoted(name) for name in order],
     )
-    order = list(LAKE_COLUMNS) + [name for name in rows.columns if name not in LAKE_COLUMNS]
-    (
-        tagged.select(*[quoted(name) for name in order])
-        .write.format("delta")
-        .mode("append")
-        .option("txnAppId", application)
-        .option("txnVersion", epoch)
-        .option("userMetadata", f"tidegate generation {generation} epoch {epoch}")
-        .save(str(path))
-    )
+    folder = path / f"g{generation}-e{epoch}-{uuid.uuid4().hex[:8]}"
+    tagged.write.mode("errorifexists").parquet(str(folder))
+    return adopt(path, folder, survey(folder), application=application, epoch=epoch)
 
 
 def read(spark: SparkSession, path: Path) -> DataFrame:
@@ -134,5 +136,5 @@ def between(spark: SparkSession, path: Path, generation: int, after: int, upto: 
     else:
         schema = StructType.fromJson(json.loads(table.schema().to_json()))
         files = delta_log.data_files(table, generation, after, upto)
-        rows = spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+        rows = spark.read.schema(schema).parquet(*files) if files else empty_frame(spark, schema)
     return rows.where(f"_generation = {int(generation)} AND _epoch > {int(after)} AND _epoch <= {int(upto)}")

@@ -110,7 +110,7 @@ class SplitStore(Protocol):
     """Rows of the `splits` table of one table and generation: what is too long for a plan (chunk bounds, cuts)."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """All splits in order of `ordinal`: dicts with split, ordinal, detail (JSON object), cut (JSON object or None)."""
+        """All splits in order of `ordinal`: dicts with split, ordinal, detail (JSON object) and cut (the same, or None)."""
         ...
 
     def add(self, splits: Sequence[Json]) -> None:

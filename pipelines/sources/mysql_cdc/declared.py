@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
+from pipelines.frames import empty_frame
 from pipelines.sources.mysql_cdc.options import MysqlOptions
 from pipelines.sources.mysql_cdc.types import SourceColumn, canonical, cast_to_declared, quote
 from pipelines.sources.protocol import SOURCE_COLUMNS
@@ -37,4 +39,5 @@ def _value(column: Column, source: dict[str, SourceColumn], options: MysqlOption
 def empty_rows(spark: SparkSession, table: Table) -> DataFrame:
     """No rows, of the same columns."""
     names = {**SOURCE_COLUMNS, **{column.name: column.spark_type for column in table.physical_columns}}
-    return spark.createDataFrame([], ", ".join(f"{quote(name)} {kind}" for name, kind in names.items()))
+    ddl = ", ".join(f"{quote(name)} {kind}" for name, kind in names.items())
+    return empty_frame(spark, StructType.fromDDL(ddl))

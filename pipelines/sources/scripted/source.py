@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from pipelines.frames import empty_frame
 from pipelines.sources.protocol import (
     SOURCE_COLUMNS,
     ConnectorSpec,
@@ -83,7 +84,7 @@ class ScriptedSource:
         schema = spark.createDataFrame([], ddl).schema
         kept = [table for table in rows if table is not None]
         if not kept:
-            return spark.createDataFrame([], schema)
+            return empty_frame(spark, schema)
         return spark.createDataFrame(pa.concat_tables(kept).select(list(columns)), schema)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
