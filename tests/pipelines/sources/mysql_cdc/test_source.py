@@ -1,0 +1,236 @@
+"""A table from its first chunk past its flip: phases, modes, crashes, and that the end equals the server's table."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import SourceError
+from pipelines.sources.mysql_cdc import plan_binlog, plan_snapshot
+from pipelines.sources.protocol import StoredStep
+from pipelines.sql.model import Table
+from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
+from tests.pipelines.sources.mysql_cdc.replay import Replay, number
+from tests.pipelines.sources.mysql_cdc.writers import Writers
+
+CHUNK = "scan.incremental.snapshot.chunk.size"
+
+
+def small(database: Database, rows: int = 100, **options: str) -> Table:
+    """`t` with `rows` rows, declared in chunks of 10."""
+    database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT)", f"INSERT INTO t SELECT seq, 0 FROM seq_1_to_{rows}")
+    return declare(database.options("t") | {CHUNK: "10", **options}, {"k": "INT", "v": "INT"}, ["k"])
+
+
+def on_server(database: Database) -> dict[tuple[int], tuple[int, int]]:
+    return {(row[0],): (row[0], row[1]) for row in database.execute("SELECT k, v FROM t")}
+
+
+def summaries(driver: Driver) -> list[tuple[str, str, bool]]:
+    return [(stored.step.phase, stored.step.summary.split()[0], stored.step.flips) for stored in driver.steps]
+
+
+def test_beside_writers_the_flip_is_exact_and_the_end_is_the_servers_table(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT, s VARCHAR(20))")
+    replay = Replay(database, "t", "k")
+    database.execute("INSERT INTO t SELECT seq, seq, '' FROM seq_0_to_1999", "ANALYZE TABLE t")
+    table = declare(database.options("t") | {CHUNK: "90"}, {"k": "INT", "v": "INT", "s": "STRING"}, ["k"])
+    driver = Driver(spark, tmp_path, table)
+    with Writers(database, 2200, seed=7) as writers, writers.busy():
+        driver.run()
+    flip = driver.flip_epoch
+    assert flip == len(driver.steps)
+    assert driver.told == [flip]
+    end = driver.steps[-1].step.ranges["span"]["end"]
+    cuts = [(number(split["cut"]["file"]), split["cut"]["position"]) for split in driver.splits.rows()]
+    place = (number(end["file"]), end["position"])
+    assert place >= max(cuts)
+    wanted = {(key,): (key, row["v"], row["s"]) for key, row in replay.to(place).items()}
+    assert driver.state(flip) == wanted
+    driver.run()
+    assert driver.state() == {(row[0],): row for row in database.execute("SELECT k, v, s FROM t")}
+    assert driver.told == [flip]
+    # The epochs before the flip are not a state that any moment had: that is why nothing may be released before it.
+    assert not any(stored.step.flips for stored in driver.steps[:-2])
+
+
+def test_a_quiet_table_flips_by_a_step_without_rows(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    driver = Driver(spark, tmp_path, small(database))
+    driver.run()
+    assert summaries(driver) == [("bounded", "chunks", False), ("unbounded", "binlog", True)]
+    assert driver.rows().where("_op <> 'r'").isEmpty()
+    assert driver.state() == on_server(database)
+    assert driver.landed[-1].lag_ms == 0
+    assert driver.run() == [], "nothing is left to do"
+    database.execute("UPDATE t SET v = 5 WHERE k = 3", "DELETE FROM t WHERE k = 4", "UPDATE t SET k = 500 WHERE k = 5")
+    (step,) = driver.run()
+    assert not step.step.flips
+    assert driver.state() == on_server(database)
+
+
+def test_an_empty_table_flips_too(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    driver = Driver(spark, tmp_path, _empty(database))
+    driver.run()
+    assert driver.flip_epoch == 2
+    assert driver.told == [2]
+    assert driver.state() == {}
+    assert driver.splits.rows()[0]["cut"] is not None
+
+
+def _empty(database: Database) -> Table:
+    database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT)")
+    return declare(database.options("t"), {"k": "INT", "v": "INT"}, ["k"])
+
+
+def test_a_table_without_a_key_is_read_as_one_chunk(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE t (k INT, v INT)", "INSERT INTO t SELECT seq DIV 2, seq FROM seq_1_to_50")
+    driver = Driver(spark, tmp_path, declare(database.options("t") | {CHUNK: "10"}, {"k": "INT", "v": "INT"}))
+    driver.run()
+    assert summaries(driver) == [("bounded", "chunks", False), ("unbounded", "binlog", True)]
+    assert sorted((row["k"], row["v"]) for row in driver.rows().collect()) == [(n // 2, n) for n in range(1, 51)]
+
+
+def test_the_log_is_read_in_bounded_pieces_and_only_the_last_one_flips(
+    spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_binlog, "STEP_BYTES", 1)
+    driver = Driver(spark, tmp_path, small(database, rows=30))
+
+    def change(point: str, step: StoredStep) -> bool:
+        if point == "planned" and step.step.phase == "bounded":
+            # After the log's start was noted and before the chunks are read: all of it lies below the cuts.
+            for value in (1, 2):
+                database.execute(f"UPDATE t SET v = {value} WHERE k <= 5", "FLUSH BINARY LOGS")
+            database.execute("DELETE FROM t WHERE k = 6")
+        return False
+
+    driver.run(crash=change)
+    assert [flips for _, _, flips in summaries(driver)] == [False, False, False, True]
+    assert driver.told == [4]
+    assert driver.state() == on_server(database)
+
+
+@pytest.mark.parametrize("point", ["planned", "appended", "landed"])
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_after_a_crash_the_stored_step_is_run_again(
+    spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, epoch: int
+) -> None:
+    monkeypatch.setattr(plan_snapshot, "STEP_CHUNKS", 2)
+    driver = Driver(spark, tmp_path, small(database, rows=40))
+    with pytest.raises(Crash):
+        driver.run(crash=lambda at, step: (at, step.epoch) == (point, epoch))
+    planned = list(driver.steps)
+    if point == "landed":
+        driver.landed.pop()  # the runtime has not yet written that it landed
+    database.execute("UPDATE t SET v = v + 1", "DELETE FROM t WHERE k = 7", "INSERT INTO t VALUES (99, 99)")
+    driver.run()
+    assert driver.steps[: len(planned)] == planned
+    assert driver.flip_epoch == 3
+    assert set(driver.told) == {3}
+    assert driver.state() == on_server(database)
+
+
+def test_snapshot_mode_ends_at_its_flip(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    driver = Driver(spark, tmp_path, small(database, **{"scan.startup.mode": "snapshot"}))
+
+    def change(point: str, step: StoredStep) -> bool:
+        if point == "planned" and step.epoch == 1:
+            database.execute("UPDATE t SET v = 1 WHERE k <= 50")
+        if point == "landed" and step.epoch == 1:
+            database.execute("UPDATE t SET v = 2 WHERE k <= 50")
+        return False
+
+    driver.run(crash=change)
+    assert driver.flip_epoch == 2
+    assert {row[1] for row in driver.state().values()} == {0, 1}
+    assert driver.run() == []
+
+
+def test_latest_offset_flips_at_once_and_reads_what_comes(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    driver = Driver(spark, tmp_path, small(database, **{"scan.startup.mode": "latest-offset"}))
+    driver.run()
+    assert summaries(driver) == [("unbounded", "binlog", True)]
+    database.execute("UPDATE t SET v = 9 WHERE k = 1")
+    driver.run()
+    assert driver.state() == {(1,): (1, 9)}
+    assert driver.told == [1]
+
+
+def test_specific_offset(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    table = small(database)
+    file, position = database.execute("SHOW MASTER STATUS")[0][:2]
+    database.execute("UPDATE t SET v = 1 WHERE k = 1", "FLUSH BINARY LOGS", "UPDATE t SET v = 1 WHERE k = 2")
+    mode = {
+        "scan.startup.mode": "specific-offset",
+        "scan.startup.specific-offset.file": file,
+        "scan.startup.specific-offset.pos": str(position),
+    }
+    driver = Driver(spark, tmp_path, with_options(table, mode))
+    driver.run()
+    assert summaries(driver) == [("unbounded", "binlog", True)]
+    assert driver.state() == {(1,): (1, 1), (2,): (2, 1)}
+    for wrong, says in (
+        ({"scan.startup.specific-offset.file": "binlog.999999"}, "the server has no binlog binlog.999999"),
+        ({"scan.startup.specific-offset.pos": str(position + 1)}, f"no transaction begins at {file}:{position + 1}"),
+        ({"scan.startup.specific-offset.pos": str(2**31)}, "is after its end"),
+    ):
+        with pytest.raises(SourceError) as refused:
+            Driver(spark, tmp_path / "wrong", with_options(table, mode | wrong)).run()
+        assert says in refused.value.what
+
+
+def with_options(table: Table, more: dict[str, str]) -> Table:
+    return replace(table, options=type(table.options)({**table.options, **more}))
+
+
+def test_timestamp(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    table = small(database)
+    database.execute("UPDATE t SET v = 1 WHERE k = 1", "FLUSH BINARY LOGS")
+    # The server's log knows whole seconds only.
+    while (second := int(time.time())) <= database.execute("SELECT UNIX_TIMESTAMP()")[0][0] - 1:
+        time.sleep(0.05)
+    border = second + 1
+    while time.time() < border:
+        time.sleep(0.05)
+    database.execute("UPDATE t SET v = 2 WHERE k = 2")
+    mode = {"scan.startup.mode": "timestamp", "scan.startup.timestamp-millis": str(border * 1000)}
+    driver = Driver(spark, tmp_path, with_options(table, mode))
+    driver.run()
+    assert driver.state() == {(2,): (2, 2)}
+    future = {"scan.startup.mode": "timestamp", "scan.startup.timestamp-millis": str((border + 3600) * 1000)}
+    late = Driver(spark, tmp_path / "late", with_options(table, future))
+    late.run()
+    assert (late.state(), late.flip_epoch) == ({}, 1)
+
+
+def test_rows_of_both_phases_have_one_shape(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    database.execute(
+        "CREATE TABLE t (k INT PRIMARY KEY, c CHAR(5), b BIGINT UNSIGNED, d DECIMAL(40,3), at TIMESTAMP(3), f FLOAT,"
+        " day DATE, tiny TINYINT(1), e ENUM('a','b'), y YEAR)",
+        *(
+            f"INSERT INTO t VALUES ({k}, ' x ', 18446744073709551615, -1.5, '2024-03-31 01:30:00.125', 1.1,"
+            " '0000-00-00', 7, 'b', 1999)"
+            for k in (1,)
+        ),
+    )
+    columns = {
+        "k": "INT", "c": "STRING", "b": "DECIMAL(20,0)", "d": "STRING", "at": "TIMESTAMP(3)", "f": "FLOAT",
+        "day": "DATE", "tiny": "TINYINT", "e": "STRING", "y": "INT",
+    }  # fmt: skip
+    driver = Driver(spark, tmp_path, declare(database.options("t", server_time_zone="Europe/Berlin"), columns, ["k"]))
+    driver.run()
+    database.execute("INSERT INTO t SELECT 2, c, b, d, at, f, day, tiny, e, y FROM t")
+    driver.run()
+    one, two = (driver.state()[(k,)] for k in (1, 2))
+    assert one[1:] == two[1:]
+    assert one[1] == " x"
+    assert str(one[4]) == "2024-03-31 03:30:00.125000"
