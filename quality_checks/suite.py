@@ -15,6 +15,7 @@ import pandas as pd
 from pipelines.runtime.gate import CheckResult
 from quality_checks import docs, metrics
 from quality_checks.evidence import Evidence
+from quality_checks.main_module import name_main_module
 from quality_checks.outcome_counts import OutcomeCounts
 from quality_checks.words import give_up, join_again, subject
 
@@ -54,6 +55,7 @@ def not_run(evidence: Evidence, because: list[str]) -> CheckResult:
 
 def run(evidence: Evidence, frame: pd.DataFrame) -> ExpectationSuiteValidationResult:
     """Judge one row of metrics. The context lives in memory and is thrown away."""
+    name_main_module()
     import great_expectations as gx
 
     name = evidence.staged.insert.id
