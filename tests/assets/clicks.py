@@ -41,24 +41,29 @@ LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = user_info.us
 Rows = Sequence[Mapping[str, Any]]
 
 
-def script(on_unmatched: str = "quarantine") -> str:
-    """The SQL; `on_unmatched` is what becomes of clicks of unknown users."""
-    return SCRIPT % on_unmatched
+def script(on_unmatched: str = "quarantine", prefix: str = "") -> str:
+    """The SQL; `on_unmatched` is what becomes of clicks of unknown users, `prefix` is put before every table."""
+    text = SCRIPT % on_unmatched
+    for table in ("user_info", "click_event", "enriched_click"):
+        text = text.replace(table, prefix + table)
+    return text
 
 
-def pipeline(on_unmatched: str = "quarantine", name: str = "clicks") -> Pipeline:
-    return replace(compile_script(script(on_unmatched)), name=name)
+def pipeline(on_unmatched: str = "quarantine", name: str = "clicks", prefix: str = "") -> Pipeline:
+    return replace(compile_script(script(on_unmatched, prefix)), name=name)
 
 
 class Hand:
     """Tells the scripted tables of a lake what happens, without Spark."""
 
-    def __init__(self, pipeline: Pipeline, lake: Path) -> None:
+    def __init__(self, pipeline: Pipeline, lake: Path, prefix: str = "") -> None:
         self._pipeline = pipeline
         self._layout = Layout(lake)
+        self._prefix = prefix
 
     def _input(self, table: str) -> ScriptedInput:
-        return ScriptedInput(self._layout.scratch(table), self._pipeline.table(table))
+        name = self._prefix + table
+        return ScriptedInput(self._layout.scratch(name), self._pipeline.table(name))
 
     def users(self, *user_ids: int) -> None:
         self._input("user_info").rows([{"user_id": number, "gender": "f"} for number in user_ids])
@@ -71,7 +76,7 @@ class Hand:
 
     def published(self) -> list[dict[str, Any]]:
         """The target's rows, read by delta-rs, in order of user_id."""
-        path = self._layout.target_path(self._pipeline.table("enriched_click"))
+        path = self._layout.target_path(self._pipeline.table(f"{self._prefix}enriched_click"))
         if not DeltaTable.is_deltatable(str(path)):
             return []
         rows = DeltaTable(str(path)).to_pyarrow_table(columns=["user_id", "item_id", "gender"]).to_pylist()

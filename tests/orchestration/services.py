@@ -1,0 +1,235 @@
+"""What these tests start: a webhook that remembers what it got, and Dagster itself, as a person starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.assets.clicks import Hand
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 300.0
+"""How long to wait for something that will happen; a machine under load takes its time."""
+
+T = TypeVar("T")
+
+
+def until(found: Callable[[], T | None], what: str, patience: float = PATIENCE_S) -> T:
+    """What `found` gives, once it gives something. Fails saying what did not happen."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        value = found()
+        if value:
+            return value
+        time.sleep(0.25)
+    raise AssertionError(f"{what}: not within {patience:.0f} s")
+
+
+class Webhook:
+    """A local HTTP server. `messages` are the JSON bodies it got; it answers with `status`."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.status = 200
+        webhook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if webhook.status < 300:
+                    webhook.messages.append(json.loads(body))
+                self.send_response(webhook.status)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/hooks/T0KEN"
+
+    def kinds(self) -> list[str]:
+        return [message["kind"] for message in self.messages]
+
+    def __enter__(self) -> Webhook:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def dagster_home(folder: Path) -> Path:
+    """An instance of its own, which tells nobody anything."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    return folder
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """The environment of a Dagster process: this Python's commands, one small Spark."""
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DAGSTER_HOME": str(home),
+        "DAGSTER_DISABLE_TELEMETRY": "true",
+        "TIDEGATE_MASTER": "local[2]",
+        "TIDEGATE_DRIVER_MEMORY": "1g",
+        **more,
+    }
+
+
+def command(name: str, *arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run one of this environment's commands in the repository's root."""
+    return subprocess.run(
+        [str(Path(sys.executable).parent / name), *arguments],
+        cwd=ROOT,
+        env=dict(env),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@contextmanager
+def running(home: Path, log: Path, **more: str) -> Iterator[str]:
+    """`dg dev`: webserver, daemon and code server. Gives the address; ends every process of it."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [str(Path(sys.executable).parent / "dg"), "dev", "--host", "127.0.0.1", "--port", str(port)],
+            cwd=ROOT,
+            env=environment(home, **more),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            until(lambda: _answers(process, address, log), "dg dev answers")
+            yield address
+        finally:
+            _end(process)
+
+
+def _answers(process: subprocess.Popen[bytes], address: str, log: Path) -> bool:
+    if process.poll() is not None:
+        raise AssertionError(f"dg dev ended with {process.returncode}:\n{log.read_text()[-4000:]}")
+    try:
+        with urllib.request.urlopen(f"{address}/server_info", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask the leader, then end the whole session: code servers and runs are children of children."""
+    process.send_signal(signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(20)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@dataclass(frozen=True)
+class Dagster:
+    """A running Dagster, asked as the UI asks it; `clicks` and `strict` tell its scripted tables what happens."""
+
+    address: str
+    folder: Path
+    clicks: Hand
+    strict: Hand
+    webhook: Webhook
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "dagster.log").read_text()
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        """A GraphQL query's data."""
+        request = urllib.request.Request(
+            f"{self.address}/graphql",
+            json.dumps({"query": query, "variables": variables}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found = json.load(answer)
+        assert "errors" not in found, found
+        return found["data"]
+
+    def launch(self, job: str) -> str:
+        """Start a job's run as the UI's button does; its id."""
+        data = self.ask(
+            "mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {"
+            " __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }",
+            p={"selector": {**_LOCATION, "jobName": job}, "runConfigData": "{}"},
+        )
+        assert data["launchRun"]["__typename"] == "LaunchRunSuccess", data
+        return data["launchRun"]["run"]["runId"]
+
+    def status(self, run_id: str) -> str:
+        data = self.ask("query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }", id=run_id)
+        return data["runOrError"]["status"]
+
+    def ended(self, run_id: str) -> str:
+        """The status of a run, once it is over."""
+        return until(
+            lambda: status if (status := self.status(run_id)) in ("SUCCESS", "FAILURE", "CANCELED") else None,
+            f"run {run_id} is over",
+        )
+
+    def ticks(self, sensor: str) -> list[dict[str, Any]]:
+        """A sensor's ticks, the newest first."""
+        data = self.ask(
+            "query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {"
+            " ticks(limit: 100) { status skipReason error { message } } } } } }",
+            s={**_LOCATION, "sensorName": sensor},
+        )
+        return data["sensorOrError"]["sensorState"]["ticks"]
+
+    def watching(self) -> None:
+        """Wait until the daemon has ticked both sensors: runs that end from now on are told."""
+        for sensor in ("tidegate_held_gates", "tidegate_runs"):
+            until(lambda name=sensor: self.ticks(name), f"the daemon ticks {sensor}")
+
+    def ticked(self, sensor: str) -> None:
+        """Wait for two more ticks of a sensor."""
+        before = len(self.ticks(sensor))
+        until(lambda: len(self.ticks(sensor)) >= before + 2, f"{sensor} ticks twice more")
+
+    def told(self, kind: str, **details: Any) -> list[dict[str, Any]]:
+        """The webhook's messages of one kind with these details."""
+        return [
+            message
+            for message in self.webhook.messages
+            if message["kind"] == kind and all(message.get(name) == value for name, value in details.items())
+        ]
+
+
+_LOCATION = {"repositoryLocationName": "tidegate", "repositoryName": "__repository__"}

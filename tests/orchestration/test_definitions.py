@@ -1,0 +1,70 @@
+"""Both doors into the code location, opened as a person opens them."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from orchestration.definitions import of_folder, of_scripts, scripts
+from pipelines.errors import PlanningError
+from tests.assets.clicks import script
+from tests.orchestration.services import command, dagster_home, environment
+
+
+@pytest.fixture
+def clicks(tmp_path: Path) -> Path:
+    path = tmp_path / "clicks" / "pipeline.sql"
+    path.parent.mkdir()
+    path.write_text(script())
+    return path
+
+
+def test_dg_check_defs_loads_the_components_of_this_project(tmp_path: Path):
+    env = environment(dagster_home(tmp_path / "home"), TIDEGATE_LAKE=str(tmp_path / "lake"))
+    env.pop("TIDEGATE_SCRIPT", None)
+    done = command("dg", "check", "defs", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All component YAML validated successfully" in done.stdout
+    assert "All definitions loaded successfully" in done.stdout
+
+
+def test_workspace_yaml_loads_the_scripts_that_the_environment_names(tmp_path: Path, clicks: Path):
+    env = environment(
+        dagster_home(tmp_path / "home"), TIDEGATE_SCRIPT=str(clicks), TIDEGATE_LAKE=str(tmp_path / "lake")
+    )
+    done = command("dagster", "definitions", "validate", "-w", "workspace.yaml", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Validation successful for code location tidegate" in done.stdout + done.stderr
+
+
+def test_a_script_that_does_not_compile_is_shown_with_its_place(tmp_path: Path, clicks: Path):
+    clicks.write_text(clicks.read_text().replace("item_id, upper", "itm_id, upper"))
+    env = environment(dagster_home(tmp_path / "home"), TIDEGATE_SCRIPT=str(clicks))
+    done = command("dg", "check", "defs", env=env)
+    assert done.returncode == 1
+    assert "clicks/pipeline.sql:19:" in done.stdout + done.stderr
+    assert "item_id" in done.stdout + done.stderr
+
+
+def test_several_scripts_share_a_location(tmp_path: Path, clicks: Path):
+    other = tmp_path / "views.sql"
+    other.write_text(script("block"))
+    repository = of_scripts([clicks, other], tmp_path / "lake").get_repository_def()
+    assert {"clicks", "views"} <= set(repository.job_names)
+    assert {sensor.name for sensor in repository.sensor_defs} >= {"tidegate_held_gates", "tidegate_runs"}
+    assert all(
+        sensor.default_status == dg.DefaultSensorStatus.RUNNING
+        for sensor in repository.sensor_defs
+        if sensor.name.startswith("tidegate_")
+    )
+
+
+def test_the_environment_names_scripts():
+    assert scripts({"TIDEGATE_SCRIPT": "/a/b.sql:/c.sql"}) == [Path("/a/b.sql"), Path("/c.sql")]
+    assert scripts({}) == []
+
+
+def test_an_installed_package_without_a_script_says_what_to_do(tmp_path: Path):
+    with pytest.raises(PlanningError, match="no pipeline to show") as caught:
+        of_folder(tmp_path)
+    assert "tidegate ui SCRIPT" in caught.value.next_command
