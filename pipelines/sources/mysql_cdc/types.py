@@ -1,12 +1,12 @@
-"""How a column type of MySQL or MariaDB is read, in one place for both phases: a row is the same by snapshot and by binlog.
+"""How a column type of MySQL or MariaDB is read: one mapping for snapshot and binlog, so that both give the same row.
 
 Three steps, each a function here:
 
     server ── snapshot_expression ──> JDBC ── snapshot_to_canonical ──┐
-    binlog ── the decoder (`arrow_type`) ──────────────────────────────┴─> canonical ── cast_to_declared ──> the script's type
+    binlog ── the decoder's columns ──────────────────────────────────┴─> canonical ── cast_to_declared ──> the script's
 
-Dates and times cross JDBC as whole numbers, so that neither a driver's nor a session's time zone nor the Julian calendar
-can touch them.
+Dates and times cross JDBC as whole numbers, so that neither a driver's nor a session's time zone nor the Julian
+calendar can touch them.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def snapshot_expression(column: SourceColumn) -> str:
     name, kind = quote(column.name), column.data_type
     if kind == "tinyint" or kind == "year" or (kind == "bit" and column.precision == 1):
         return f"{name} + 0"  # else the driver makes booleans of TINYINT(1), dates of YEAR
-    if kind == "float":
-        return f"{name} * 1e0"  # text of a FLOAT has six digits, of a DOUBLE all
+    if kind == "float" or (kind == "double" and column.scale is not None):
+        return f"{name} * 1e0"  # the text of a FLOAT has six digits, of a DOUBLE(m,d) d after the point; of a DOUBLE all
     if kind == "date":
         return f"TO_DAYS({name}) - {_EPOCH_DAY}"
     if kind == "datetime":
@@ -206,7 +206,7 @@ is read as NULL, like a zero date."""
 
 
 def snapshot_to_canonical(column: SourceColumn) -> str:
-    """Spark SQL that makes the canonical value of what JDBC gave for `snapshot_expression(column)`, aliased as the column."""
+    """Spark SQL that makes the canonical value of what JDBC gave for `snapshot_expression(column)`, under its name."""
     name, kind = quote(column.name), column.data_type
     if kind == "date":
         return f"IF({name} < {_FIRST_DAY}, NULL, DATE_ADD(DATE'1970-01-01', CAST({name} AS INT)))"
