@@ -41,6 +41,21 @@ CHECKS: tuple[Callable[[Evidence], CheckResult], ...] = (
     keys.check,
 )
 
+CHECK_NAMES: tuple[str, ...] = (
+    counts_complete.NAME,
+    flips.NAME,
+    matches.NAME,
+    released_rows.NAME,
+    one_place.NAME,
+    staged_files.NAME,
+    unmatched_policy.NAME,
+    discards.NAME,
+    columns.NAME,
+    keys.NAME,
+    suite.NAME,
+)
+"""What `judge` reports, by name: known before anything runs, so that Dagster can show each check as one of its own."""
+
 READABLE = (counts_complete.NAME, staged_files.NAME)
 """Where one of these failed, the files are not what was staged, and the suite does not read them."""
 

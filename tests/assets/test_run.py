@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from assets import build_pipeline_definitions
+from assets.checks import check_names
 from pipelines.lake import Lake
 from pipelines.runtime.plans import insert_owner
 from tests.assets.clicks import Hand, pipeline
@@ -96,8 +97,10 @@ def test_a_run_waits_for_the_flip_and_then_publishes_each_row_once(location: Loc
     location.hand.all_users_are_there()
     released = location.run()
     assert released.success
-    assert checks(released)["gate"]
-    assert checks(released)["released_after_flip"]
+    assert set(checks(released).values()) == {True}
+    verdict = Lake(location.lake).verdicts.last(insert_owner("enriched_click"))
+    assert verdict is not None
+    assert {check["name"] for check in verdict.checks} == set(check_names()), "each has a check of its own"
     assert location.hand.published() == [
         {"user_id": 1, "item_id": 10, "gender": "F"},
         {"user_id": 2, "item_id": 20, "gender": "F"},
