@@ -61,9 +61,9 @@ def secret_words(text: str) -> list[int]:
     return sorted({*words, *(found.end() for found in _SECRET.finditer(text))})
 
 
-def holds_credentials(value: str) -> bool:
-    """Whether a value is an address with a password in it (`scheme://user:password@host`)."""
-    return _CREDENTIALS.search(value) is not None
+def passwords_in(text: str) -> list[tuple[int, int]]:
+    """Where passwords of addresses stand in `text` (`scheme://user:password@host`): start and end of each."""
+    return [(found.end(1) + 1, found.end() - 1) for found in _CREDENTIALS.finditer(text)]
 
 
 @dataclass(frozen=True)

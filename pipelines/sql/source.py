@@ -13,7 +13,7 @@ from unicodedata import east_asian_width
 from sqlglot import Token, TokenType
 
 from pipelines.sql.errors import SqlError
-from pipelines.sql.model import Location, holds_credentials, is_secret, is_variable, secret_words
+from pipelines.sql.model import Location, is_secret, is_variable, passwords_in, secret_words
 
 HIDDEN = "***"
 WIDEST = 160
@@ -82,16 +82,13 @@ class Source:
         for index, token in enumerate(tokens):
             if token.token_type != TokenType.STRING:
                 continue
-            if holds_credentials(token.text):
-                self._hidden.append(span_of(token))
             if is_secret(token.text):
                 self._hide_value(token, tokens[index + 1 : index + 4])
         if broken_at is not None:
             self._hidden.append(Span(broken_at + 1, len(self.text)))
-        for number, start in enumerate(self._starts):
-            end = self._line_end(start)
-            if not any(hidden.start < end and start < hidden.end for hidden in self._hidden):
-                self._hide_shifted(number, start, end)
+        self._hidden.extend(Span(*found) for found in passwords_in(self.text))
+        for start in self._starts:
+            self._hide_shifted(start, self._line_end(start))
         self._hidden.sort()
 
     def _hide_value(self, key: Token, after: Sequence[Token]) -> None:
@@ -103,16 +100,29 @@ class Source:
             return
         signs = (TokenType.EQ, TokenType.COMMA, TokenType.R_PAREN)
         start = after[0].end + 1 if kinds[:1] == [TokenType.EQ] else key.end + 1
+        if not all(map(_of_a_name, key.text)):
+            start = key.start  # no option's name: a quote too many may have drawn the value into it
         value = next((token for token in after if token.token_type not in signs), key)
         self._hidden.append(Span(start, self._line_end(max(start, value.end))))
 
-    def _hide_shifted(self, number: int, start: int, end: int) -> None:
+    def _hide_shifted(self, start: int, end: int) -> None:
+        """Hide the rest of a line behind a secret's name that touches a quote, whatever the tokens are."""
         line = self.text[start:end]
         for after in secret_words(line):
-            assigned = line.find("=", after)
-            if assigned >= 0 and "'" in line[after:assigned]:
-                self._hidden.append(Span(start + assigned + 1, end))
-                return
+            first = last = after
+            while first and _of_a_name(line[first - 1]):
+                first -= 1
+            while last < len(line) and _of_a_name(line[last]):
+                last += 1
+            behind = line[last : last + 1]
+            if behind not in _QUOTES and line[max(first - 1, 0) : first] not in _QUOTES:
+                continue
+            last += behind in _QUOTES
+            value = len(line) - len(line[last:].lstrip(" \t="))
+            assigned = "=" in line[last:value]
+            known = line.startswith("'${", value) or any(hidden.start == start + value for hidden in self._hidden)
+            if not (assigned and known):
+                self._hidden.append(Span(start + after, end))
 
     def _line_end(self, offset: int) -> int:
         line = bisect_right(self._starts, offset)
@@ -145,6 +155,14 @@ class Source:
         if not any(marked for _, marked in cells):
             cells.append((" ", True))
         return _underlined(cells, str(place.line))
+
+
+_QUOTES = ("'", "`", '"')
+
+
+def _of_a_name(character: str) -> bool:
+    """Whether a character may stand in an option's name."""
+    return character.isalnum() or character in "._-"
 
 
 def _line_starts(text: str) -> list[int]:

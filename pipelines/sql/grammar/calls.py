@@ -48,6 +48,7 @@ class CallGrammar(TypeGrammar):
             return self.at(first, found)
         arguments = self._arguments(name)
         found = self.at(first, exp.Anonymous(this=first.text, expressions=arguments))
+        found.meta["name_end"] = first.end + 1
         if self._curr.token_type == TokenType.OVER:
             self.refuse(
                 self.here(), "window functions (OVER) are not supported", "a pipeline looks at one probe row at a time"

@@ -27,7 +27,7 @@ def call(translator: Translator, tree: exp.Expr, span: Span) -> Value:
     if function is None and " " not in name:
         function = FUNCTIONS.get(name)
     if function is None:
-        _no_function(translator, written, Span(span.start, span.start + len(written)))
+        _no_function(translator, written, Span(span.start, tree.meta.get("name_end", span.start + len(written))))
     arguments = tuple(translator.of(argument, span) for argument in trees)
     spans = tuple(place(argument) or span for argument in trees)
     return function.translate(Call(name, arguments, spans, span, translator.source, units))

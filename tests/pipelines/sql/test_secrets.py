@@ -14,6 +14,7 @@ from pipelines.sql import SqlError, compile_script, describe, explain, show_crea
 from tests.pipelines.sql.connectors import CONNECTORS
 
 SECRET = "hunter2-Kx9"
+PROXY_SECRET = "swordfish-Qz4"
 SCRIPT = """
 CREATE TABLE users (
     id INT PRIMARY KEY NOT ENFORCED, name STRING
@@ -21,12 +22,12 @@ CREATE TABLE users (
     'connector' = 'mysql-cdc', 'hostname' = 'localhost', 'username' = 'root',
     'password' = '{SECRET}',
     'database-name' = 'd', 'table-name' = 't', 'jdbc.properties.trustStorePassword' = '{SECRET}',
-    'jdbc.properties.proxy' = 'http://me:{SECRET}@proxy:80/'
+    'jdbc.properties.proxy' = 'http://me:{PROXY_SECRET}@proxy:80/'
 );
 CREATE TABLE clicks (user_id INT, pt AS PROCTIME()) WITH ('connector' = 'datagen');
 CREATE TABLE sink (id INT, name STRING) WITH ('connector' = 'print');
 INSERT INTO sink SELECT user_id, name FROM clicks LEFT JOIN users FOR SYSTEM_TIME AS OF clicks.pt ON user_id = id;
-""".replace("{SECRET}", SECRET)
+""".replace("{SECRET}", SECRET).replace("{PROXY_SECRET}", PROXY_SECRET)
 
 
 def everything(error: BaseException) -> str:
@@ -38,7 +39,7 @@ def test_a_pipeline_shows_no_secret() -> None:
     pipeline = compile_script(SCRIPT, connectors=CONNECTORS)
     users = pipeline.table("users")
     shown = [explain(pipeline), describe(users), show_create_table(users), repr(pipeline), str(users.options)]
-    assert all(SECRET not in text for text in shown)
+    assert all(SECRET not in text and PROXY_SECRET not in text for text in shown)
     assert "'http://me:***@proxy:80/'" in show_create_table(users)
     assert users.options["password"] == SECRET
 
@@ -62,6 +63,8 @@ def test_a_pipeline_shows_no_secret() -> None:
         ("'hostname' = 'localhost',", "'hostname' = localhost',"),
         ("'table-name' = 't',", "'table-name' = t',"),
         ("INSERT", "INSRT"),
+        ("'jdbc.properties.proxy'", "'jdbc.propertis.proxy'"),
+        ("'jdbc.properties.proxy' =", "/* 'jdbc.properties.proxy'"),
     ],
 )
 def test_a_secret_beside_a_mistake_is_not_shown(old: str, new: str) -> None:
@@ -70,6 +73,7 @@ def test_a_secret_beside_a_mistake_is_not_shown(old: str, new: str) -> None:
     with pytest.raises(SqlError) as caught:
         compile_script(broken, connectors=CONNECTORS)
     assert SECRET not in everything(caught.value)
+    assert PROXY_SECRET not in everything(caught.value)
 
 
 @settings(max_examples=400, deadline=None)
