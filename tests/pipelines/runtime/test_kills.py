@@ -1,6 +1,6 @@
 """SIGKILL of the whole process group, at every commit point and at random moments: no row lost, none twice.
 
-$TIDEGATE_KILLS says how many random kills there are (5, or 200 in a soak); the seed is printed.
+5 random kills, 200 in a soak; the seed is printed, and $TIDEGATE_SEED repeats it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pipelines.lake import Lake
 from pipelines.runtime import faults
 from pipelines.sources.scripted import ScriptedInput
@@ -24,7 +26,7 @@ from tests.oracle.pins import Event, published_at_pins, rows_of
 from tests.pipelines.runtime.test_releases import CLICKS
 
 SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
-RANDOM_KILLS = int(os.environ.get("TIDEGATE_KILLS", "5"))
+RANDOM_KILLS = 200 if os.environ.get("TIDEGATE_SOAK") else 5
 DRIVE = """
 import sys
 from pipelines.testing import Harness, spark_session
@@ -99,6 +101,8 @@ class Play:
         assert sum(found.values()) + len(kept_out) == self.items
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(0)
 def test_kills_lose_no_row_and_repeat_none(tmp_path: Path) -> None:
     print(f"seed {SEED}")
     play = Play(tmp_path)

@@ -1,0 +1,26 @@
+"""`make bench`: every figure beside its peer, in one run. Names on the command line choose among them."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import mysql, release
+from benchmarks.measure import Figure, show
+
+BENCHMARKS = {"tick": release.tick, "large": release.large, "mysql": mysql.measure}
+
+
+def main(names: list[str]) -> None:
+    """Run the named benchmarks (all of them without a name) and show their figures."""
+    unknown = sorted(set(names) - set(BENCHMARKS))
+    if unknown:
+        sys.exit(f"there is no benchmark {unknown[0]}; there are {', '.join(BENCHMARKS)}")
+    figures: list[Figure] = []
+    for name in names or BENCHMARKS:
+        print(f"{name} …", flush=True)
+        figures += BENCHMARKS[name]()
+    show(figures)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,103 @@
+"""mysql-cdc beside its peers, on one embedded server: mariadb-dump for the snapshot, mysql-replication for the binlog."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from pymysqlreplication import BinLogStreamReader
+from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+
+from benchmarks.measure import Figure, seconds
+from pipelines.lake import Lake
+from pipelines.runtime.runner import Runner
+from pipelines.runtime.session import start_session
+from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from pipelines.sql import compile_script
+
+ROWS, CHANGES = 1_000_000, 600_000
+
+SCRIPT = """
+CREATE TABLE orders (id BIGINT PRIMARY KEY NOT ENFORCED, customer INT, amount DECIMAL(12, 2), status STRING,
+    note STRING, created TIMESTAMP(3), flags INT) WITH (
+    'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{port}', 'username' = 'root',
+    'password' = '${{TIDEGATE_BENCH_PASSWORD}}', 'database-name' = 'bench', 'table-name' = 'orders');
+CREATE TABLE clicks (id BIGINT, proctime AS PROCTIME()) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
+CREATE TABLE out (id BIGINT, status STRING) WITH ('connector' = 'delta');
+INSERT INTO out SELECT c.id, status FROM clicks AS c
+LEFT JOIN orders FOR SYSTEM_TIME AS OF c.proctime ON c.id = orders.id
+"""
+PASSWORD = "bench"
+
+
+def measure() -> list[Figure]:
+    """Both phases, with a warm session."""
+    spark = start_session()
+    with tempfile.TemporaryDirectory() as folder, EmbeddedMariaDb(Path(folder) / "mariadb") as server:
+        server.execute(
+            "CREATE DATABASE bench",
+            "CREATE TABLE bench.orders (id BIGINT PRIMARY KEY, customer INT, amount DECIMAL(12, 2), status VARCHAR(20),"
+            " note VARCHAR(80), created DATETIME(3), flags INT)",
+            "INSERT INTO bench.orders SELECT seq, seq % 5000, seq / 7, concat('status ', seq % 9),"
+            f" repeat('n', seq % 40), now(3), seq % 13 FROM seq_1_to_{ROWS}",
+            f"CREATE USER 'root'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'",
+            "GRANT ALL ON *.* TO 'root'@'127.0.0.1'",
+        )
+        pipeline = compile_script(SCRIPT.format(port=server.port))
+        environment = {"TIDEGATE_BENCH_PASSWORD": PASSWORD}
+
+        def snapshot(lake: str) -> float:
+            with Runner(pipeline, Lake(Path(folder) / lake), spark=lambda: spark, environment=environment) as runner:
+                return seconds(lambda: runner.advance("orders"))
+
+        snapshot("warm")
+        dump = seconds(lambda: _dump(server))
+        took = snapshot("lake")
+        for first in range(1, CHANGES + 1, 100_000):
+            server.execute(f"UPDATE bench.orders SET flags = flags + 1 WHERE id BETWEEN {first} AND {first + 99_999}")
+        binlog = snapshot("lake")
+        peer = _mysql_replication(server)
+    rate = CHANGES / binlog
+    return [
+        Figure(
+            f"snapshot of {ROWS:,} rows to committed Delta",
+            took,
+            peer=dump,
+            peer_name="mariadb-dump to /dev/null",
+            aim="2.0",
+        ),
+        Figure(
+            "binlog to committed changelog", rate, "changes/s", peer, "mysql-replication, decoding alone", "300,000/s"
+        ),
+    ]
+
+
+def _dump(server: EmbeddedMariaDb) -> None:
+    tool = server.program("mariadb-dump")
+    subprocess.run(
+        [tool, "--no-defaults", "--single-transaction", "-uroot", f"--socket={server.socket}", "bench", "orders"],
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+
+
+def _mysql_replication(server: EmbeddedMariaDb, limit: int = 60_000) -> float:
+    """Changes a second that mysql-replication decodes, over the first `limit` of the same updates."""
+    stream = BinLogStreamReader(
+        connection_settings={"host": "127.0.0.1", "port": server.port, "user": "root", "passwd": PASSWORD},
+        server_id=4711,
+        only_events=[WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent],
+        only_tables=["orders"],
+        resume_stream=False,
+    )
+    changes, start = 0, 0.0
+    for event in stream:
+        if isinstance(event, UpdateRowsEvent):
+            start = start or time.perf_counter()
+            changes += len(event.rows)
+            if changes >= limit:
+                break
+    stream.close()
+    return changes / (time.perf_counter() - start)

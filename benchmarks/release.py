@@ -1,0 +1,114 @@
+"""A tick and its parts: 10,000 landed probes to a published commit against 3M build rows; and one large release."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import tempfile
+from pathlib import Path
+
+import duckdb
+from pyspark.sql import Observation
+
+from benchmarks.measure import Figure, seconds
+from pipelines.lake import Lake
+from pipelines.runtime.releasing import Waiting
+from pipelines.runtime.runner import Runner
+from pipelines.runtime.session import start_session
+from pipelines.sql import compile_script
+
+SCRIPT = """
+CREATE TABLE user_info (user_id BIGINT PRIMARY KEY NOT ENFORCED, gender STRING, score INT) WITH (
+    'connector' = 'datagen', 'number-of-rows' = '{build}', 'rows-at-start' = '{build}',
+    'fields.user_id.kind' = 'sequence', 'fields.user_id.start' = '1', 'fields.user_id.end' = '{build}',
+    'fields.gender.length' = '8');
+CREATE TABLE click_event (user_id BIGINT, item_id BIGINT, proctime AS PROCTIME()) WITH (
+    'connector' = 'datagen', 'number-of-rows' = '{probe}', 'rows-at-start' = '{probe}',
+    'fields.user_id.min' = '1', 'fields.user_id.max' = '{build}');
+CREATE TABLE enriched (user_id BIGINT, item_id BIGINT, gender STRING, score INT) WITH ('connector' = 'delta');
+INSERT INTO enriched SELECT c.user_id, item_id, gender, score FROM click_event AS c
+LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = user_info.user_id
+"""
+BUILD, TICK, LARGE = 3_000_000, 10_000, 2_000_000
+
+
+def tick(ticks: int = 8, warm: int = 4) -> list[Figure]:
+    """The median of `ticks` warm ticks, part by part; a tick's probes are landed by an epoch of their own."""
+    spark = start_session()
+    parts: dict[str, list[float]] = {name: [] for name in ("land", "join", "checks", "publish")}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in itertools.count(1):
+            script = SCRIPT.format(build=BUILD, probe=number * TICK)
+            with Runner(compile_script(script), Lake(Path(folder) / "lake"), spark=lambda: spark) as runner:
+                runner.advance("user_info")
+                took = {
+                    "land": seconds(lambda r=runner: r.advance("click_event")),
+                    "join": seconds(lambda r=runner: r.stage("enriched")),
+                    "checks": seconds(lambda r=runner: r.judge("enriched")),
+                    "publish": seconds(lambda r=runner: r.publish("enriched")),
+                }
+            if number > warm:
+                for name, value in took.items():
+                    parts[name].append(value)
+            if number == warm + ticks:
+                break
+    median = {name: statistics.median(values) for name, values in parts.items()}
+    whole = median["join"] + median["checks"] + median["publish"]
+    return [
+        Figure("tick: 10,000 landed probes to published commit, 3M build rows", whole, aim="under 1.5 s warm"),
+        Figure("tick: plan, join and stage", median["join"], aim="under 1 s"),
+        Figure("tick: checks", median["checks"]),
+        Figure("tick: publish", median["publish"], aim="under 0.2 s"),
+        Figure("tick: landing the probes (another asset)", median["land"]),
+    ]
+
+
+def large() -> list[Figure]:
+    """2M probes against 3M build rows in one release: the bare join, the gate, then DuckDB on the same files."""
+    spark = start_session()
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Lake(Path(folder) / "lake")
+        pipeline = compile_script(SCRIPT.format(build=BUILD, probe=LARGE))
+        with Runner(pipeline, lake, spark=lambda: spark) as runner:
+            runner.advance("user_info")
+            runner.advance("click_event")
+            releasing = runner.releasing("enriched")
+            plan = releasing.plan()
+            assert not isinstance(plan, Waiting)
+
+            def bare(name: str) -> None:
+                frame = releasing.frame(spark, plan, Observation(name))
+                frame.write.format("noop").mode("overwrite").save()
+
+            bare("warm")
+            join = seconds(lambda: bare("bare"))
+            floor = seconds(lambda: _scan_and_write(spark, lake, folder))
+            staged = seconds(lambda: runner.stage("enriched"))
+            checks = seconds(lambda: runner.judge("enriched"))
+            publish = seconds(lambda: runner.publish("enriched"))
+        duck = seconds(lambda: _duckdb(lake, Path(folder)))
+    return [
+        Figure("join alone, 2M probes x 3M build rows", join, peer=duck, peer_name="DuckDB, the same files to Parquet"),
+        Figure("join and staging", staged, peer=floor, peer_name="Spark scans the probes and writes them"),
+        Figure("checks of that release", checks, peer=join, peer_name="the bare join", aim="under 0.15"),
+        Figure("publishing 2M rows", publish, aim="under 0.2 s"),
+    ]
+
+
+def _scan_and_write(spark: object, lake: Lake, folder: str) -> None:
+    from pipelines.lake import rows as lake_rows
+
+    rows = lake_rows.read(spark, lake.table_path("click_event"))  # type: ignore[arg-type]
+    rows.write.mode("overwrite").parquet(f"{folder}/floor")
+
+
+def _duckdb(lake: Lake, folder: Path) -> None:
+    probe, build = (lake.table_path(name) / "**" / "*.parquet" for name in ("click_event", "user_info"))
+    out = folder / "duck.parquet"
+    query = """
+        COPY (SELECT p.user_id, p.item_id, b.gender, b.score FROM read_parquet($probe) p LEFT JOIN
+              (SELECT * FROM read_parquet($build)
+               QUALIFY row_number() OVER (PARTITION BY user_id ORDER BY _seq DESC) = 1) b USING (user_id)) TO '{out}' (FORMAT parquet)
+    """
+    with duckdb.connect() as database:
+        database.execute(query.replace("{out}", str(out)), {"probe": str(probe), "build": str(build)})
