@@ -1,4 +1,4 @@
-"""mysql-cdc beside its peers, on one embedded server: mariadb-dump for the snapshot, mysql-replication for the binlog."""
+"""mysql-cdc beside its peers, on one server: mariadb-dump for the snapshot, mysql-replication for the binlog."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ROWS, CHANGES = 1_000_000, 600_000
 SCRIPT = """
 CREATE TABLE orders (id BIGINT PRIMARY KEY NOT ENFORCED, customer INT, amount DECIMAL(12, 2), status STRING,
     note STRING, created TIMESTAMP(3), flags INT) WITH (
-    'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{port}', 'username' = 'root',
+    'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{port}', 'username' = 'bench',
     'password' = '${{TIDEGATE_BENCH_PASSWORD}}', 'database-name' = 'bench', 'table-name' = 'orders');
 CREATE TABLE clicks (id BIGINT, proctime AS PROCTIME()) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
 CREATE TABLE out (id BIGINT, status STRING) WITH ('connector' = 'delta');
 INSERT INTO out SELECT c.id, status FROM clicks AS c
 LEFT JOIN orders FOR SYSTEM_TIME AS OF c.proctime ON c.id = orders.id
 """
-PASSWORD = "bench"
+USER, PASSWORD = "bench", "bench"
 
 
 def measure() -> list[Figure]:
@@ -42,9 +42,8 @@ def measure() -> list[Figure]:
             " note VARCHAR(80), created DATETIME(3), flags INT)",
             "INSERT INTO bench.orders SELECT seq, seq % 5000, seq / 7, concat('status ', seq % 9),"
             f" repeat('n', seq % 40), now(3), seq % 13 FROM seq_1_to_{ROWS}",
-            f"CREATE USER 'root'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'",
-            "GRANT ALL ON *.* TO 'root'@'127.0.0.1'",
         )
+        server.create_user(USER, PASSWORD)
         pipeline = compile_script(SCRIPT.format(port=server.port))
         environment = {"TIDEGATE_BENCH_PASSWORD": PASSWORD}
 
@@ -75,9 +74,9 @@ def measure() -> list[Figure]:
 
 
 def _dump(server: EmbeddedMariaDb) -> None:
-    tool = server.program("mariadb-dump")
+    tool = server.installation.program("mariadb-dump")
     subprocess.run(
-        [tool, "--no-defaults", "--single-transaction", "-uroot", f"--socket={server.socket}", "bench", "orders"],
+        [str(tool), "--no-defaults", "--single-transaction", "-uroot", f"--socket={server.socket}", "bench", "orders"],
         stdout=subprocess.DEVNULL,
         check=True,
     )
@@ -86,7 +85,7 @@ def _dump(server: EmbeddedMariaDb) -> None:
 def _mysql_replication(server: EmbeddedMariaDb, limit: int = 60_000) -> float:
     """Changes a second that mysql-replication decodes, over the first `limit` of the same updates."""
     stream = BinLogStreamReader(
-        connection_settings={"host": "127.0.0.1", "port": server.port, "user": "root", "passwd": PASSWORD},
+        connection_settings={"host": "127.0.0.1", "port": server.port, "user": USER, "passwd": PASSWORD},
         server_id=4711,
         only_events=[WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent],
         only_tables=["orders"],
@@ -96,7 +95,7 @@ def _mysql_replication(server: EmbeddedMariaDb, limit: int = 60_000) -> float:
     for event in stream:
         if isinstance(event, UpdateRowsEvent):
             start = start or time.perf_counter()
-            changes += len(event.rows)
+            changes += len(event.rows or ())
             if changes >= limit:
                 break
     stream.close()

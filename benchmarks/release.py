@@ -108,7 +108,8 @@ def _duckdb(lake: Lake, folder: Path) -> None:
     query = """
         COPY (SELECT p.user_id, p.item_id, b.gender, b.score FROM read_parquet($probe) p LEFT JOIN
               (SELECT * FROM read_parquet($build)
-               QUALIFY row_number() OVER (PARTITION BY user_id ORDER BY _seq DESC) = 1) b USING (user_id)) TO '{out}' (FORMAT parquet)
+               QUALIFY row_number() OVER (PARTITION BY user_id ORDER BY _seq DESC) = 1) b USING (user_id)
+        ) TO '{out}' (FORMAT parquet)
     """
     with duckdb.connect() as database:
         database.execute(query.replace("{out}", str(out)), {"probe": str(probe), "build": str(build)})

@@ -45,7 +45,7 @@ def watch():
         time.sleep(0.05)
 
 script, lake, master = open(sys.argv[1]).read(), sys.argv[2], sys.argv[3]
-spark = start_session(master=master, config={"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1g -Xmx1g"})
+spark = start_session(master=master, config={"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1g"})
 threading.Thread(target=watch, daemon=True).start()
 with Runner(compile_script(script), Lake(lake), spark=lambda: spark) as runner:
     report = runner.run()
