@@ -181,13 +181,15 @@ def snapshot_expression(column: SourceColumn) -> str:
     if kind == "tinyint" or kind == "year" or (kind == "bit" and column.precision == 1):
         return f"{name} + 0"  # else the driver makes booleans of TINYINT(1), dates of YEAR
     if kind == "float" or (kind == "double" and column.scale is not None):
-        return f"{name} * 1e0"  # the text of a FLOAT has six digits, of a DOUBLE(m,d) d after the point; of a DOUBLE all
+        return f"{name} * 1e0"  # the text of a FLOAT has six digits, of a DOUBLE(m,d) d after the point
     if kind == "date":
         return f"TO_DAYS({name}) - {_EPOCH_DAY}"
     if kind == "datetime":
         return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {name})"
     if kind == "timestamp":
         return f"CAST(UNIX_TIMESTAMP({name}) * 1000000 AS SIGNED)"  # the stored instant: no time zone takes part
+    if kind == "bit":
+        return f"CAST({name} AS BINARY)"  # else the driver makes text of the bits
     if kind == "decimal" and canonical(column) is STRING:
         return f"CAST({name} + 0 AS CHAR)"  # + 0 drops ZEROFILL's zeros
     if kind in ("char", "time", "enum", "set", "json") or kind in ADDRESSES:

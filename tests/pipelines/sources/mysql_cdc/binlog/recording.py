@@ -1,0 +1,57 @@
+"""What the binlog tests share: run statements, then read what the binlog says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.sources.mysql_cdc.binlog import BinlogPosition, BinlogRange, ServerOptions, WantedTable, read_range
+from pipelines.sources.mysql_cdc.binlog.decoder import OnChange
+from pipelines.sources.mysql_cdc.binlog.framing import CHUNK_BYTES
+from pipelines.sources.mysql_cdc.binlog.output import schema_of
+from pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
+from tests.conftest import Database
+
+
+def server_of(database: Database) -> ServerOptions:
+    """How the binlog of `database` is reached."""
+    return ServerOptions(database.server.host, database.server.port, database.user, database.password)
+
+
+def position(database: Database) -> BinlogPosition:
+    """Where the server's binlog ends now."""
+    file, at = database.execute("SHOW MASTER STATUS")[0][:2]
+    return BinlogPosition(file, int(at))
+
+
+def columns_of(database: Database, table: str) -> tuple[SourceColumn, ...]:
+    """The table's columns as the server describes them."""
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(COLUMNS_QUERY, (database.name, table))
+        return tuple(SourceColumn.from_row(row) for row in cursor.fetchall())
+
+
+def wanted(database: Database, table: str, key: Sequence[str] = ("id",)) -> WantedTable:
+    """The whole table."""
+    return WantedTable(database.name, table, columns_of(database, table), tuple(key))
+
+
+def read(
+    database: Database,
+    table: WantedTable,
+    start: BinlogPosition,
+    end: BinlogPosition | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    on_change: OnChange | None = None,
+) -> pa.Table:
+    """The changes of `table` since `start`."""
+    span = BinlogRange(0, start, end or position(database))
+    batches = read_range(server_of(database), span, table, chunk_bytes=chunk_bytes, on_change=on_change)
+    return pa.Table.from_batches(list(batches), schema_of(table))
+
+
+def changes(rows: pa.Table, *names: str) -> list[tuple[Any, ...]]:
+    """(op, the named columns …) of each row, in order."""
+    return list(zip(*(rows[name].to_pylist() for name in ("_op", *names)), strict=True))

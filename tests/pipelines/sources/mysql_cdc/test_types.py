@@ -1,0 +1,186 @@
+"""The one mapping of column types: the same rows by snapshot and by binlog, and what a script may declare."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import PlanningError
+from pipelines.sources.mysql_cdc.binlog import BinlogRange, WantedTable, read_binlog
+from pipelines.sources.mysql_cdc.types import (
+    CanonicalType,
+    SourceColumn,
+    canonical,
+    cast_to_declared,
+    compatible,
+    quote,
+    snapshot_expression,
+    snapshot_to_canonical,
+)
+from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.binlog import all_types
+from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of, wanted
+
+
+def snapshot(spark: SparkSession, database: Database, table: WantedTable) -> DataFrame:
+    """The table through Spark's JDBC source, in canonical types."""
+    values = [f"{snapshot_expression(column)} AS {quote(column.name)}" for column in table.columns]
+    rows = (
+        spark.read.format("jdbc")
+        .option("driver", "org.mariadb.jdbc.Driver")
+        .option("url", f"jdbc:mysql://{database.server.host}:{database.server.port}/?permitMysqlScheme=true")
+        .option("user", database.user)
+        .option("password", database.password)
+        .option("dbtable", f"(SELECT {', '.join(values)} FROM {quote(database.name)}.{quote(table.name)}) AS t")  # noqa: S608
+        .load()
+    )
+    return rows.select(*(F.expr(snapshot_to_canonical(column)).alias(column.name) for column in table.columns))
+
+
+def test_a_row_is_the_same_by_snapshot_and_by_binlog(spark: SparkSession, database: Database) -> None:
+    all_types.create(database)
+    start = position(database)
+    all_types.fill(database)
+    table = wanted(database, all_types.TABLE)
+    database.execute(f"UPDATE {all_types.TABLE} SET id = id + 10")  # each row once more: deleted and created
+    by_snapshot = snapshot(spark, database, table).orderBy("id").toArrow()
+    changed = read_binlog(spark, server_of(database), [BinlogRange(0, start, position(database))], table)
+    by_binlog = changed.where("_op = 'c' AND id >= 10").orderBy("id").select(*by_snapshot.column_names).toArrow()
+    assert by_binlog.num_rows == 4
+    for column in table.columns:
+        have, want = by_binlog[column.name], by_snapshot[column.name]
+        assert have.type == want.type == canonical(column).arrow, column
+        assert have.equals(want), (column.column_type, have.to_pylist(), want.to_pylist())
+
+
+def column(data_type: str, column_type: str = "", **more: Any) -> SourceColumn:
+    return SourceColumn("c", data_type, column_type or data_type, **more)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (column("tinyint", "tinyint(1)"), "TINYINT"),
+        (column("tinyint", "tinyint(3) unsigned"), "SMALLINT"),
+        (column("mediumint", "mediumint unsigned"), "INT"),
+        (column("int", "int(10) unsigned zerofill"), "BIGINT"),
+        (column("bigint", "bigint unsigned"), "DECIMAL(20,0)"),
+        (column("decimal", precision=38, scale=10), "DECIMAL(38,10)"),
+        (column("decimal", precision=39, scale=10), "STRING"),
+        (column("bit", precision=1), "BOOLEAN"),
+        (column("bit", precision=2), "BINARY"),
+        (column("year"), "INT"),
+        (column("datetime", fraction=6), "TIMESTAMP_NTZ"),
+        (column("timestamp"), "TIMESTAMP"),
+        (column("time", fraction=6), "STRING"),
+        (column("json"), "STRING"),
+        (column("enum", "enum('unsigned')"), "STRING"),
+        (column("point"), "BINARY"),
+        (column("uuid"), "STRING"),
+    ],
+)
+def test_canonical_types(source: SourceColumn, expected: str) -> None:
+    assert canonical(source).spark == expected
+
+
+def test_a_type_that_neither_phase_can_read_is_named() -> None:
+    with pytest.raises(PlanningError, match=r"column c has the type vector\(3\)"):
+        canonical(column("vector", "vector(3)"))
+
+
+INT = canonical(column("int"))
+BIGINT_UNSIGNED = canonical(column("bigint", "bigint unsigned"))
+INSTANT, LOCAL, TEXT, BYTES = (canonical(column(kind)) for kind in ("timestamp", "datetime", "text", "blob"))
+BIT1, DATE, FLOAT = canonical(column("bit", precision=1)), canonical(column("date")), canonical(column("float"))
+DECIMAL = canonical(column("decimal", precision=10, scale=2))
+
+
+@pytest.mark.parametrize(
+    ("source", "declared"),
+    [
+        (INT, "INT"),
+        (INT, "BIGINT"),
+        (INT, "DECIMAL(10,0)"),
+        (INT, "DECIMAL(12,2)"),
+        (INT, "DOUBLE"),
+        (INT, "STRING"),
+        (BIGINT_UNSIGNED, "DECIMAL(20, 0)"),
+        (DECIMAL, "decimal(12,3)"),
+        (DECIMAL, "STRING"),
+        (canonical(column("tinyint")), "BOOLEAN"),
+        (BIT1, "INT"),
+        (FLOAT, "DOUBLE"),
+        (TEXT, "VARCHAR(20)"),
+        (INSTANT, "TIMESTAMP_NTZ"),
+        (LOCAL, "TIMESTAMP"),
+        (DATE, "TIMESTAMP_NTZ"),
+        (BYTES, "BINARY"),
+    ],
+)
+def test_types_that_hold_every_value(source: CanonicalType, declared: str) -> None:
+    assert compatible(source, declared) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "declared"),
+    [
+        (INT, "SMALLINT"),
+        (INT, "DECIMAL(9,0)"),
+        (INT, "FLOAT"),
+        (BIGINT_UNSIGNED, "BIGINT"),
+        (DECIMAL, "DECIMAL(10,3)"),
+        (DECIMAL, "DECIMAL(10,1)"),
+        (DECIMAL, "DOUBLE"),
+        (TEXT, "INT"),
+        (BYTES, "STRING"),
+        (INSTANT, "STRING"),
+        (INSTANT, "DATE"),
+        (LOCAL, "DATE"),
+    ],
+)
+def test_types_that_do_not_are_named_with_the_one_to_declare(source: CanonicalType, declared: str) -> None:
+    reason = compatible(source, declared)
+    assert reason is not None
+    assert reason.endswith(f"declare it as {source.spark}")
+
+
+UTC = datetime.UTC
+INSTANT_VALUE = datetime.datetime(2024, 7, 1, 12, 0, 0, 123456, UTC)
+LOCAL_VALUE = datetime.datetime(2024, 7, 1, 12, 0, 0, 123456)
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "declared", "zone", "expected"),
+    [
+        (INSTANT, INSTANT_VALUE, "TIMESTAMP_NTZ", "UTC", LOCAL_VALUE),
+        (INSTANT, INSTANT_VALUE, "TIMESTAMP_NTZ", "Europe/Berlin", LOCAL_VALUE + datetime.timedelta(hours=2)),
+        (LOCAL, LOCAL_VALUE, "TIMESTAMP", "Asia/Kolkata", INSTANT_VALUE - datetime.timedelta(hours=5.5)),
+        (INT, -7, "DECIMAL(12,2)", "UTC", Decimal("-7.00")),
+        (BIGINT_UNSIGNED, Decimal(2**64 - 1), "STRING", "UTC", "18446744073709551615"),
+        (BIT1, True, "BIGINT", "UTC", 1),
+        (TEXT, "as it is", "VARCHAR(3)", "UTC", "as it is"),
+        (INSTANT, None, "TIMESTAMP_NTZ", "Europe/Berlin", None),
+    ],
+)
+def test_casts_to_the_declared_type(
+    spark: SparkSession, source: CanonicalType, value: Any, declared: str, zone: str, expected: Any
+) -> None:
+    rows = spark.createDataFrame([(value,)], f"c {source.spark}")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")  # must take no part
+    try:
+        cast = rows.select(F.expr(cast_to_declared("c", source, declared, zone)).alias("c")).toArrow()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+    found = cast["c"].to_pylist()[0]
+    assert (found.astimezone(UTC) if isinstance(found, datetime.datetime) and found.tzinfo else found) == expected
+
+
+def test_a_column_survives_being_stored_in_a_plan() -> None:
+    stored = column("decimal", "decimal(5,2) unsigned", precision=5, scale=2, nullable=False)
+    assert SourceColumn.from_json(stored.to_json()) == stored
