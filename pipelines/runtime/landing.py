@@ -23,7 +23,7 @@ from pipelines.progress import Progress
 from pipelines.runtime import faults
 from pipelines.runtime.plans import source_row, stored_step
 from pipelines.runtime.watermarking import SignalEmit, watermark_row
-from pipelines.sources.protocol import Json, Source, SourceContext, StoredStep
+from pipelines.sources.protocol import ExplainsFailures, Json, Source, SourceContext, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
 
@@ -217,7 +217,7 @@ class Landing:
         application = self.lake.application(name, "data", generation)
         signal = SignalEmit(self.clock)
         signal.offer(source)
-        with self._reading(stored):
+        with self._reading(source, stored):
             if committed(self.path, application) < epoch:
                 observed = Observation(f"landed {name} {generation} {epoch}")
                 rows = self._computed(source.read(spark, stored), stored)
@@ -262,13 +262,16 @@ class Landing:
         return seen
 
     @contextmanager
-    def _reading(self, stored: StoredStep) -> Iterator[None]:
+    def _reading(self, source: Source, stored: StoredStep) -> Iterator[None]:
         """Give what Spark throws the table, the step and the state."""
         try:
             yield
         except TidegateError:
             raise
         except (PySparkException, Py4JError) as error:
+            explained = source.explain(error, stored) if isinstance(source, ExplainsFailures) else None
+            if explained is not None:
+                raise explained from error
             raise SourceError(
                 f"{self.table.name}: {first_line(error)}",
                 where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",

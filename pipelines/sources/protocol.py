@@ -18,6 +18,7 @@ from pipelines.sql.model import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from pipelines.errors import SourceError
     from pipelines.watermarks import Watermark
 
 Json = Mapping[str, Any]
@@ -110,7 +111,7 @@ class SplitStore(Protocol):
     """Rows of the `splits` table of one table and generation: what is too long for a plan (chunk bounds, cuts)."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """All splits in order of `ordinal`: dicts with split, ordinal, detail (JSON object) and cut (the same, or None)."""
+        """All splits in order of `ordinal`: dicts with split, ordinal, detail (JSON object), cut (the same, or None)."""
         ...
 
     def add(self, splits: Sequence[Json]) -> None:
@@ -191,6 +192,16 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of connections."""
+        ...
+
+
+@runtime_checkable
+class ExplainsFailures(Protocol):
+    """A source that can also say what a failed read of one of its steps means."""
+
+    def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
+        """The typed error of what Spark threw while `step` was read or landed; None where the source knows no better
+        than Spark's own words."""
         ...
 
 

@@ -22,6 +22,7 @@ from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
 from pipelines.sources.mysql_cdc.connection import Session
 from pipelines.sources.mysql_cdc.cut import CutRule, cut_rule, status_position
 from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
+from pipelines.sources.mysql_cdc.failures import explain
 from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.log import LogFiles, check_birth, check_reachable, log_files, resnapshot, with_number
 from pipelines.sources.mysql_cdc.options import parse
@@ -197,6 +198,11 @@ class MysqlCdcSource:
         """The source owns the emit: it tells the watermark at the flip, and not before."""
         self._on_watermark_emit = on_watermark_emit
         return True
+
+    def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
+        """`protocol.ExplainsFailures`: what a failed read of `step` means."""
+        place = f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}"
+        return explain(error, self.context.table.name, place, self.options.where)
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -1,0 +1,215 @@
+"""When reading stops: the table, the position, the state and the next command are told; the next run goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from pipelines.errors import SourceError
+from pipelines.sources.mysql_cdc import CONNECTOR, plan_snapshot
+from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from pipelines.sources.protocol import ExplainsFailures
+from pipelines.sql.model import Options, Table
+from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
+
+CHUNK = "scan.incremental.snapshot.chunk.size"
+
+
+def small(database: Database, rows: int = 40) -> Table:
+    database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT)", f"INSERT INTO t SELECT seq, 0 FROM seq_1_to_{rows}")
+    return declare(database.options("t") | {CHUNK: "10"}, {"k": "INT", "v": "INT"}, ["k"], name="user_info")
+
+
+def on_server(database: Database) -> dict[tuple[int], tuple[int, int]]:
+    return {(row[0],): (row[0], row[1]) for row in database.execute("SELECT k, v FROM t")}
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> Iterator[Database]:
+    with EmbeddedMariaDb(tmp_path / "server") as server:
+        server.create_database("shop")
+        server.create_user("reader", "reader-secret")
+        yield Database(server, "shop", "reader", "reader-secret")
+
+
+def explained(driver: Driver, error: BaseException) -> SourceError:
+    """What the runtime would raise."""
+    if isinstance(error, SourceError):
+        return error
+    source = CONNECTOR.source(driver.context())
+    assert isinstance(source, ExplainsFailures)
+    found = source.explain(error, driver.steps[-1])
+    assert found is not None
+    return found
+
+
+def stopped(driver: Driver) -> SourceError:
+    """Run until it stops, and check that nothing was committed in half."""
+    before = len(driver.landed)
+    with pytest.raises((SourceError, PySparkException, Py4JError)) as failed:
+        driver.run()
+    assert len(driver.landed) == before
+    assert not list(driver.directory.glob(f"epoch={before + 1}"))
+    error = explained(driver, failed.value)
+    assert "user_info" in error.what
+    assert "on 127.0.0.1:" in error.where
+    assert error.state
+    assert driver.table.options.resolve({})["password"] not in str(error)
+    return error
+
+
+def purge(database: Database) -> None:
+    """Until only the newest file is left: the server keeps a file as long as its crash recovery may need it."""
+    newest = database.execute("SHOW MASTER STATUS")[0][0]
+    for _ in range(300):
+        database.execute(f"PURGE BINARY LOGS TO '{newest}'")
+        if len(database.execute("SHOW BINARY LOGS")) == 1:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the server does not purge its binlog")
+
+
+def test_a_purged_binlog(spark: SparkSession, lone: Database, tmp_path: Path) -> None:
+    driver = Driver(spark, tmp_path, small(lone))
+    driver.run()
+    position = driver.steps[-1].step.ranges["span"]["end"]
+    lone.execute("UPDATE t SET v = 1", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+    purge(lone)
+    error = stopped(driver)
+    assert f"the binlog {position['file']} has been purged" in error.what
+    assert f"position {position['file']}:{position['position']}" in error.where
+    assert "--resnapshot user_info" in error.next_command
+    again = Driver(spark, tmp_path / "again", driver.table)
+    again.run()
+    assert again.state() == on_server(lone)
+
+
+def test_a_log_that_began_anew(spark: SparkSession, lone: Database, tmp_path: Path) -> None:
+    driver = Driver(spark, tmp_path, small(lone))
+    driver.run()
+    with lone.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("DO SLEEP(1.1)")  # a file's birth is told by the second
+    lone.execute("RESET MASTER", *["UPDATE t SET v = v + 1"] * 30)
+    error = stopped(driver)
+    assert "the server's binlog began anew" in error.what
+    assert "--resnapshot user_info" in error.next_command
+
+
+def test_another_server_under_the_same_name(
+    spark: SparkSession, lone: Database, tmp_path: Path
+) -> None:
+    driver = Driver(spark, tmp_path, small(lone))
+    driver.run()
+    with EmbeddedMariaDb(tmp_path / "other", options={"server_id": 2}) as server:
+        server.create_database("shop")
+        server.create_user("reader", "reader-secret")
+        other = Database(server, "shop", "reader", "reader-secret")
+        options = {**small(other, 500).options, "port": str(server.port)}
+        other.execute(*["UPDATE t SET v = v + 1"] * 5)
+        driver.table = replace(driver.table, options=Options(options))
+        error = stopped(driver)
+    assert "written by server_id 1, it is now by 2" in error.what
+
+
+def test_a_table_that_is_dropped_between_two_batches(
+    spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_snapshot, "STEP_CHUNKS", 2)
+    driver = Driver(spark, tmp_path, small(database))
+    with pytest.raises(Crash):
+        driver.run(crash=lambda point, step: (point, step.epoch) == ("planned", 2))
+    database.execute("RENAME TABLE t TO gone")
+    error = stopped(driver)
+    assert "not what it was when this snapshot began" in error.what
+    assert "chunks 3-4 of 4" in error.where
+    assert "--resnapshot user_info" in error.next_command
+    # Renamed back, the log still says that it was another table for a while: only a new generation is sure.
+    database.execute("RENAME TABLE gone TO t")
+    again = Driver(spark, tmp_path / "again", driver.table)
+    again.run()
+    assert again.state() == on_server(database)
+
+
+def test_a_table_that_is_dropped_after_the_flip(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    driver = Driver(spark, tmp_path, small(database))
+    driver.run()
+    database.execute("DROP TABLE t")
+    with pytest.raises(SourceError, match="has no table t"):
+        driver.run()
+    with pytest.raises((SourceError, PySparkException, Py4JError)) as failed:
+        driver.run(preflight=False)
+    error = explained(driver, failed.value)
+    assert "user_info" in error.what
+    assert "--resnapshot user_info" in error.next_command
+
+
+@contextmanager
+def meddling(database: Database, with_reader: str) -> Iterator[threading.Event]:
+    """Do `with_reader` to each connection that reads a chunk, as soon as it is seen; {} is its id."""
+    stop, seen = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        with database.connect() as connection, connection.cursor() as cursor:
+            while not stop.is_set():
+                cursor.execute("SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE '%SLEEP%`_chunk` = %'"
+                               " AND ID <> CONNECTION_ID()")  # fmt: skip
+                for (number,) in cursor.fetchall():
+                    seen.set()
+                    if with_reader == "crash":
+                        database.server.kill()
+                        return
+                    cursor.execute(with_reader.format(number))
+                stop.wait(0.02)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        watcher.join()
+
+
+@pytest.mark.parametrize("how", ["KILL {}", "crash"])
+def test_a_connection_or_a_server_that_is_lost_mid_chunk(
+    spark: SparkSession, lone: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    from pipelines.sources.mysql_cdc import snapshot
+
+    driver = Driver(spark, tmp_path, small(lone))
+    plain = snapshot.snapshot_expression
+    with monkeypatch.context() as slow, meddling(lone, how) as seen:
+        # Slow enough to be caught in the middle of its rows.
+        slow.setattr(snapshot, "snapshot_expression", lambda column: f"{plain(column)} + SLEEP(0.3)")
+        error = stopped(driver)
+    assert seen.is_set()
+    assert "connection to the server was lost" in error.what
+    assert "chunks 1-4 of 4" in error.where
+    assert "goes on at this step" in error.next_command
+    if how == "crash":
+        lone.server.start()
+    driver.run()
+    assert driver.flip_epoch == 2
+    assert driver.state() == on_server(lone)
+
+
+def test_a_server_that_is_not_there_for_the_log(spark: SparkSession, lone: Database, tmp_path: Path) -> None:
+    driver = Driver(spark, tmp_path, small(lone))
+    driver.run()
+    lone.execute("UPDATE t SET v = 1")
+    lone.server.stop()
+    with pytest.raises(SourceError, match="can not be reached"):
+        driver.run()
+    lone.server.start()
+    driver.run()
+    assert driver.state() == on_server(lone)
