@@ -76,12 +76,15 @@ class ScriptedSource:
         )
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
+        from pyspark.sql.types import StructType
+
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
         numbered = enumerate(self._log.read(start, stop), start)
         rows = [self._rows(number, event) for number, event in numbered if isinstance(event, Rows)]
         columns = {**SOURCE_COLUMNS, **{column.name: column.spark_type for column in self._table.physical_columns}}
         ddl = ", ".join(f"`{name.replace('`', '``')}` {spark_type}" for name, spark_type in columns.items())
-        schema = spark.createDataFrame([], ddl).schema
+        schema = StructType.fromDDL(ddl)
+        assert isinstance(schema, StructType)
         kept = [table for table in rows if table is not None]
         if not kept:
             return empty_frame(spark, schema)

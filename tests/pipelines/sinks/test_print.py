@@ -1,5 +1,3 @@
-import datetime as dt
-from decimal import Decimal
 from io import StringIO
 
 import pytest
@@ -18,10 +16,12 @@ def shown(rows, *args) -> tuple[int, list[str]]:
 
 
 def test_rows_are_shown_as_flink_shows_them(spark):
-    rows = spark.createDataFrame(
-        [("+I", 3, 1, "[red]f[/red]", Decimal("1.50"), dt.datetime(2026, 1, 2)), ("-D", 3, None, "m", None, None)],
-        "_op STRING, _epoch BIGINT, `user id` INT, gender STRING, price DECIMAL(5, 2), at TIMESTAMP_NTZ",
-    )
+    rows = spark.sql("""
+        SELECT * FROM VALUES
+            ('+I', 3L, 1, '[red]f[/red]', 1.50, TIMESTAMP_NTZ '2026-01-02 00:00:00'),
+            ('-D', 3L, NULL, 'm', NULL, NULL)
+        AS t(_op, _epoch, `user id`, gender, price, at)
+    """)
     assert shown(rows, "clicks") == (
         2,
         ["clicks> +I[1, [red]f[/red], 1.50, 2026-01-02 00:00:00]", "clicks> -D[NULL, m, NULL, NULL]"],

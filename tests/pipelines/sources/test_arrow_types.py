@@ -1,6 +1,8 @@
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
+from pipelines.frames import empty_frame
 from pipelines.sources.arrow_types import arrow_schema, arrow_type
 from pipelines.sql.model import Column
 
@@ -26,10 +28,8 @@ SPARK_TYPES = [
 
 def test_spark_agrees(spark):
     ddl = ", ".join(f"c{number} {spark_type}" for number, spark_type in enumerate(SPARK_TYPES))
-    wanted = spark.createDataFrame([], ddl)
-    assert wanted.toArrow().schema == pa.schema(
-        [pa.field(f"c{number}", arrow_type(spark_type)) for number, spark_type in enumerate(SPARK_TYPES)]
-    )
+    fields = [pa.field(f"c{number}", arrow_type(spark_type)) for number, spark_type in enumerate(SPARK_TYPES)]
+    assert empty_frame(spark, StructType.fromDDL(ddl)).toArrow().schema == pa.schema(fields)
 
 
 def test_a_schema_has_the_columns_as_named():

@@ -1,3 +1,4 @@
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +43,6 @@ def test_sql_says_the_same(spark):
     base = 1_767_225_600_000
     for schedule in schedules:
         rows = [0, 1, 2, 3, 10, 11, 12, 999_999, schedule.rate * 10**9]
-        frame = spark.createDataFrame([(row,) for row in rows], "id BIGINT")
+        frame = spark.createDataFrame(pa.table({"id": pa.array(rows, pa.int64())}))
         got = [row[0] for row in frame.selectExpr(schedule.due_us_sql(base, "id")).collect()]
         assert got == [base * 1000 + schedule.due_us(row) for row in rows]

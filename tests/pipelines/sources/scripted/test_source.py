@@ -2,6 +2,7 @@ import datetime as dt
 from decimal import Decimal
 
 import pytest
+from pyspark.sql.types import StructType
 
 from pipelines.sources.protocol import SOURCE_COLUMNS, Landed, Source, StoredStep
 from pipelines.sources.scripted import CONNECTOR, ScriptedInput
@@ -174,8 +175,7 @@ def test_every_type_comes_out_as_it_went_in(spark, tmp_path):
     frame = read(spark, bench)
     wanted = {column.name: column.spark_type for column in scripted.columns}
     assert {name: frame.schema[name].dataType for name in wanted} == {
-        field.name: field.dataType
-        for field in spark.createDataFrame([], ", ".join(map(" ".join, wanted.items()))).schema
+        field.name: field.dataType for field in StructType.fromDDL(", ".join(map(" ".join, wanted.items())))
     }
     first, second = frame.orderBy("_offset").collect()
     assert {name: first[name] for name in row} == row
