@@ -43,7 +43,7 @@ def keep(staged: StagedEpoch, result: ExpectationSuiteValidationResult) -> str:
         "generation": plan.generation,
         "epoch": plan.epoch,
         "plan": plan.digest,
-        **result.to_json_dict(),
+        "result": result.to_json_dict(),
     }
     _write(path, json.dumps(told, indent=1))
     page = home / "index.html"
@@ -60,8 +60,8 @@ def keep(staged: StagedEpoch, result: ExpectationSuiteValidationResult) -> str:
 
 def render(result: ExpectationSuiteValidationResult) -> str:
     """The page of Data Docs of one result: one file, that needs no other of ours."""
-    from great_expectations.render.renderer import ValidationResultsPageRenderer
-    from great_expectations.render.view import DefaultJinjaPageView
+    from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
+    from great_expectations.render.view.view import DefaultJinjaPageView
 
     return DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(result))
 

@@ -75,7 +75,10 @@ def run(evidence: Evidence, frame: pd.DataFrame) -> ExpectationSuiteValidationRe
 
 def expectations(evidence: Evidence) -> list[Expectation]:
     """What must hold of the metrics of this epoch."""
-    import great_expectations.expectations as gxe
+    from great_expectations.expectations.core.expect_column_distinct_values_to_equal_set import (
+        ExpectColumnDistinctValuesToEqualSet,
+    )
+    from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
 
     staged = evidence.staged
     counts = OutcomeCounts(staged.staged.counts)
@@ -88,13 +91,13 @@ def expectations(evidence: Evidence) -> list[Expectation]:
         },
     }
     return [
-        gxe.ExpectColumnDistinctValuesToEqualSet(
+        ExpectColumnDistinctValuesToEqualSet(
             column=metrics.COLUMNS,
             value_set=[metrics.expected_columns(evidence)],
             notes=f"Every staged file has the columns of `{staged.target.name}`.",
         ),
         *(
-            gxe.ExpectColumnMaxToBeBetween(column=name, min_value=number, max_value=number, notes=why)
+            ExpectColumnMaxToBeBetween(column=name, min_value=number, max_value=number, notes=why)
             for name, (number, why) in exactly.items()
         ),
     ]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from pipelines.lake.rows import quoted
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.sql.model import Insert, Join, Table
@@ -32,38 +34,24 @@ class Views:
     changelogs: Sequence[str]
 
 
-def release_schema(insert: Insert) -> str:
-    """The columns of `release_rows`, as Spark DDL."""
-    pins = [f"_pin{n}_generation INT, _pin{n}_epoch BIGINT" for n in range(len(insert.joins))]
-    return ", ".join(
-        [
-            "_landed_generation INT, _landed_epoch BIGINT, _in_generation INT, _in_epoch BIGINT, _ms BIGINT",
-            "_policy STRING, _discard BOOLEAN",
-            *pins,
-        ]
-    )
-
-
-def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> list[tuple]:
+def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
     """One row per probe epoch that a plan releases: which epoch of the INSERT it is in, when, and at which pins."""
     rows = []
     for plan in plans:
         pins = {pin.table: pin for pin in plan.pins}
-        pinned = [value for join in insert.joins for value in (pins[join.build].generation, pins[join.build].epoch)]
-        rows += [
-            (
-                plan.probe_generation,
-                landed,
-                plan.generation,
-                plan.epoch,
-                plan.instant,
-                plan.on_unmatched,
-                plan.kind == "discard",
-                *pinned,
-            )
-            for landed in range(plan.after + 1, plan.upto + 1)
-        ]
-    return rows
+        row = {
+            "_landed_generation": plan.probe_generation,
+            "_in_generation": plan.generation,
+            "_in_epoch": plan.epoch,
+            "_ms": plan.instant,
+            "_policy": plan.on_unmatched,
+            "_discard": plan.kind == "discard",
+        }
+        for number, join in enumerate(insert.joins):
+            row[f"_pin{number}_generation"] = pins[join.build].generation
+            row[f"_pin{number}_epoch"] = pins[join.build].epoch
+        rows += [{**row, "_landed_epoch": landed} for landed in range(plan.after + 1, plan.upto + 1)]
+    return pa.Table.from_pylist(rows)
 
 
 def recompute_sql(
@@ -89,7 +77,7 @@ def recompute_sql(
         "_place",
         *columns,
         "CASE WHEN _place <> 'drop' THEN _op END AS _op",
-        "_in_generation AS _generation",
+        "CAST(_in_generation AS INT) AS _generation",
         "_in_epoch AS _epoch",
         *(
             f"CASE WHEN _place = 'quarantine' THEN {name} END AS {name}"

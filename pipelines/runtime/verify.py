@@ -10,9 +10,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import reduce
 from typing import Any, Literal
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.lake import Lake
 from pipelines.lake import rows as lake_rows
@@ -20,13 +23,16 @@ from pipelines.lake.rows import quoted
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.recompute import Views, compared, recompute_sql, release_rows, release_schema
+from pipelines.runtime.recompute import Views, compared, recompute_sql, release_rows
 from pipelines.sql.model import Insert, Pipeline, Table
 
 BATCH_ROWS = 2_000_000
 """Released rows that one statement recomputes, in whole epochs; a single epoch may be larger."""
 
 EXAMPLES = 10
+
+Counts = dict[str, dict[tuple[int, int], int]]
+"""Place -> (generation, epoch) -> rows."""
 
 Place = Literal["publish", "quarantine", "drop"]
 EpochState = Literal["equal", "different", "beyond retention", "other script"]
@@ -124,7 +130,8 @@ class _Verification:
         if not published:
             return VerifyReport(self.insert.id, ())
         spark = self.session()
-        unproved = self._unproved(spark, published)
+        counts = self._counts(spark)
+        unproved = self._unproved(counts, published)
         todo = [epoch for epoch in published if _key(epoch) not in unproved]
         task = self.progress.task(f"verify {self.insert.id}", len(published), "epochs")
         task.advance(len(unproved))
@@ -141,18 +148,34 @@ class _Verification:
             else:
                 differences = tuple(found.get(key, ()))
                 reports.append(EpochReport(*key, rows, "different" if differences else "equal", differences))
-        return VerifyReport(self.insert.id, tuple(reports), tuple(self._problems(spark, published)))
+        return VerifyReport(self.insert.id, tuple(reports), tuple(self._problems(counts, published)))
+
+    def _counts(self, spark: SparkSession) -> Counts:
+        """Rows of every table that is looked at, by generation and epoch, in one job."""
+        places = {f"table {table}": self.lake.table_path(table) for table in (self.insert.probe, *self.insert.builds)}
+        places |= {
+            "target": self.lake.target_path(self.target),
+            "quarantine": self.lake.quarantine_path(self.target, self.insert),
+        }
+        frames = [
+            lake_rows.read(spark, path).groupBy("_generation", "_epoch").count().withColumn("place", F.lit(place))
+            for place, path in places.items()
+        ]
+        found: Counts = {place: {} for place in places}
+        for row in reduce(DataFrame.unionByName, frames).collect():
+            found[row["place"]][(row["_generation"], row["_epoch"])] = row["count"]
+        return found
 
     # --- what can be recomputed ----------------------------------------------------------------------------------
 
     def _unproved(
-        self, spark: SparkSession, epochs: Sequence[ReleasedEpoch]
+        self, counts: Counts, epochs: Sequence[ReleasedEpoch]
     ) -> dict[tuple[int, int], tuple[EpochState, tuple[Difference, ...], str]]:
         """Epochs whose rows are no longer all there, or whose INSERT had another text; with the reason."""
         found: dict[tuple[int, int], tuple[EpochState, tuple[Difference, ...], str]] = {}
         digest = self.pipeline.digest(self.insert)
         tables = {self.insert.probe, *self.insert.builds}
-        gone = {table: self._gone(spark, table) for table in tables}
+        gone = {table: self._gone(table, counts[f"table {table}"]) for table in tables}
         for epoch in epochs:
             plan = epoch.plan
             if plan.computes != digest:
@@ -165,15 +188,17 @@ class _Verification:
                 table: sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
                 for table, generation, after, upto in spans
             }
-            texts = [f"{number:,} rows of {table} that it read are gone" for table, number in lost.items() if number]
+            texts = [
+                f"{_rows(number)} of {table} that it read {'is' if number == 1 else 'are'} gone"
+                for table, number in lost.items()
+                if number
+            ]
             if texts:
                 found[_key(epoch)] = ("beyond retention", (), " and ".join(texts))
         return found
 
-    def _gone(self, spark: SparkSession, table: str) -> dict[tuple[int, int], int]:
+    def _gone(self, table: str, there: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
         """(generation, epoch) -> rows that landed by the watermark log and are not in the table any more."""
-        rows = lake_rows.read(spark, self.lake.table_path(table)).groupBy("_generation", "_epoch").count().collect()
-        there = {(row["_generation"], row["_epoch"]): row["count"] for row in rows}
         log = {(row.generation, row.epoch): row.rows for row in self.lake.watermarks.rows(table)}
         return {key: count - there.get(key, 0) for key, count in log.items() if count > there.get(key, 0)}
 
@@ -193,13 +218,11 @@ class _Verification:
     ) -> DataFrame:
         """One row per epoch, place and kind: `_extra` (true: missing), `_rows`, `_keys`."""
         frames = {
-            "releases": spark.createDataFrame(release_rows(self.insert, plans), release_schema(self.insert)),
+            "releases": spark.createDataFrame(release_rows(self.insert, plans)),
             "probe": lake_rows.read(spark, self.lake.table_path(self.insert.probe)),
             "target": lake_rows.read(spark, self.lake.target_path(self.target)),
             "quarantine": lake_rows.read(spark, self.lake.quarantine_path(self.target, self.insert)),
-            "dropped": spark.createDataFrame(
-                _dropped(batch), "generation INT, epoch BIGINT, reason STRING, rows BIGINT"
-            ),
+            "dropped": spark.createDataFrame(_dropped(batch)),
             **{
                 f"build{number}": lake_rows.read(spark, self.lake.table_path(join.build))
                 for number, join in enumerate(self.insert.joins)
@@ -263,7 +286,7 @@ class _Verification:
 
     # --- what belongs to no epoch --------------------------------------------------------------------------------
 
-    def _problems(self, spark: SparkSession, published: Sequence[ReleasedEpoch]) -> Iterator[str]:
+    def _problems(self, counts: Counts, published: Sequence[ReleasedEpoch]) -> Iterator[str]:
         upto = 0
         for epoch in sorted(published, key=lambda epoch: epoch.plan.after):
             if epoch.plan.after != upto:
@@ -272,17 +295,17 @@ class _Verification:
                 yield f"epochs {low + 1} to {high} of {self.insert.probe} were {what} before epoch {epoch.plan.epoch}"
             upto = max(upto, epoch.plan.upto)
         known = {_key(epoch) for epoch in published}
-        places = {
-            "target": self.lake.target_path(self.target),
-            "quarantine": self.lake.quarantine_path(self.target, self.insert),
-        }
-        for place, path in places.items():
-            for row in lake_rows.read(spark, path).groupBy("_generation", "_epoch").count().collect():
-                if (row["_generation"], row["_epoch"]) not in known:
+        for place in ("target", "quarantine"):
+            for (generation, epoch), number in sorted(counts[place].items()):
+                if (generation, epoch) not in known:
                     yield (
-                        f"the {place} has {row['count']:,} rows of generation {row['_generation']}, epoch "
-                        f"{row['_epoch']}, which was not published"
+                        f"the {place} has {_rows(number)} of generation {generation}, epoch {epoch}, "
+                        "which was not published"
                     )
+
+
+def _rows(number: int) -> str:
+    return "1 row" if number == 1 else f"{number:,} rows"
 
 
 def _key(epoch: ReleasedEpoch) -> tuple[int, int]:
@@ -303,14 +326,16 @@ def _batches(epochs: Sequence[ReleasedEpoch]) -> Iterator[list[ReleasedEpoch]]:
         yield batch
 
 
-def _dropped(batch: Sequence[ReleasedEpoch]) -> list[tuple[int, int, str, int]]:
+def _dropped(batch: Sequence[ReleasedEpoch]) -> pa.Table:
     """What the stored counts say was dropped: it is in no table."""
-    return [
-        (*_key(epoch), name, number)
+    found = [
+        {"generation": epoch.plan.generation, "epoch": epoch.plan.epoch, "reason": name, "rows": number}
         for epoch in batch
         for name, number in (epoch.staged.counts.items() if epoch.staged else ())
         if number and name.startswith("dropped:")
     ]
+    schema = {"generation": pa.int32(), "epoch": pa.int64(), "reason": pa.string(), "rows": pa.int64()}
+    return pa.Table.from_pylist(found, schema=pa.schema(list(schema.items())))
 
 
 def _spans(plans: Sequence[ReleasePlan]) -> Iterator[tuple[int, int, int]]:
