@@ -107,7 +107,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "text compressed character set latin1": ("REPEAT('ä',300)", "''", "'short'"),
     "blob compressed": ("REPEAT(0x00,300)", "''", "0x01"),
 }
-"""Column type -> its values in the first three rows, as SQL. A blank at the end of a type makes a second column of it."""
+"""Column type -> its values in the first three rows, as SQL. A blank at a type's end makes a second column of it."""
 
 NAMES = [f"c{number}" for number in range(len(COLUMNS))]
 
@@ -121,8 +121,8 @@ def create(database: Database) -> None:
 def fill(database: Database) -> None:
     """Insert the rows, and one of NULLs only. Zero dates need a lenient session."""
     rows = [
-        f"INSERT INTO {TABLE} VALUES ({number}, {', '.join(values[number] for values in COLUMNS.values())})"
+        f"INSERT INTO {TABLE} VALUES ({number}, {', '.join(values[number] for values in COLUMNS.values())})"  # noqa: S608
         for number in range(3)
     ]
-    # A TIMESTAMP takes part in a time zone only where the session's is one.
-    database.execute("SET SESSION sql_mode = '', time_zone = '+00:00'", *rows, f"INSERT INTO {TABLE} (id) VALUES (3)")
+    nulls = f"INSERT INTO {TABLE} (id) VALUES (3)"  # noqa: S608
+    database.execute("SET SESSION sql_mode = '', time_zone = '+00:00'", *rows, nulls)
