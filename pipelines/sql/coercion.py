@@ -82,10 +82,10 @@ def _parts_match(source: FlinkType, target: FlinkType) -> bool:
 def comparable(left: FlinkType, right: FlinkType) -> bool:
     """Whether `=`, `<` and their kind make sense between two types."""
     kinds = {left.kind, right.kind}
-    if Kind.NULL in kinds:
-        return True
     if Kind.MAP in kinds or kinds & INTERVALS:
         return False
+    if Kind.NULL in kinds:
+        return True
     for family in (NUMERIC, STRINGS, BINARIES, TIMESTAMPS):
         if kinds <= family:
             return True

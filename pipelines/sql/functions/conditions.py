@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.sql.coercion import common, comparable, converted
 from pipelines.sql.functions.function import ANY, TRUTH, Call, Function
-from pipelines.sql.types import FlinkType
+from pipelines.sql.types import BOOLEAN, FlinkType
 
 
 def one_type(call: Call, first: int = 0) -> FlinkType:
@@ -46,7 +46,8 @@ def _nullif(call: Call) -> str:
 
 def _if(call: Call) -> str:
     target = one_type(call, 1)
-    return f"if({call.sqls[0]}, {', '.join(all_as(call, target, 1))})"
+    condition = call.arguments[0]
+    return f"if({converted(condition.sql, condition.type, BOOLEAN)}, {', '.join(all_as(call, target, 1))})"
 
 
 FUNCTIONS = (

@@ -10,6 +10,7 @@ from pipelines.sql.source import Source, Span
 from pipelines.sql.types import (
     BINARIES,
     INTEGERS,
+    NESTED,
     NUMERIC,
     STRINGS,
     TIMESTAMPS,
@@ -27,8 +28,8 @@ class Family:
     kinds: frozenset[Kind] = frozenset()
 
     def takes(self, found: FlinkType) -> bool:
-        """Whether an argument of this type may be passed."""
-        return not self.kinds or found.kind is Kind.NULL or found.kind in self.kinds
+        """Whether an argument of this type may be passed; a bare NULL is no collection of anything."""
+        return not self.kinds or found.kind in self.kinds or (found.kind is Kind.NULL and not self.kinds & NESTED)
 
 
 ANY = Family("any")
@@ -37,6 +38,7 @@ NUMBER = Family("number", NUMERIC)
 WHOLE = Family("integer", frozenset(INTEGERS))
 TRUTH = Family("BOOLEAN", frozenset({Kind.BOOLEAN}))
 OCTETS = Family("BYTES", BINARIES)
+TEXT_OR_OCTETS = Family("STRING or BYTES", STRINGS | BINARIES)
 MOMENT = Family("TIMESTAMP", TIMESTAMPS)
 DAY = Family("DATE or TIMESTAMP", frozenset({Kind.DATE, *TIMESTAMPS}))
 LIST = Family("ARRAY", frozenset({Kind.ARRAY}))
@@ -118,7 +120,9 @@ class Function:
         """The call as Spark SQL. Raises SqlError."""
         self.check(call)
         gives = self.gives if isinstance(self.gives, FlinkType) else self.gives(call)
-        if isinstance(self.spark, str):
+        if gives.kind is Kind.NULL:
+            sql = "NULL"
+        elif isinstance(self.spark, str):
             sql = self.spark.format(*call.sqls, all=", ".join(call.sqls))
         else:
             sql = self.spark(call)

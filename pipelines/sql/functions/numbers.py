@@ -8,9 +8,9 @@ from pipelines.sql.types import DOUBLE, INTEGERS, MAX_PRECISION, STRING, FlinkTy
 
 def _rounded_type(call: Call) -> FlinkType:
     of = call.types[0].null()
+    places = _places(call)
     if of.kind is not Kind.DECIMAL:
         return of
-    places = _places(call)
     precision, scale = of.precision or 0, of.scale or 0
     if places >= scale:
         return of
@@ -23,7 +23,7 @@ def _places(call: Call) -> int:
         return 0
     places = call.arguments[1].constant
     if not isinstance(places, int):
-        call.refuse("the number of digits of a DECIMAL's ROUND must be a constant", "ROUND(price, 2)", 1)
+        call.refuse("the number of digits of ROUND is a constant", "ROUND(price, 2)", 1)
     return places
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.sql.functions.function import ANY, NUMBER, OCTETS, TEXT, WHOLE, Call, Function
+from pipelines.sql.functions.function import ANY, NUMBER, OCTETS, TEXT, TEXT_OR_OCTETS, WHOLE, Call, Function
 from pipelines.sql.types import BOOLEAN, BYTES, INT, NUMERIC, STRING, STRINGS, FlinkType, Kind
 from pipelines.sql.values import spark_string
 
@@ -46,7 +46,7 @@ FUNCTIONS = (
     Function(("UPPER",), (TEXT,), STRING, "upper({0})"),
     Function(("LOWER",), (TEXT,), STRING, "lower({0})"),
     Function(("CHAR_LENGTH", "CHARACTER_LENGTH"), (TEXT,), INT, "char_length({0})"),
-    Function(("OCTET_LENGTH",), (ANY,), INT, "octet_length({0})"),
+    Function(("OCTET_LENGTH",), (TEXT_OR_OCTETS,), INT, "octet_length({0})"),
     Function(("CONCAT",), (TEXT,), STRING, "concat({all})", variadic=True),
     Function(("CONCAT_WS",), (TEXT, TEXT), STRING, "concat_ws({all})", variadic=True),
     Function(("SUBSTRING", "SUBSTR"), (TEXT, WHOLE, WHOLE), STRING, "substring({all})", least=2),

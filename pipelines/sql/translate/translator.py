@@ -11,7 +11,7 @@ from pipelines.sql.scope import Scope
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import CastTo, Scalar, TypedLiteral, place
 from pipelines.sql.translate import calls, computed, constants, names, predicates
-from pipelines.sql.types import Kind
+from pipelines.sql.types import BOOLEAN, Kind
 from pipelines.sql.values import Value
 
 
@@ -53,6 +53,8 @@ class Translator:
         value = self.of(tree, around)
         if value.type.kind not in (Kind.BOOLEAN, Kind.NULL):
             self.refuse(place(tree) or around, f"type clash: a condition is BOOLEAN, not {value.type}")
+        if value.type.kind is Kind.NULL:  # Spark does not take a bare NULL for a condition
+            return Value("CAST(NULL AS BOOLEAN)", BOOLEAN, aliases=value.aliases)
         return value
 
     def refuse(self, span: Span, what: str, hint: str | None = None) -> NoReturn:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.sql import compile_script
+from pipelines.sql import Table, compile_script
 from pipelines.sql.dialect import Tidegate, tokenize
 from pipelines.sql.functions import FUNCTIONS
 from pipelines.sql.parser import ScriptParser
@@ -25,13 +26,17 @@ CASES = tomllib.loads(FIXTURE.read_text())
 ROWS = [(group, *case) for group, cases in CASES.items() if isinstance(cases, list) for case in cases]
 
 
+@cache
+def table() -> Table:
+    return compile_script(CASES["table"], connectors=CONNECTORS).table("t")
+
+
 def translated(text: str) -> Value:
     """An expression over the fixture's table."""
-    table = compile_script(CASES["table"], connectors=CONNECTORS).table("t")
     source = Source(text)
     parser = ScriptParser(dialect=Tidegate)
     parser.begin(source, tokenize(source))
-    return Translator(source, InsertScope(source, [Relation("t", table)])).value(parser.scalar())
+    return Translator(source, InsertScope(source, [Relation("t", table())])).value(parser.scalar())
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +60,11 @@ def test_an_expression_has_its_type_and_its_value(
 ) -> None:
     types, values = computed
     assert str(translated(text).type.null()) == kind
-    assert types[text] == _spark_type(parse_type(kind).spark)
+    assert types[text] == spark_type(parse_type(kind).spark)
     assert values[text] == (None if value == "NULL" else value)
 
 
-def _spark_type(ddl: str) -> str:
+def spark_type(ddl: str) -> str:
     """Spark's short name of a type that is spelled as DDL."""
     short = ddl.replace("`", "").replace(", ", ",").replace(": ", ":").lower()
     return short.replace("expr$", "EXPR$")
