@@ -62,8 +62,9 @@ class FieldSpec:
 
     @property
     def rows(self) -> int | None:
-        """How many rows a sequence lasts; None for a random field."""
-        return None if self.first is None or self.last is None else self.last - self.first + 1
+        """How many rows its sequences last, inner ones too; None if all is random."""
+        own = [] if self.first is None or self.last is None else [self.last - self.first + 1]
+        return min([*own, *(child.rows for child in self.children if child.rows is not None)], default=None)
 
 
 def nested(path: str, of: FlinkType) -> Iterator[tuple[str, FlinkType]]:

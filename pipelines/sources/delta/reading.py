@@ -14,6 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.sources.delta.commits import Commit
+from pipelines.sources.protocol import SEQ_TYPE
+from pipelines.sql.model import Table
+from pipelines.sql.types import quoted
+
+_ROW_BITS = 30
+_TASK_BITS = 8
+"""`_offset` is (version, task, row in the task): 33 million versions, 256 tasks, a thousand million rows each."""
+
+_BUILD_OPS = {"insert": "c", "update_postimage": "u", "delete": "d"}
+_BUILD_OP = f"element_at(map({', '.join(repr(word) for pair in _BUILD_OPS.items() for word in pair)}), _change)"
 
 
 def snapshot(spark: SparkSession, path: str, version: int, timestamp: int | None) -> DataFrame:
@@ -49,6 +59,27 @@ def changes(spark: SparkSession, path: str, first: int, last: int) -> DataFrame:
     rows = reader.option("startingVersion", first).option("endingVersion", last).load(path)
     return rows.withColumnsRenamed(
         {"_commit_version": "_version", "_change_type": "_change", "_commit_timestamp": "_at"}
+    )
+
+
+def landable(rows: DataFrame, table: Table, *, snapshot: bool) -> DataFrame:
+    """What `Source.read` gives, of one of the frames above."""
+    build = table.role == "build"
+    if build:
+        rows = rows.where(F.col("_change").isin(list(_BUILD_OPS)))
+    op = "'r'" if build and snapshot else _BUILD_OP if build else "'+I'"
+    task = f"shiftleft(CAST(spark_partition_id() AS BIGINT), {_ROW_BITS})"
+    row = f"({task} + (monotonically_increasing_id() & {2**33 - 1}L))"
+    # A key that one commit both deletes and adds is there after it.
+    position = f"({row} + IF(_change = 'delete', 0L, {2 ** (_ROW_BITS + _TASK_BITS)}L))"
+    seq = f"'phase', {0 if snapshot else 1}, 'log', 0, 'file', _version, 'position', {position}, 'row', 0"
+    return rows.coalesce(2**_TASK_BITS).selectExpr(
+        *[quoted(column.name) for column in table.physical_columns],
+        f"{op} AS _op",
+        f"CAST(named_struct({seq}) AS {SEQ_TYPE}) AS _seq",
+        "_at AS _rowtime",
+        "'0' AS _split",
+        f"shiftleft(_version, {_ROW_BITS + _TASK_BITS}) + {row} AS _offset",
     )
 
 

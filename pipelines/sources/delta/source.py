@@ -15,7 +15,6 @@ from sqlglot import exp
 from pipelines.errors import PlanningError, SourceError
 from pipelines.sources.delta.commits import Commit, CommitLog
 from pipelines.sources.protocol import (
-    SEQ_TYPE,
     ConnectorSpec,
     Json,
     Landed,
@@ -26,19 +25,12 @@ from pipelines.sources.protocol import (
     StoredStep,
 )
 from pipelines.sql.model import Column, Table
-from pipelines.sql.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MAX_STEP_VERSIONS = 50
 MAX_STEP_FILES = 10_000
-
-ROW_BITS = 30
-TASK_BITS = 8
-"""`_offset` is (version, task, row in the task): 33 million versions, 256 tasks, a thousand million rows each."""
-
-_BUILD_OPS = {"insert": "c", "update_postimage": "u", "delete": "d"}
 
 
 class DeltaSource:
@@ -125,8 +117,6 @@ class DeltaSource:
             )
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
-        from pyspark.sql import functions as F
-
         from pipelines.sources.delta import reading
 
         ranges, path = step.step.ranges, str(self._log.path)
@@ -138,30 +128,7 @@ class DeltaSource:
         else:
             commits = [self._log.commit(version) for version in range(ranges["from"] + 1, stop + 1)]
             rows = reading.added(spark, path, [commit for commit in commits if commit.added] or commits[-1:])
-        rows = rows.coalesce(2**TASK_BITS)
-        if self._table.role == "build":
-            rows = rows.where(F.col("_change").isin(list(_BUILD_OPS)))
-        task = f"shiftleft(CAST(spark_partition_id() AS BIGINT), {ROW_BITS})"
-        row = f"({task} + (monotonically_increasing_id() & {2**33 - 1}L))"
-        # A key that one commit both deletes and adds is there after it.
-        position = f"({row} + IF(_change = 'delete', 0L, {2 ** (ROW_BITS + TASK_BITS)}L))"
-        phase = 0 if mode == "snapshot" else 1
-        return rows.selectExpr(
-            *[quoted(column.name) for column in self._table.physical_columns],
-            f"{self._op(mode)} AS _op",
-            f"CAST(named_struct('phase', {phase}, 'log', 0, 'file', _version, 'position', {position}, 'row', 0) "
-            f"AS {SEQ_TYPE}) AS _seq",
-            "_at AS _rowtime",
-            "'0' AS _split",
-            f"shiftleft(_version, {ROW_BITS + TASK_BITS}) + {row} AS _offset",
-        )
-
-    def _op(self, mode: str) -> str:
-        if self._table.role != "build":
-            return "'+I'"
-        if mode == "snapshot":
-            return "'r'"
-        return f"element_at(map({', '.join(repr(word) for pair in _BUILD_OPS.items() for word in pair)}), _change)"
+        return reading.landable(rows, self._table, snapshot=mode == "snapshot")
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         stop = step.step.ranges["to"]

@@ -53,6 +53,8 @@ def test_lengths(flink, options, length):
 def test_a_sequence_lasts_from_start_to_end():
     assert spec("BIGINT", kind="sequence", start="5", end="9").rows == 5
     assert spec("BIGINT").rows is None
+    inner = {"fields.a.b.kind": "sequence", "fields.a.b.start": "1", "fields.a.b.end": "3"}
+    assert field_spec("a", parse_type("ROW<`b` INT, `c` INT>"), inner).rows == 3
 
 
 def test_durations_and_rates():
