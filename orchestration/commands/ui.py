@@ -80,13 +80,15 @@ def _require_free(host: str, port: int) -> None:
 
 
 def _serve(screen: Screen, host: str, port: int) -> None:
-    from orchestration.demo.stage import prepare_dagster_home
+    from orchestration.history import prepare
 
-    prepare_dagster_home(Path(os.environ["DAGSTER_HOME"]))
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "orchestration.definitions"]
+    workspace = prepare(Path(os.environ["DAGSTER_HOME"]))
+    command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace)]
     command += ["--host", host, "--port", str(port), "--log-level", "warning"]
+    # Dagster's own notices for those who write code against it are nothing for those who look at a lake.
+    quiet = {"PYTHONWARNINGS": "ignore", **os.environ}
     # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(command, start_new_session=True, env=quiet)
     with _ended_by_signals(process):
         screen.say(f"Dagster: [bold]http://{host}:{port}[/]   (ready in some seconds; Ctrl-C ends it)")
         status = process.wait()

@@ -11,29 +11,14 @@ from pathlib import Path
 
 from orchestration.demo.database import fill, is_filled, serving
 from orchestration.demo.site import Site, Sizes, environment, export
+from orchestration.history import prepare
 from pipelines.errors import TidegateError
 from pipelines.progress import Progress
 from pipelines.runtime.jars import java
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
-_DAGSTER_YAML = """\
-telemetry:
-  enabled: false
-concurrency:
-  runs:
-    # Runs of one pipeline would wait for each other's leases; each starts a Spark of its own.
-    max_concurrent_runs: 1
-"""
 _BYTES_PER_ROW = 600
 _FREE_BYTES = 500 * 2**20
-
-
-def prepare_dagster_home(folder: Path) -> None:
-    """Make the folder where Dagster keeps its history, if it is not there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = folder / "dagster.yaml"
-    if not settings.exists():
-        settings.write_text(_DAGSTER_YAML, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -48,7 +33,7 @@ def opened(site: Site, sizes: Sizes, progress: Progress, port: int | None = None
     with serving(site.database, progress, port) as (server, password):
         for folder in (site.lake, site.dagster):
             shutil.rmtree(folder, ignore_errors=True)
-        prepare_dagster_home(site.dagster)
+        prepare(site.dagster)
         fill(server, sizes.rows, progress)
         site.sizes.write_text(json.dumps(asdict(sizes)), encoding="utf-8")
         export(environment(site, sizes, server.host, server.port, password))
@@ -74,7 +59,7 @@ def reopened(site: Site, progress: Progress) -> Iterator[EmbeddedMariaDb]:
                 state="nothing was changed",
                 next_command="make demo",
             )
-        prepare_dagster_home(site.dagster)
+        prepare(site.dagster)
         export(environment(site, sizes, server.host, server.port, password))
         yield server
 
