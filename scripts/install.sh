@@ -66,7 +66,11 @@ echo "Installing Tidegate into $venv (Python $version): PySpark, Delta Lake, Dag
 echo "at most $packages packages, a download of about 700 MB, 1.7 GB on disk. It takes 1 to 5 minutes, once."
 begin=$(date +%s)
 
-"$venv/bin/python" -c "$supported" >/dev/null 2>&1 || { rm -rf "$venv" && "$python" -m venv "$venv"; }
+# A .venv of another Python, or one that was interrupted while it was made, is made anew.
+if ! "$venv/bin/python" -c "$supported" >/dev/null 2>&1 || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    rm -rf "$venv"
+    "$python" -m venv "$venv" || fail "Python $version could not make $venv" "read what it says above"
+fi
 show='/^(Collecting|Downloading|Building|Installing collected)/ { n += /^Collecting/; printf "\r\033[K  %3d  %.70s", n, $0; fflush() }
       END { printf "\r\033[K" }'
 if [ ! -t 1 ]; then show='/^(Building|Installing collected)/ { printf "  %.70s\n", $0; fflush() }'; fi

@@ -1,0 +1,161 @@
+"""scripts/install.sh: what it says where something is missing, on a machine that is made up of links and stand-ins."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+TOOLS = (
+    "awk",
+    "bash",
+    "cat",
+    "cksum",
+    "cut",
+    "date",
+    "dirname",
+    "env",
+    "grep",
+    "head",
+    "rm",
+    "sed",
+    "tail",
+    "tee",
+    "tr",
+)
+
+PYTHON = """#!/bin/sh
+case "$*" in
+    *"not (3, 11)"*) exit {supported} ;;
+    *"sys.version_info[:2])"*) echo 3.11 ;;
+    *ensurepip*) exit {venv} ;;
+    --version) echo Python 3.9.2 ;;
+    "-m venv "*) mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+    "-m pip "*) echo "{pip}"; exit {status} ;;
+esac
+"""
+JAVA = """#!/bin/sh
+echo 'openjdk version "{version}" 2025-01-01' >&2
+"""
+DF = """#!/bin/sh
+echo Filesystem 1048576-blocks Used Available Capacity Mounted
+echo /dev/sda 1 1 {free} 1% /
+"""
+
+
+class Machine:
+    """A clone, and a PATH with what the machine has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clone, self.bin = folder / "clone", folder / "bin"
+        (self.clone / "scripts").mkdir(parents=True)
+        self.bin.mkdir()
+        for name in ("scripts/install.sh", "pyproject.toml", "constraints.txt"):
+            shutil.copy(REPOSITORY / name, self.clone / name)
+        for tool in (*TOOLS, "mkdir", "cp"):
+            found = shutil.which(tool)
+            assert found
+            (self.bin / tool).symlink_to(found)
+        self.python()
+        self.has("java", JAVA.format(version="17.0.9"))
+        self.has("df", DF.format(free=9999))
+
+    def has(self, name: str, text: str) -> None:
+        path = self.bin / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def python(self, *, supported: bool = True, venv: bool = True, pip: str = "Collecting a", status: int = 0) -> None:
+        self.has("python3", PYTHON.format(supported=int(not supported), venv=int(not venv), pip=pip, status=status))
+
+    def install(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(self.clone / "scripts" / "install.sh"), *arguments]
+        environment = {"PATH": str(self.bin), "HOME": os.environ.get("HOME", "/")}
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence of a refusal; the second line says what to do."""
+    assert done.returncode == 1, done.stdout + done.stderr
+    what, following = done.stderr.splitlines()
+    assert following.startswith("  next:  ")
+    return what
+
+
+def test_it_says_what_it_installs_and_how_long_it_takes_and_a_second_run_is_silent(machine: Machine) -> None:
+    first = machine.install()
+    assert first.returncode == 0, first.stderr
+    assert "PySpark" in first.stdout
+    assert "minutes" in first.stdout
+    assert "Installed in" in first.stdout
+    machine.python(status=1)  # a second run must not get as far as pip
+    second = machine.install()
+    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+
+
+def test_other_requirements_are_installed_again(machine: Machine) -> None:
+    assert machine.install().returncode == 0
+    with (machine.clone / "constraints.txt").open("a") as constraints:
+        constraints.write("another==1.0\n")
+    assert "Installing" in machine.install().stdout
+
+
+def test_what_tests_need_holds_what_the_demo_needs(machine: Machine) -> None:
+    assert "test tools" in machine.install("dev").stdout
+    assert machine.install().stdout == ""
+
+
+def test_no_python_that_is_new_enough(machine: Machine) -> None:
+    machine.python(supported=False)
+    assert "needs Python 3.11" in refused(machine.install())
+    assert "Python 3.9.2" in machine.install().stderr
+
+
+def test_no_venv_module(machine: Machine) -> None:
+    machine.python(venv=False)
+    done = machine.install()
+    assert "no venv module" in refused(done)
+    assert "apt-get install python3.11-venv" in done.stderr
+
+
+def test_no_java(machine: Machine) -> None:
+    (machine.bin / "java").unlink()
+    assert refused(machine.install()).endswith("and this machine has none")
+    machine.has("java", JAVA.format(version="11.0.2"))
+    assert refused(machine.install()).endswith("and this machine has Java 11")
+
+
+def test_no_disk_space(machine: Machine) -> None:
+    machine.has("df", DF.format(free=12))
+    assert "there are 12 MB free" in refused(machine.install())
+
+
+@pytest.mark.parametrize(
+    ("said", "meaning"),
+    [
+        ("NewConnectionError: Failed to establish a new connection", "index can not be reached"),
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("ERROR: No matching distribution found for pyspark", "pip says: ERROR: No matching distribution"),
+    ],
+)
+def test_pip_fails(machine: Machine, said: str, meaning: str) -> None:
+    machine.python(pip=said, status=1)
+    done = machine.install()
+    assert meaning in refused(done)
+    machine.python()
+    assert "Installed in" in machine.install().stdout  # nothing of the failure stays in the way
+
+
+def test_make_lists_its_targets() -> None:
+    listed = subprocess.run(["make", "-s"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    for target in ("help", "install", "demo", "ui", "test", "check", "bench", "soak"):
+        assert f"make {target} " in listed
