@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from orchestration.demo.database import fill, is_filled, serving
-from orchestration.demo.site import Site, Sizes, environment, export
+from orchestration.demo.site import SCRIPT, Site, Sizes, environment, export
 from orchestration.history import prepare
 from pipelines.errors import TidegateError
 from pipelines.progress import Progress
@@ -28,6 +28,7 @@ def opened(site: Site, sizes: Sizes, progress: Progress, port: int | None = None
     Raises JavaMissing, ServerUnavailable, JarsUnavailable, and TidegateError where there is no room.
     """
     java()
+    _require_script()
     site.root.mkdir(parents=True, exist_ok=True)
     _require_room(site.root, sizes)
     with serving(site.database, progress, port) as (server, password):
@@ -62,6 +63,16 @@ def reopened(site: Site, progress: Progress) -> Iterator[EmbeddedMariaDb]:
         prepare(site.dagster)
         export(environment(site, sizes, server.host, server.port, password))
         yield server
+
+
+def _require_script() -> None:
+    if not SCRIPT.exists():
+        raise TidegateError(
+            "the demo's pipeline is not part of an installed package",
+            where=str(SCRIPT),
+            state="nothing was started",
+            next_command="make demo   (in a clone of the repository)",
+        )
 
 
 def _require_room(folder: Path, sizes: Sizes) -> None:

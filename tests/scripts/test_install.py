@@ -10,23 +10,25 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-TOOLS = (
+TOOLS = [
     "awk",
     "bash",
     "cat",
     "cksum",
+    "cp",
     "cut",
     "date",
     "dirname",
     "env",
     "grep",
     "head",
+    "mkdir",
     "rm",
     "sed",
     "tail",
     "tee",
     "tr",
-)
+]
 
 PYTHON = """#!/bin/sh
 case "$*" in
@@ -56,7 +58,7 @@ class Machine:
         self.bin.mkdir()
         for name in ("scripts/install.sh", "pyproject.toml", "constraints.txt"):
             shutil.copy(REPOSITORY / name, self.clone / name)
-        for tool in (*TOOLS, "mkdir", "cp"):
+        for tool in TOOLS:
             found = shutil.which(tool)
             assert found
             (self.bin / tool).symlink_to(found)
