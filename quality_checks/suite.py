@@ -75,10 +75,10 @@ def run(evidence: Evidence, frame: pd.DataFrame) -> ExpectationSuiteValidationRe
 
 def expectations(evidence: Evidence) -> list[Expectation]:
     """What must hold of the metrics of this epoch."""
-    from great_expectations.expectations.core.expect_column_distinct_values_to_equal_set import (
-        ExpectColumnDistinctValuesToEqualSet,
-    )
     from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
+    from great_expectations.expectations.core.expect_column_most_common_value_to_be_in_set import (
+        ExpectColumnMostCommonValueToBeInSet,
+    )
 
     staged = evidence.staged
     counts = OutcomeCounts(staged.staged.counts)
@@ -91,7 +91,7 @@ def expectations(evidence: Evidence) -> list[Expectation]:
         },
     }
     return [
-        ExpectColumnDistinctValuesToEqualSet(
+        ExpectColumnMostCommonValueToBeInSet(
             column=metrics.COLUMNS,
             value_set=[metrics.expected_columns(evidence)],
             notes=f"Every staged file has the columns of `{staged.target.name}`.",
