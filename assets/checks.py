@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from assets.names import GATE, identifier
-from assets.text import instant, markdown_table
+from assets.text import instant, markdown_table, resolving
 from pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
 
 NOTHING_STAGED = "nothing is staged, so there is nothing to judge"
@@ -46,7 +47,7 @@ def check_specs(staged: dg.AssetKey, names: Sequence[str] | None = None) -> list
 
 
 def results(
-    specs: Sequence[dg.AssetCheckSpec], verdict: GateVerdict | None, state: str | None
+    specs: Sequence[dg.AssetCheckSpec], verdict: GateVerdict | None, state: str | None, script: Path | None = None
 ) -> Iterator[dg.AssetCheckResult]:
     """A result for every spec; without a staged epoch all of them pass, saying so."""
     found = {identifier(check.name): check for check in verdict.checks} if verdict else {}
@@ -54,7 +55,7 @@ def results(
         if verdict is None:
             yield _result(spec, True, {"waiting": NOTHING_STAGED, "epoch state": state or "none planned yet"})
         elif spec.name == GATE:
-            yield _result(spec, verdict.passed, of_verdict(verdict, state))
+            yield _result(spec, verdict.passed, of_verdict(verdict, state, script))
         elif spec.name in found:
             yield _result(spec, found[spec.name].passed, of_check(found[spec.name], verdict))
         else:
@@ -72,7 +73,7 @@ def _result(spec: dg.AssetCheckSpec, passed: bool, metadata: Mapping[str, Any]) 
     )
 
 
-def of_verdict(verdict: GateVerdict, state: str | None) -> dict[str, Any]:
+def of_verdict(verdict: GateVerdict, state: str | None, script: Path | None = None) -> dict[str, Any]:
     """The whole verdict."""
     metadata: dict[str, Any] = {
         "verdict": "passed" if verdict.passed else "held",
@@ -90,8 +91,8 @@ def of_verdict(verdict: GateVerdict, state: str | None) -> dict[str, Any]:
         ),
     }
     if not verdict.passed:
-        metadata["reasons"] = dg.MetadataValue.md("\n".join(f"- {reason}" for reason in verdict.reasons))
-        metadata["next"] = f"tidegate release SCRIPT {verdict.insert}   or   tidegate discard SCRIPT {verdict.insert}"
+        metadata["reasons"] = "\n".join(verdict.reasons)
+        metadata["next"] = resolving(verdict.insert, script)
     return metadata
 
 

@@ -44,7 +44,7 @@ def build_pipeline_definitions(
     checks = []
     for insert in pipeline.inserts:
         assets.append(staged_asset(pipeline, insert, folder, names, look))
-        checks.append(gate_checks(pipeline, insert, names))
+        checks.append(gate_checks(pipeline, insert, names, look))
         assets.append(published_asset(pipeline, insert, folder, names, look))
     job = pipeline_job(names, keys, look)
     return dg.Definitions(

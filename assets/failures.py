@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import dagster as dg
 
@@ -16,9 +17,10 @@ FINAL = (GateHeld, LeaseHeld, PlanningError, ConcurrentRun)
 """What a retry can not mend: a person, another runner or the script has to change first."""
 
 
-def failure(error: TidegateError) -> dg.Failure:
-    """The failure of a step, with the state that is kept and the next command as metadata."""
-    told = {"where": error.where, "state": error.state, "next": error.next_command}
+def failure(error: TidegateError, script: Path | None = None) -> dg.Failure:
+    """The failure of a step, with the state that is kept and the next command (on `script`) as metadata."""
+    command = error.next_command if script is None else error.next_command.replace("SCRIPT", str(script))
+    told = {"where": error.where, "state": error.state, "next": command}
     return dg.Failure(
         description=error.what,
         metadata={ERROR_KIND: type(error).__name__, **{name: text for name, text in told.items() if text}},
@@ -27,9 +29,9 @@ def failure(error: TidegateError) -> dg.Failure:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explained(script: Path | None = None) -> Iterator[None]:
     """Turn a typed error into a failed step that says what to do; other errors are bugs and stay as they are."""
     try:
         yield
     except TidegateError as error:
-        raise failure(error) from error
+        raise failure(error, script) from error

@@ -41,10 +41,10 @@ def staged_asset(
         name=names.op(spec.key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
     )
     def stage(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        with explained(), _runner(context, pipeline, names) as runner:
+        with explained(look.script), _runner(context, pipeline, names) as runner:
             releasing = runner.releasing(insert.id)
             if releasing.position().state == "held":
-                metadata = of_held(releasing)
+                metadata = of_held(releasing, look.script)
             else:
                 staged = runner.stage(insert.id)
                 metadata = of_waiting(releasing, staged) if isinstance(staged, Waiting) else of_staged(releasing)
@@ -53,7 +53,7 @@ def staged_asset(
     return stage
 
 
-def gate_checks(pipeline: Pipeline, insert: Insert, names: Names) -> dg.AssetChecksDefinition:
+def gate_checks(pipeline: Pipeline, insert: Insert, names: Names, look: Presentation) -> dg.AssetChecksDefinition:
     """The gate on the staged epoch: one blocking check with the verdict, and one for each check it is made of."""
     specs = check_specs(names.staged(insert))
 
@@ -61,9 +61,9 @@ def gate_checks(pipeline: Pipeline, insert: Insert, names: Names) -> dg.AssetChe
         name=names.op(names.staged(insert), "__checks"), specs=specs, required_resource_keys={names.resource}
     )
     def judge(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        with explained(), _runner(context, pipeline, names) as runner:
+        with explained(look.script), _runner(context, pipeline, names) as runner:
             verdict = runner.judge(insert.id)
-            yield from results(specs, verdict, runner.releasing(insert.id).position().state)
+            yield from results(specs, verdict, runner.releasing(insert.id).position().state, look.script)
 
     return judge
 
@@ -78,7 +78,7 @@ def published_asset(
         name=names.op(spec.key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
     )
     def publish(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        with explained(), _runner(context, pipeline, names) as runner:
+        with explained(look.script), _runner(context, pipeline, names) as runner:
             releasing = runner.releasing(insert.id)
             before = releasing.position()
             published = runner.publish(insert.id)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from deltalake import DeltaTable
 
-from assets.text import instant, markdown_table, watermark
+from assets.text import instant, markdown_table, resolving, watermark
 from pipelines.lake import Lake, StagedRow
 from pipelines.runtime.landing import Advance, Splits
 from pipelines.runtime.plans import ReleasePlan
@@ -98,16 +99,15 @@ def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:
     }
 
 
-def of_held(releasing: Releasing) -> dict[str, Any]:
+def of_held(releasing: Releasing, script: Path | None) -> dict[str, Any]:
     """The newest epoch is held, so nothing new can be staged."""
     position = releasing.position()
     assert position.verdict is not None
-    insert = releasing.insert.id
     return {
         **of_staged(releasing),
         "verdict": "held",
-        "reasons": dg.MetadataValue.md("\n".join(f"- {reason}" for reason in position.verdict.reasons)),
-        "next": f"tidegate release SCRIPT {insert}   or   tidegate discard SCRIPT {insert}",
+        "reasons": "\n".join(position.verdict.reasons),
+        "next": resolving(releasing.insert.id, script),
     }
 
 

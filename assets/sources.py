@@ -45,7 +45,7 @@ def source_asset(
         resource: TidegateResource = getattr(context.resources, names.resource)
         progress = step_progress(context.log)
         with (
-            explained(),
+            explained(look.script),
             resource.runner(pipeline, progress=progress, label=f"dagster run {context.run.run_id}") as runner,
         ):
             advance = runner.advance(table.name, resnapshot=config.resnapshot, max_epochs=config.max_epochs or None)
