@@ -146,6 +146,8 @@ class GtidSet:
             if not source:
                 continue
             uuid, *parts = source.lower().split(":")
+            if not re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid) or not parts:
+                raise SourceError(f"{source!r} is no set of transaction ids", where="@@gtid_executed")
             name = uuid
             for part in parts:
                 numbers = re.fullmatch(r"(\d+)(?:-(\d+))?", part)

@@ -16,6 +16,7 @@ from pipelines.sources.mysql_cdc.cut import CutRule
 from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.log import resnapshot
 from pipelines.sources.mysql_cdc.options import MysqlOptions
+from pipelines.sources.mysql_cdc.preflight import check_prepared, refused
 from pipelines.sources.mysql_cdc.steps import SnapshotStep
 from pipelines.sources.mysql_cdc.types import SourceColumn, quote
 from pipelines.sources.protocol import SourceContext
@@ -47,6 +48,10 @@ def first_batch(
         context.splits.add(list(_new_splits(cursor, context, options, found)))
         splits = context.splits.rows()
     start = rule.start(cursor)
+    # Only now: one that is prepared after this comes in the log after `start`, where the reader refuses it.
+    prepared = list(check_prepared(cursor))
+    if prepared:
+        raise refused(prepared, options)
     whole = SnapshotStep(
         first=0,
         last=0,

@@ -30,7 +30,7 @@ from pipelines.sql.model import Table
 LEAST_RETENTION_SECONDS = 3600
 """A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""
 
-_DENIED = {1044, 1045, 1142, 1143, 1227, 1370}
+_DENIED = {1044, 1045, 1142, 1143, 1227, 1370, 1401}
 _NOT_THERE = {1049, 1054, 1146}
 
 
@@ -56,6 +56,8 @@ def preflight(cursor: Cursor, options: MysqlOptions, declared: Table) -> Checked
     refusals = [*check_settings(server)]
     if server.writes_binlog:
         refusals += [*check_grants(cursor, server, options, declared), *check_binlog_filter(cursor, server, options)]
+    if options.startup.phases:
+        refusals += check_prepared(cursor)
     table = read_table(cursor, options.database, options.table)
     if table is None:
         if not refusals:
@@ -170,6 +172,19 @@ def check_binlog_filter(cursor: Cursor, server: Server, options: MysqlOptions) -
         yield Refusal(
             f"the server leaves the database {options.database} out of its binlog (binlog_do_db, binlog_ignore_db)",
             "take the filter out of the server's configuration, then restart it",
+        )
+
+
+def check_prepared(cursor: Cursor) -> Iterator[Refusal]:
+    """That no prepared XA transaction is open: its changes are in the log already, and in no read view yet."""
+    if _denied(cursor, "XA RECOVER"):
+        return  # MySQL shows them to XA_RECOVER_ADMIN only
+    cursor.execute("XA RECOVER")
+    prepared = cursor.fetchall()
+    if prepared:
+        yield Refusal(
+            f"{len(prepared)} prepared XA transactions are open: no snapshot can tell on which side of it they are",
+            "XA RECOVER;   -- then XA COMMIT or XA ROLLBACK each of them",
         )
 
 

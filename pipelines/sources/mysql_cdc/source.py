@@ -24,7 +24,7 @@ from pipelines.sources.mysql_cdc.cut import CutRule, cut_rule, status_position
 from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
 from pipelines.sources.mysql_cdc.failures import explain
 from pipelines.sources.mysql_cdc.headers import birth
-from pipelines.sources.mysql_cdc.log import LogFiles, check_birth, check_reachable, log_files, resnapshot, with_number
+from pipelines.sources.mysql_cdc.log import check_birth, check_reachable, log_files, resnapshot, with_number
 from pipelines.sources.mysql_cdc.options import parse
 from pipelines.sources.mysql_cdc.plan_binlog import from_options, from_snapshot, next_piece
 from pipelines.sources.mysql_cdc.plan_snapshot import chunks_of, first_batch, greatest_cut, next_batch
@@ -45,6 +45,7 @@ class MysqlCdcSource:
         self._table: SourceTable | None = None
         self._rule: CutRule | None = None
         self._chunks: Sequence[Chunk] | None = None
+        self._log_checked = False
         self._bars: dict[str, Task] = {}
         self._read_at = time.monotonic()
         self._on_watermark_emit: Callable[[], None] = lambda: None
@@ -59,19 +60,22 @@ class MysqlCdcSource:
 
     def ends(self) -> Json:
         """Where the server's binlog ends now. Raises SourceError if it is not the log that the plans before are of."""
+        if self.context.previous is not None:
+            self._check_log(step_of(self.context.previous.step.ranges))
         with self._session.cursor() as cursor:
             end = status_position(cursor, self._server_facts())
-            self._check_log(log_files(cursor))
         return end.to_json()
 
-    def _check_log(self, files: LogFiles) -> None:
-        if self.context.previous is None:
+    def _check_log(self, step: SnapshotStep | BinlogStep) -> None:
+        """Once a run, before anything is taken from it: the server's log is the one that the stored steps are of."""
+        if self._log_checked:
             return
-        step = step_of(self.context.previous.step.ranges)
         position = step.span.end if isinstance(step, BinlogStep) else step.start
         name, where = self.context.table.name, self.options.where
-        check_reachable(position, files, name, where)
+        with self._session.cursor() as cursor:
+            check_reachable(position, log_files(cursor), name, where)
         check_birth(step.birth, birth(self.options.server, position.file), position, name, where)
+        self._log_checked = True
 
     # --- a step --------------------------------------------------------------------------------------------------
 
@@ -80,6 +84,8 @@ class MysqlCdcSource:
         end = BinlogPosition.from_json(ends)
         previous = self.context.previous
         before = step_of(previous.step.ranges) if previous else None
+        if before is None:
+            self._log_checked = True  # this very log is what the steps will be of
         with self._session.cursor() as cursor:
             if before is None and self.options.startup.phases:
                 return self._snapshot(
@@ -106,6 +112,7 @@ class MysqlCdcSource:
         """The step's rows; Spark reads them when they are written."""
         self._read_at = time.monotonic()
         ranges = step_of(step.step.ranges)
+        self._check_log(ranges)
         rows = self._read_chunks(spark, ranges) if isinstance(ranges, SnapshotStep) else self._read_log(spark, ranges)
         if rows is None:
             return empty_rows(spark, self.context.table)
@@ -142,6 +149,7 @@ class MysqlCdcSource:
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         """Record the cuts of a batch of chunks; tell the watermark at the flip; say how far behind the server is."""
         ranges = step_of(step.step.ranges)
+        self._check_log(ranges)
         landed = self._chunks_landed(ranges, rows) if isinstance(ranges, SnapshotStep) else self._log_landed(ranges)
         if step.step.flips:
             self._on_watermark_emit()

@@ -84,7 +84,10 @@ class Replay:
                     changes = []
                 elif event.schema == self.database.name and event.table == self.table:
                     changes += [
-                        (row.get("before_values") or _deleted(event, row), row.get("after_values") or _written(event, row))
+                        (
+                            row.get("before_values") or _deleted(event, row),
+                            row.get("after_values") or _written(event, row),
+                        )
                         for row in event.rows
                     ]
         finally:

@@ -1,3 +1,4 @@
+# ruff: noqa: S608
 """Snapshots beside eight writers: each chunk is the table as of its cut, exactly.
 
 $TIDEGATE_SNAPSHOTS says how many snapshots there are (20; 100 in a soak); the seed is printed.
@@ -28,7 +29,9 @@ def test_each_chunk_is_the_replay_of_the_binlog_to_its_cut(
     print(f"seed {SEED}")
     database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT, s VARCHAR(20))")
     replay = Replay(database, "t", "k")
-    database.execute(f"INSERT INTO t SELECT seq, seq, '' FROM seq_0_to_{KEYS - 1} WHERE seq % 10 < 9", "ANALYZE TABLE t")
+    database.execute(
+        f"INSERT INTO t SELECT seq, seq, '' FROM seq_0_to_{KEYS - 1} WHERE seq % 10 < 9", "ANALYZE TABLE t"
+    )
     options = database.options("t") | {"scan.incremental.snapshot.chunk.size": str(CHUNK_ROWS)}
     table = declare(options, {"k": "INT", "v": "INT", "s": "STRING"}, ["k"])
     moved = 0

@@ -197,6 +197,20 @@ def test_a_server_that_is_not_there(database: Database) -> None:
     assert "127.0.0.1:1" in error.where
 
 
+def test_a_prepared_transaction_is_on_neither_side_of_a_snapshot(database: Database) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    table = declare(database.options("t"), {"id": "INT"}, ["id"])
+    with database.connect() as connection, connection.cursor() as cursor:
+        for statement in ("XA START 'x'", "INSERT INTO t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
+            cursor.execute(statement)
+        error = refusal(table)
+        assert "1 prepared XA transactions are open" in error.what
+        assert "XA COMMIT or XA ROLLBACK" in error.next_command
+        preflight(declare(database.options("t") | {"scan.startup.mode": "latest-offset"}, {"id": "INT"}, ["id"]))
+        cursor.execute("XA COMMIT 'x'")
+    preflight(table)
+
+
 SETTINGS: dict[str, tuple[str, str, str]] = {
     "binlog_format": ("MIXED", "ROW", "as statements"),
     "binlog_row_image": ("MINIMAL", "FULL", "without all of their columns"),

@@ -1,3 +1,4 @@
+# ruff: noqa: S608
 """When reading stops: the table, the position, the state and the next command are told; the next run goes on."""
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
@@ -105,20 +106,30 @@ def test_a_log_that_began_anew(spark: SparkSession, lone: Database, tmp_path: Pa
     assert "--resnapshot user_info" in error.next_command
 
 
-def test_another_server_under_the_same_name(
-    spark: SparkSession, lone: Database, tmp_path: Path
-) -> None:
+def test_another_server_under_the_same_name(spark: SparkSession, lone: Database, tmp_path: Path) -> None:
     driver = Driver(spark, tmp_path, small(lone))
     driver.run()
+    # And one that has crashed in the middle: what it left half done is not finished on another server either.
+    crashed = Driver(spark, tmp_path / "crashed", driver.table)
+    half = Driver(spark, tmp_path / "half", driver.table)
+    with pytest.raises(Crash):
+        crashed.run(crash=lambda point, step: point == "planned")
+    with pytest.raises(Crash):
+        half.run(crash=lambda point, step: point == "appended")
     with EmbeddedMariaDb(tmp_path / "other", options={"server_id": 2}) as server:
         server.create_database("shop")
         server.create_user("reader", "reader-secret")
         other = Database(server, "shop", "reader", "reader-secret")
         options = {**small(other, 500).options, "port": str(server.port)}
         other.execute(*["UPDATE t SET v = v + 1"] * 5)
-        driver.table = replace(driver.table, options=Options(options))
-        error = stopped(driver)
-    assert "written by server_id 1, it is now by 2" in error.what
+        for runner in (driver, crashed):
+            runner.table = replace(runner.table, options=Options(options))
+            error = stopped(runner)
+            assert "written by server_id 1, it is now by 2" in error.what
+        half.table = driver.table
+        with pytest.raises(SourceError, match="written by server_id 1"):
+            half.run()
+    assert all(split["cut"] is None for split in half.splits.rows())
 
 
 def test_a_table_that_is_dropped_between_two_batches(

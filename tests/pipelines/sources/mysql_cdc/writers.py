@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pymysql
@@ -24,22 +25,21 @@ class Writers:
         self.keys = keys
         self._may = threading.Event()
         self._stop = threading.Event()
-        self.failed: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._work, args=(seed + n,), daemon=True) for n in range(count)]
-        self._threads.append(threading.Thread(target=self._rotate, daemon=True))
+        self._seeds = [seed + number for number in range(count)]
+        self._pool = ThreadPoolExecutor(count + 1)
+        self._done: list[Future[None]] = []
 
     def __enter__(self) -> Writers:
-        for thread in self._threads:
-            thread.start()
+        self._done = [self._pool.submit(self._work, seed) for seed in self._seeds]
+        self._done.append(self._pool.submit(self._rotate))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._may.set()
-        for thread in self._threads:
-            thread.join()
-        if self.failed:
-            raise self.failed[0]
+        self._pool.shutdown()
+        for future in self._done:
+            future.result()
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -52,27 +52,26 @@ class Writers:
 
     def _work(self, seed: int) -> None:
         chance = random.Random(seed)
-        try:
-            with self.database.connect(autocommit=False) as connection, connection.cursor() as cursor:
-                while not self._stop.is_set():
-                    self._may.wait()
-                    try:
-                        for _ in range(chance.choice((1, 1, 1, 2, 5))):
-                            self._change(cursor, chance)
-                        connection.rollback() if chance.random() < 0.1 else connection.commit()
-                    except pymysql.err.MySQLError as error:
-                        connection.rollback()
-                        if error.args[0] not in _LOST_RACES:
-                            raise
-                    time.sleep(chance.random() * 0.01)
-        except BaseException as error:  # told by the main thread
-            self.failed.append(error)
+        with self.database.connect(autocommit=False) as connection, connection.cursor() as cursor:
+            while not self._stop.is_set():
+                self._may.wait()
+                try:
+                    for _ in range(chance.choice((1, 1, 1, 2, 5))):
+                        self._change(cursor, chance)
+                    connection.rollback() if chance.random() < 0.1 else connection.commit()
+                except pymysql.err.MySQLError as error:
+                    connection.rollback()
+                    if error.args[0] not in _LOST_RACES:
+                        raise
+                time.sleep(chance.random() * 0.01)
 
     def _change(self, cursor: pymysql.cursors.Cursor, chance: random.Random) -> None:
         key, value = chance.randrange(self.keys), chance.randrange(10**9)
         kind = chance.random()
         if kind < 0.35:
-            cursor.execute("UPDATE t SET v = %s WHERE k BETWEEN %s AND %s", (value, key, key + chance.choice((0, 0, 7))))
+            cursor.execute(
+                "UPDATE t SET v = %s WHERE k BETWEEN %s AND %s", (value, key, key + chance.choice((0, 0, 7)))
+            )
         elif kind < 0.55:
             cursor.execute("UPDATE t SET k = %s, v = %s WHERE k = %s", (chance.randrange(self.keys), value, key))
         elif kind < 0.85:
@@ -81,11 +80,8 @@ class Writers:
             cursor.execute("DELETE FROM t WHERE k = %s", (key,))
 
     def _rotate(self) -> None:
-        try:
-            with self.database.connect() as connection, connection.cursor() as cursor:
-                while not self._stop.is_set():
-                    self._may.wait()
-                    cursor.execute("FLUSH BINARY LOGS")
-                    self._stop.wait(0.4)
-        except BaseException as error:  # told by the main thread
-            self.failed.append(error)
+        with self.database.connect() as connection, connection.cursor() as cursor:
+            while not self._stop.is_set():
+                self._may.wait()
+                cursor.execute("FLUSH BINARY LOGS")
+                self._stop.wait(0.4)
