@@ -184,3 +184,7 @@ INSIDE_TRANSACTION: Final = KIND_OF >= 0
 """Type code -> whether more of a transaction must follow it: a range can not end after such an event."""
 INSIDE_TRANSACTION[[*GTIDS, Event.TABLE_MAP, Event.ANNOTATE_ROWS, Event.ROWS_QUERY]] = True
 INSIDE_TRANSACTION[[Event.INTVAR, Event.RAND, Event.USER_VAR]] = True
+
+BETWEEN_FILES: Final = np.zeros(256, bool)
+"""Type code -> whether the event says nothing of transactions, so that what came before it still holds."""
+BETWEEN_FILES[[Event.ROTATE, Event.FORMAT_DESCRIPTION, Event.STOP, Event.HEARTBEAT, Event.HEARTBEAT_V2]] = True

@@ -23,6 +23,7 @@ from pipelines.sources.mysql_cdc.binlog.errors import (
     UnsupportedEvent,
 )
 from pipelines.sources.mysql_cdc.binlog.events import (
+    BETWEEN_FILES,
     CHECKSUM_BYTES,
     HEADER_BYTES,
     INSIDE_TRANSACTION,
@@ -128,8 +129,9 @@ class EventStream:
             inside = int(np.searchsorted(run.positions, self._end.position))
         if inside < len(run):
             self._cursor.place = run.place(inside)
-        if inside:
-            self._inside_transaction = bool(INSIDE_TRANSACTION[run.types[inside - 1]])
+        telling = np.flatnonzero(~BETWEEN_FILES[run.types[:inside]])
+        if len(telling):
+            self._inside_transaction = bool(INSIDE_TRANSACTION[run.types[telling[-1]]])
         self._stop_at_end()
         return run[:inside]
 

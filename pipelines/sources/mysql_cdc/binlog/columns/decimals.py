@@ -92,14 +92,12 @@ def decode_wide_decimal(values: FixedValues, shape: DecimalShape) -> pa.Array:
     negative, groups = _read(values.rows, shape)
     digits = np.concatenate([_digits(number, size) for size, number in groups], axis=1)
     count, whole = len(digits), shape.precision - shape.scale
+    if not whole:  # a zero stands before the point all the same
+        digits, whole = np.insert(digits, 0, 0, axis=1), 1
     nonzero = digits[:, :whole] != 0
     first = np.where(nonzero.any(axis=1), nonzero.argmax(axis=1), whole - 1)
-    minus = np.full((count, 1), ord("-"), np.uint8)
-    parts = [minus, digits[:, :whole] + ord("0")]
+    parts = [np.full((count, 1), ord("-"), np.uint8), digits[:, :whole] + ord("0")]
     shown = [negative[:, None], np.arange(whole) >= first[:, None]]
-    if not whole:
-        parts.append(np.full((count, 1), ord("0"), np.uint8))
-        shown.append(np.ones((count, 1), bool))
     if shape.scale:
         parts += [np.full((count, 1), ord("."), np.uint8), digits[:, whole:] + ord("0")]
         shown.append(np.ones((count, 1 + shape.scale), bool))

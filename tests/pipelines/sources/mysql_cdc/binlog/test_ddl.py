@@ -184,7 +184,7 @@ def test_double_quotes_make_a_name_where_sql_mode_says_so() -> None:
     assert judge(Query('TRUNCATE TABLE "t"', "d", ANSI_QUOTES), [TABLE]).effect is Effect.TRUNCATE
 
 
-def test_the_server_agrees_that_a_dropped_partition_is_no_dropped_column() -> None:
-    """A column may be called like a keyword, when it is quoted."""
+def test_a_column_that_is_called_like_a_keyword() -> None:
+
     table = WantedTable("d", "t", (SourceColumn("index", "int", "int"),), ())
     assert "index" in judge(Query("ALTER TABLE t DROP `index`", "d"), [table]).note

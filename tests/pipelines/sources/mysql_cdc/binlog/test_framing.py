@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
@@ -29,6 +29,7 @@ def packets(payload: bytes) -> bytes:
             return out
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=20), st.integers(1, 60))
 def test_a_file_gives_the_same_events_whatever_the_size_of_its_pieces(
     tmp_path_factory: pytest.TempPathFactory, bodies: list[bytes], piece: int
@@ -66,6 +67,7 @@ def test_an_event_shorter_than_its_header_is_an_error() -> None:
         log.chunk()
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=10), st.data())
 def test_packets_give_their_events_as_they_arrive(bodies: list[bytes], data: st.DataObject) -> None:
     end = b"\x05\x00\x00\x09\xfe\x00\x00\x00\x00"
