@@ -150,4 +150,4 @@ class Harness:
         return max(committed(path, application), 0)
 
     def _input(self, table: str) -> ScriptedInput:
-        return ScriptedInput(self.lake.scratch(table), self.pipeline.table(table))
+        return ScriptedInput(self.lake.scratch(table), self.pipeline.table(table), self.clock)

@@ -1,7 +1,7 @@
 """A SELECT that grows step by step, over frames that hold the columns of several tables at once.
 
 Inside an INSERT expressions name `alias`.`column`. The columns of a table travel flat, as `alias$column`, and are seen
-as structs just where an expression is evaluated: Spark folds those structs away, so nothing is copied or shuffled as one.
+as structs just where an expression is evaluated: Spark folds those structs away, so nothing is shuffled as one.
 """
 
 from __future__ import annotations

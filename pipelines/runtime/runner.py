@@ -16,12 +16,14 @@ from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock, system_clock
 from pipelines.lake import Lake, StagedRow
+from pipelines.lake import rows as lake_rows
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from pipelines.runtime.landing import Advance, Landing
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Published, Releasing, Waiting
 from pipelines.runtime.session import start_session
+from pipelines.sinks.print import IDENTIFIER, show_epoch
 from pipelines.sources.protocol import Json
 from pipelines.sql.model import OnUnmatched, Pipeline
 
@@ -144,7 +146,16 @@ class Runner:
 
     def publish(self, insert: str) -> Published | None:
         """Publish the staged epoch that the gate let pass. Raises GateHeld."""
-        return self.releasing(insert).publish()
+        return self._published(self.releasing(insert))
+
+    def _published(self, releasing: Releasing) -> Published | None:
+        """Publish, and show the epoch where the target is one that shows."""
+        done = releasing.publish()
+        if done is not None and done.rows and releasing.target.connector == "print":
+            path = self.lake.target_path(releasing.target)
+            rows = lake_rows.between(self.session(), path, done.generation, done.epoch - 1, done.epoch)
+            show_epoch(rows, releasing.target.options.get(IDENTIFIER, ""))
+        return done
 
     def release(self, insert: str) -> Released:
         """Stage, judge and publish until nothing of this INSERT can move. Raises GateHeld."""
@@ -167,7 +178,7 @@ class Runner:
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
         releasing.stage(plan)
         self.judge(insert)
-        return releasing.publish()
+        return self._published(releasing)
 
     # --- all of it -----------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from pipelines.lake import SplitWatermark, WatermarkRow
 from pipelines.sources.protocol import Landed, Source, StoredStep
 from pipelines.sql.model import Table
 from pipelines.watermarks import (
+    BEGINNING,
     MIN_TIMESTAMP,
     StatusWatermarkValve,
     Watermark,
@@ -79,17 +80,14 @@ def declared(rows: DataFrame | None, table: Table, before: Sequence[SplitWaterma
     return [found[name] for name in sorted(found)]
 
 
-def combine(splits: Sequence[SplitWatermark]) -> Recorder:
-    """The table's watermark: FLIP-326's valve over its splits."""
-    recorder = Recorder()
-    if splits:
-        valve = StatusWatermarkValve(len(splits), recorder)
-        for channel, split in enumerate(splits):
-            valve.input_watermark(channel, Watermark(split.timestamp, split.use_processing_time))
-        for channel, split in enumerate(splits):
-            if split.idle:
-                valve.input_idle(channel)
-    return recorder
+def combine(splits: Sequence[SplitWatermark], before: WatermarkRow | None) -> StatusWatermarkValve:
+    """The table's watermark: FLIP-326's valve over its splits, going on from the epoch before."""
+    last = Watermark(before.timestamp, before.use_processing_time) if before else BEGINNING
+    valve = StatusWatermarkValve([split.split for split in splits], Recorder(), last=last)
+    valve.input_all(
+        {split.split: (Watermark(split.timestamp, split.use_processing_time), split.idle) for split in splits}
+    )
+    return valve
 
 
 def watermark_row(
@@ -117,8 +115,8 @@ def watermark_row(
             signal.emit()
         told = signal.recorder.last
         splits = [SplitWatermark("table", told.timestamp, told.use_processing_time)] if told else old
-    shown = combine(splits) if flip_epoch is not None else Recorder()
-    last = shown.last or Watermark(MIN_TIMESTAMP, False)
+    shown = combine(splits, before) if flip_epoch is not None and splits else None
+    last = shown.watermark if shown else BEGINNING
     return WatermarkRow(
         owner=table.name,
         generation=stored.generation,
@@ -127,7 +125,7 @@ def watermark_row(
         rows=rows,
         timestamp=last.timestamp,
         use_processing_time=last.use_processing_time,
-        idle=shown.idle,
+        idle=shown is not None and shown.idle,
         flip_epoch=flip_epoch,
         flipped_at=flipped_at,
         lag_ms=landed.lag_ms,

@@ -111,7 +111,7 @@ class SplitStore(Protocol):
     """Rows of the `splits` table of one table and generation: what is too long for a plan (chunk bounds, cuts)."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """All splits in order of `ordinal`: dicts with split, ordinal, detail (JSON object), cut (the same, or None)."""
+        """All splits in order of `ordinal`: dicts with split, ordinal, detail (JSON object), cut (same, or None)."""
         ...
 
     def add(self, splits: Sequence[Json]) -> None:

@@ -180,3 +180,15 @@ def test_a_source_that_is_advanced_twice_lands_its_rows_once(spark: SparkSession
     assert harness.runner.advance("click_event").rows == 1
     again = harness.runner.advance("click_event")
     assert (again.rows, again.epochs) == (0, ())
+
+
+def test_a_print_target_shows_each_epoch_when_it_is_published(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = CLICKS.replace("'scripted', 'gate.on-unmatched' = '{policy}'", "'print', 'print-identifier' = 'seen'")
+    harness = Harness(script, spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}])
+    assert seen(harness.advance()) == [(7, "f")]
+    assert "seen> +I[1, 7, f]" in capsys.readouterr().out
