@@ -30,6 +30,8 @@ class ServerOptions:
     read_timeout: float = 120.0
     tls_ca: str | None = None
     """Path of a CA certificate; given, the connection is encrypted and the server's certificate checked."""
+    tls_identity: bool = False
+    """Whether the certificate must also name `hostname`."""
 
     @property
     def where(self) -> str:

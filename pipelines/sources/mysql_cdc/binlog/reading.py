@@ -28,8 +28,10 @@ def read_range(
     Memory holds one chunk and its batch, however long a transaction is. Raises what `errors` lists; each error names
     file and position.
     """
-    with closing(connect(server)) as connection:
-        known = facts(connection)
+    if span.start == span.end:
+        return
+    connection = connect(server)
+    known = facts(connection)
     decoder = Decoder(
         [table],
         known.collations,
@@ -39,9 +41,9 @@ def read_range(
         fold_case=known.fold_case,
         on_change=on_change,
     )
-    if decoder.done:
-        return
-    with closing(dump(server, span.start, server_id=server_id, chunk_bytes=chunk_bytes)) as chunks:
+    with closing(
+        dump(server, span.start, server_id=server_id, chunk_bytes=chunk_bytes, connection=connection)
+    ) as chunks:
         try:
             for chunk in chunks:
                 for _, batch in decoder.feed(chunk):

@@ -38,7 +38,8 @@ _WRITE_TIMEOUT_SECONDS = 3_600
 
 _FATAL_ERROR_READING_BINLOG = 1236
 _NO_GRANT = frozenset({1045, 1227, 1044})
-_RECEIVE_BUFFER = 4 << 20
+_NO_SUCH_COLUMN = 1054
+_LEAST_RECEIVED = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,11 @@ class ServerFacts:
 
 def connect(server: ServerOptions) -> Connection[Any]:
     """An open connection. Raises ConnectionLost, or BinlogRefused when the server does not let the user in."""
-    tls = {"ssl_ca": server.tls_ca, "ssl_verify_cert": True} if server.tls_ca else {}
+    tls = (
+        {"ssl_ca": server.tls_ca, "ssl_verify_cert": True, "ssl_verify_identity": server.tls_identity}
+        if server.tls_ca
+        else {}
+    )
     try:
         return pymysql.connect(
             host=server.hostname,
@@ -72,48 +77,41 @@ def connect(server: ServerOptions) -> Connection[Any]:
 
 
 def facts(connection: Connection[Any]) -> ServerFacts:
-    """Read the server's facts. MariaDB lists some collations only by their full names."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT VERSION(), @@lower_case_table_names")
-        version, fold_case = _one(cursor)
-        if "mariadb" in version.lower():
-            cursor.execute(
-                "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
-                " WHERE ID IS NOT NULL"
-                if _lists_ids(cursor)
-                else _COLLATIONS_QUERY
-            )
-        else:
-            cursor.execute(_COLLATIONS_QUERY)
-        collations = {int(number): str(charset) for number, charset in cursor.fetchall()}
+    """Read the server's facts. Raises ConnectionLost."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@lower_case_table_names")
+            (fold_case,) = cursor.fetchone() or (0,)
+            try:
+                cursor.execute(_APPLICABLE_COLLATIONS_QUERY)
+            except pymysql.err.OperationalError as error:
+                if _code_and_text(error)[0] != _NO_SUCH_COLUMN:
+                    raise
+                cursor.execute(_COLLATIONS_QUERY)
+            collations = {int(number): str(charset) for number, charset in cursor.fetchall()}
+    except pymysql.err.MySQLError as error:
+        raise ConnectionLost(f"the server told nothing of itself: {_code_and_text(error)[1]}") from error
     return ServerFacts(collations, bool(int(fold_case)))
 
 
 _COLLATIONS_QUERY = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL"
-
-
-def _lists_ids(cursor: Any) -> bool:
-    """Since MariaDB 10.10 the applicability view has the ids, also of collations that fit several character sets."""
-    cursor.execute(
-        "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'information_schema'"
-        " AND TABLE_NAME = 'COLLATION_CHARACTER_SET_APPLICABILITY' AND COLUMN_NAME = 'ID'"
-    )
-    return bool(_one(cursor)[0])
-
-
-def _one(cursor: Any) -> tuple[Any, ...]:
-    row = cursor.fetchone()
-    if row is None:
-        raise ConnectionLost("the server gave no answer to a question about itself")
-    return row
+_APPLICABLE_COLLATIONS_QUERY = (
+    "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL"
+)
+"""Since MariaDB 10.10 this view has the ids, also those of collations that fit several character sets."""
 
 
 def dump(
-    server: ServerOptions, start: BinlogPosition, *, server_id: int = 0, chunk_bytes: int = CHUNK_BYTES
+    server: ServerOptions,
+    start: BinlogPosition,
+    *,
+    server_id: int = 0,
+    chunk_bytes: int = CHUNK_BYTES,
+    connection: Connection[Any] | None = None,
 ) -> Generator[Chunk, None, None]:
     """The binlog from `start` to where it ends now, through all files. Close the iterator to stop earlier.
 
-    Raises BinlogPurged when the server does not have `start`, BinlogRefused without the grant, ConnectionLost.
+    An open `connection` to the server is used, and closed, in place of a new one. Raises BinlogPurged when the server does not have `start`, BinlogRefused without the grant, ConnectionLost.
     """
     if start.position > _MAX_START:
         raise BinlogEnded(
@@ -123,11 +121,11 @@ def dump(
         )
     # pymysql has no command for this, so its parts are used; and a connection that dumps takes no other command, not
     # even a farewell: it is cut.
-    connection: Any = connect(server)
+    used: Any = connection or connect(server)
     with ExitStack() as stack:
-        stack.callback(connection._force_close)
+        stack.callback(used._force_close)
         try:
-            with connection.cursor() as cursor:
+            with used.cursor() as cursor:
                 cursor.execute(
                     "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32',"
                     " @mariadb_slave_capability = 4, @master_heartbeat_period = %s, net_write_timeout = %s",
@@ -135,8 +133,8 @@ def dump(
                 )
             flags = _NON_BLOCKING | _SEND_ANNOTATE_ROWS
             request = struct.pack("<IHI", start.position, flags, server_id) + start.file.encode()
-            connection._execute_command(_COM_BINLOG_DUMP, request)
-            yield from _receive(connection._sock, chunk_bytes)
+            used._execute_command(_COM_BINLOG_DUMP, request)
+            yield from _receive(used._sock, chunk_bytes)
         except pymysql.err.MySQLError as error:
             raise _typed(*_code_and_text(error), start) from error
         except OSError as error:
@@ -156,15 +154,15 @@ class _ServerError(Exception):
 
 
 def _receive(sock: Any, chunk_bytes: int) -> Iterator[Chunk]:
-    """Chunks of at least `chunk_bytes`, or what there is before the stream ends."""
-    buffer = bytearray(chunk_bytes + MAX_PACKET + _RECEIVE_BUFFER)
+    """Chunks of about `chunk_bytes`, or what there is before the stream ends."""
+    buffer = bytearray(max(chunk_bytes, _LEAST_RECEIVED) + MAX_PACKET + _LEAST_RECEIVED)
     view = memoryview(buffer)
     size = 0
     while True:
         walker = PacketWalker()
         walker.walk(buffer, size)
         while walker.end is None and not walker.long_event and not (walker.starts and size >= chunk_bytes):
-            size += _some(sock, view[size : size + _RECEIVE_BUFFER])
+            size += _some(sock, view[size : max(chunk_bytes, size + _LEAST_RECEIVED)])
             walker.walk(buffer, size)
         if walker.starts:
             yield Chunk(bytes(view[: walker.at]), np.array(walker.starts, np.int64))

@@ -121,8 +121,8 @@ def create(database: Database) -> None:
 def fill(database: Database) -> None:
     """Insert the rows, and one of NULLs only. Zero dates need a lenient session."""
     rows = [
-        f"INSERT INTO {TABLE} VALUES ({number}, {', '.join(values[number] for values in COLUMNS.values())})"  # noqa: S608
+        f"INSERT INTO {TABLE} VALUES ({number}, {', '.join(values[number] for values in COLUMNS.values())})"
         for number in range(3)
     ]
-    nulls = f"INSERT INTO {TABLE} (id) VALUES (3)"  # noqa: S608
+    nulls = f"INSERT INTO {TABLE} (id) VALUES (3)"
     database.execute("SET SESSION sql_mode = '', time_zone = '+00:00'", *rows, nulls)
