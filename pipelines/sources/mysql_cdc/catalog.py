@@ -24,6 +24,7 @@ _VARIABLES = (
     "binlog_expire_logs_seconds",
     "expire_logs_days",
     "gtid_mode",
+    "require_secure_transport",
     "server_id",
     "server_uuid",
     "transaction_isolation",

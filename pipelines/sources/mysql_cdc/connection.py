@@ -24,7 +24,7 @@ def connect(server: ServerOptions) -> Connection:
     """A connection in autocommit, in UTC. Raises SourceError."""
     settings: dict[str, Any] = {}
     if server.tls_ca:
-        settings.update(ssl_ca=server.tls_ca, ssl_verify_cert=True)
+        settings.update(ssl_ca=server.tls_ca, ssl_verify_cert=True, ssl_verify_identity=server.tls_identity)
     with explaining(server.where):
         return pymysql.connect(
             host=server.hostname,

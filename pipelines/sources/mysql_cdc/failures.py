@@ -36,7 +36,8 @@ def explain(error: BaseException, table: str, step: str, where: str) -> SourceEr
             state=STATE,
             next_command=resnapshot(table) if fresh else AGAIN,
         )
-    said = _SAID.findall(str(error))
+    # Spark keeps what the driver said of a failed connection to the Java stack.
+    said = _SAID.findall(f"{getattr(error, '_stackTrace', None) or ''}\n{error}")
     if not said:
         return None
     text = said[-1].strip()[:300]

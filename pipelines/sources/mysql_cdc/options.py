@@ -123,6 +123,7 @@ def parse(options: Mapping[str, str]) -> MysqlOptions:
         server_ids=_server_ids(values.get("server-id", "")),
         connect_timeout=parse_duration(values["connect.timeout"]).total_seconds(),
         tls_ca=jdbc.get("serverSslCert"),
+        tls_identity=jdbc.get("sslMode", "").lower() in _NAMED_TLS,
     )
     return MysqlOptions(
         server=server,
@@ -255,7 +256,8 @@ _RULES = {
     "heartbeat.interval": _duration,
 }
 
-_CHECKED_TLS = {"verify-ca", "verify-full", "verify_ca", "verify_identity"}
+_NAMED_TLS = {"verify-full", "verify_identity"}
+_CHECKED_TLS = {"verify-ca", "verify_ca", *_NAMED_TLS}
 
 
 def _tls_problems(options: Mapping[str, str]) -> list[str]:

@@ -53,7 +53,7 @@ class Checked:
 def preflight(cursor: Cursor, options: MysqlOptions, declared: Table) -> Checked:
     """Check the server, the grants and the table. Raises SourceError that lists every refusal with its fix."""
     server = read_server(cursor)
-    refusals = [*check_settings(server)]
+    refusals = [*check_settings(server), *check_encryption(server, options)]
     if server.writes_binlog:
         refusals += [*check_grants(cursor, server, options, declared), *check_binlog_filter(cursor, server, options)]
     if options.startup.phases:
@@ -119,6 +119,15 @@ def check_settings(server: Server) -> Iterator[Refusal]:
         yield Refusal(
             f"the binlog is purged after {retention:.0f} s, which may be before it is read",
             "SET GLOBAL binlog_expire_logs_seconds = 259200;   -- three days",
+        )
+
+
+def check_encryption(server: Server, options: MysqlOptions) -> Iterator[Refusal]:
+    """Whether the server lets in only who encrypts, and the script says nothing of it."""
+    if server.variables.get("require_secure_transport", "OFF").upper() == "ON" and not options.server.tls_ca:
+        yield Refusal(
+            "the server lets in encrypted connections only (require_secure_transport)",
+            "add 'jdbc.properties.sslMode' = 'verify-full', 'jdbc.properties.serverSslCert' = '…/ca.pem' to the script",
         )
 
 

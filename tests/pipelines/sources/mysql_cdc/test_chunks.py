@@ -1,4 +1,3 @@
-# ruff: noqa: S608
 """Chunks divide all keys: every row is in one chunk, none is too long, whatever the key is made of."""
 
 from __future__ import annotations

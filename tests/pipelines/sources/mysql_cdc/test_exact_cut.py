@@ -1,4 +1,3 @@
-# ruff: noqa: S608
 """Snapshots beside eight writers: each chunk is the table as of its cut, exactly.
 
 $TIDEGATE_SNAPSHOTS says how many snapshots there are (20; 100 in a soak); the seed is printed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from pipelines.errors import PlanningError
 from pipelines.sources.mysql_cdc import CONNECTOR
 from pipelines.sources.mysql_cdc.options import check_options, parse
 from pipelines.sources.mysql_cdc.snapshot import jdbc_properties, jdbc_url
+from pipelines.sources.reference import filled
 from pipelines.sql.model import Column
 from tests.pipelines.sources.mysql_cdc.driver import declare
 
@@ -50,6 +52,7 @@ def test_everything_said() -> None:
     )
     assert options.server.server_ids == (5400, 5401, 5402)
     assert (options.server.connect_timeout, options.server.tls_ca) == (0.5, "ca.pem")
+    assert options.server.tls_identity
     assert (options.startup.file, options.startup.position) == ("binlog.000003", 4711)
     assert (options.chunk_rows, options.time_zone) == (8096, "Europe/Berlin")
 
@@ -77,6 +80,11 @@ def test_what_can_not_be_right(given: dict[str, str], says: str) -> None:
     with pytest.raises(PlanningError, match="nothing was run") as refused:
         parse(GOOD | given)
     assert says in refused.value.what
+
+
+def test_the_manual_says_what_the_options_are() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "mysql-cdc.md").read_text()
+    assert filled(page) == page
 
 
 def test_variables_are_not_judged_before_they_are_known() -> None:

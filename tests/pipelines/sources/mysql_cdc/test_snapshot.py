@@ -1,4 +1,3 @@
-# ruff: noqa: S608
 """The snapshot through Spark: every row once, whatever the key's type, with the cut of its chunk beside it."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: S608
 """A table from its first chunk past its flip: phases, modes, crashes, and that the end equals the server's table."""
 
 from __future__ import annotations

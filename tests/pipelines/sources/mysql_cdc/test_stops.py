@@ -1,4 +1,3 @@
-# ruff: noqa: S608
 """When reading stops: the table, the position, the state and the next command are told; the next run goes on."""
 
 from __future__ import annotations

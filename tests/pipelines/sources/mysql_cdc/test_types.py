@@ -36,7 +36,7 @@ def snapshot(spark: SparkSession, database: Database, table: WantedTable) -> Dat
         .option("url", f"jdbc:mysql://{database.server.host}:{database.server.port}/?permitMysqlScheme=true")
         .option("user", database.user)
         .option("password", database.password)
-        .option("dbtable", f"(SELECT {', '.join(values)} FROM {quote(database.name)}.{quote(table.name)}) AS t")  # noqa: S608
+        .option("dbtable", f"(SELECT {', '.join(values)} FROM {quote(database.name)}.{quote(table.name)}) AS t")
         .load()
     )
     return rows.select(*(F.expr(snapshot_to_canonical(column)).alias(column.name) for column in table.columns))
