@@ -111,7 +111,8 @@ def dump(
 ) -> Generator[Chunk, None, None]:
     """The binlog from `start` to where it ends now, through all files. Close the iterator to stop earlier.
 
-    An open `connection` to the server is used, and closed, in place of a new one. Raises BinlogPurged when the server does not have `start`, BinlogRefused without the grant, ConnectionLost.
+    An open `connection` to the server is used, and closed, in place of a new one. Raises BinlogPurged when the server
+    does not have `start`, BinlogRefused without the grant, ConnectionLost.
     """
     if start.position > _MAX_START:
         raise BinlogEnded(

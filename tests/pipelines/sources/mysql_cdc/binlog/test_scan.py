@@ -1,0 +1,131 @@
+"""Transaction borders, found by headers and compared with what the server says it wrote."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from pipelines.sources.mysql_cdc.binlog import BinlogPosition, commit_time, last_border, next_border, scan_borders
+from pipelines.sources.mysql_cdc.binlog.events import Event
+from pipelines.sources.mysql_cdc.binlog.scan import Borders, _borders
+from pipelines.sources.mysql_cdc.binlog.stream import EventStream
+from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
+from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of
+from tests.pipelines.sources.mysql_cdc.binlog.test_table_map import RECORDED
+
+
+@pytest.fixture
+def start(database: Database) -> BinlogPosition:
+    """Before three transactions of one second each, the last of them in a file of its own."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    start = position(database)
+    for number in range(3):
+        if number == 2:
+            database.execute("FLUSH BINARY LOGS")
+        with database.connect(autocommit=False) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET timestamp = {1_700_000_000 + number}")
+            for row in range(number + 1):
+                cursor.execute(f"INSERT INTO t VALUES ({10 * number + row})")
+            connection.commit()
+    return start
+
+
+def gtid_events(database: Database, start: BinlogPosition) -> list[tuple[BinlogPosition, str]]:
+    """Where the server itself says that transactions begin, and what they are called."""
+    files = [name for name, *_ in database.execute("SHOW BINARY LOGS") if name >= start.file]
+    return [
+        (BinlogPosition(file, int(at)), info.removeprefix("BEGIN ").removeprefix("GTID "))
+        for file in files
+        for _, at, kind, _, _, info in database.execute(
+            f"SHOW BINLOG EVENTS IN '{file}' FROM {start.position if file == start.file else 4}"
+        )
+        if kind == "Gtid"
+    ]
+
+
+def test_borders_are_where_the_server_begins_transactions(database: Database, start: BinlogPosition) -> None:
+    found = [
+        (borders.place(index), borders.gtid(index))
+        for borders in scan_borders(server_of(database), start)
+        for index in range(len(borders))
+    ]
+    assert found == gtid_events(database, start)
+    assert len(found) == 3
+
+
+def test_borders_before_an_end(database: Database, start: BinlogPosition) -> None:
+    places = [place for place, _ in gtid_events(database, start)]
+    for number, place in enumerate(places):
+        assert sum(len(borders) for borders in scan_borders(server_of(database), start, place)) == number
+        beyond = BinlogPosition(place.file, place.position + 1)
+        assert sum(len(borders) for borders in scan_borders(server_of(database), start, beyond)) == number + 1
+
+
+def test_the_last_border(database: Database, start: BinlogPosition) -> None:
+    first, second, third = (place for place, _ in gtid_events(database, start))
+    server = server_of(database)
+    assert last_border(server, start, start) == start
+    assert last_border(server, start, BinlogPosition(second.file, second.position - 1)) == first
+    assert last_border(server, start, second) == second
+    assert last_border(server, start, BinlogPosition(second.file, second.position + 5)) == second
+    assert last_border(server, start, position(database)) == third
+
+
+def test_the_next_border(database: Database, start: BinlogPosition) -> None:
+    first, second, third = (place for place, _ in gtid_events(database, start))
+    server = server_of(database)
+    assert next_border(server, start, start) == first
+    assert next_border(server, start, BinlogPosition(first.file, first.position + 1)) == second
+    assert next_border(server, start, BinlogPosition(second.file, second.position + 1)) == third
+    assert next_border(server, start, position(database)) is None
+
+
+def test_commit_times(database: Database, start: BinlogPosition) -> None:
+    first, second, third = (place for place, _ in gtid_events(database, start))
+    server = server_of(database)
+    assert commit_time(server, start, first) is None
+    assert commit_time(server, start, second) == 1_700_000_000_000_000
+    assert commit_time(server, start, third) == 1_700_000_001_000_000
+    assert commit_time(server, start, position(database)) == 1_700_000_002_000_000
+
+
+def scanned(log: Log) -> list[Borders]:
+    return [_borders(events) for events in EventStream(START).feed(log.chunk()) if len(events) > 1]
+
+
+def test_gtids_of_mysql() -> None:
+    log = Log(b"8.0.19")
+    for kind, name in (
+        (Event.GTID, "gtid_mysql_8_0"),
+        (Event.ANONYMOUS_GTID, "gtid_mysql_8_0"),
+        (Event.GTID, "gtid_mysql_8_0_replicated_from_5_7"),
+        (Event.GTID, "gtid_mysql_5_7"),
+    ):
+        log.add(kind, RECORDED[name], time=1_600_000_000)
+    (borders,) = scanned(log)
+    assert [borders.gtid(index) for index in range(4)] == [
+        "5ccc1033-44a8-11ea-bd59-0242ac190003:119",
+        None,
+        "5aa72a7f-44a8-11ea-947f-0242ac190002:258",
+        "5aa72a7f-44a8-11ea-947f-0242ac190002:259",
+    ]
+    # Of the third the first server's time is not known; the fourth has none at all but its header's.
+    assert borders.times.tolist() == [
+        1583813191872618,
+        1583813191872618,
+        1583812517644225,
+        1_600_000_000_000_000,
+    ]
+    assert borders.place(0).file == FILE
+
+
+def test_a_gtid_at_the_very_end_of_a_chunk() -> None:
+    log = Log(checksums=False)
+    log.xid()
+    log.add(Event.MARIADB_GTID, struct.pack("<QI", 7, 3))
+    (borders,) = scanned(log)
+    assert borders.gtid(0) == "3-1-7"
+    assert np.array_equal(borders.positions, [log.position - 31])
