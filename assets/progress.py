@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from pipelines.progress import Progress, Task
+from pipelines.progress import Progress, Task, per_second
 
 EVERY_S = 5.0
 
@@ -84,6 +84,8 @@ class _LoggedTask:
         seconds = max(now - self.started, 1e-9)
         of = f" of {self.whole:,}" if self.whole is not None else ""
         unit = f" {self.unit}" if self.unit else ""
-        rate = f", {self.done / seconds:,.0f}{unit}/s" if self.unit and seconds >= 0.1 else ""
+        rate = f", {per_second(self.done, seconds)}{unit}/s" if self.unit and seconds >= 0.1 else ""
         said = f" ({self.said})" if self.said else ""
-        self.progress.log.info(f"{self.name}: {self.done:,}{of}{unit} in {seconds:,.1f} s{rate}{said}")
+        # A single step has nothing to count.
+        count = "" if self.whole == 1 and not self.unit else f"{self.done:,}{of}{unit} in "
+        self.progress.log.info(f"{self.name}: {count}{seconds:,.1f} s{rate}{said}")

@@ -52,3 +52,9 @@ def step(progress: Progress, name: str, unit: str = "") -> Iterator[Task]:
     task = progress.task(name, 1, unit)
     yield task
     task.advance(1)
+
+
+def per_second(done: int, seconds: float) -> str:
+    """A rate, with a decimal where it is small."""
+    rate = done / seconds
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from pipelines.progress import Progress as Shown
-from pipelines.progress import Task
+from pipelines.progress import Task, per_second
 
 
 class Bars:
@@ -26,6 +26,7 @@ class Bars:
         self.console = console
         self._live: Progress | None = None
         self._lines: Shown | None = None
+        self._open: list[_Bar] = []
         if console.is_terminal:
             self._live = Progress(
                 SpinnerColumn(),
@@ -53,7 +54,9 @@ class Bars:
     def task(self, name: str, total: int | None = None, unit: str = "") -> Task:
         """A new bar (pipelines.progress.Progress)."""
         if self._live is not None:
-            return _Bar(self._live, name, total, unit)
+            bar = _Bar(self._live, name, total, unit)
+            self._open.append(bar)
+            return bar
         if self._lines is None:
             self._lines = _lines(self.console)
         return self._lines.task(name, total, unit)
@@ -64,9 +67,9 @@ class Bars:
 
     def clear(self) -> None:
         """Take away bars that nobody will fill any more."""
-        if self._live is not None:
-            for task in list(self._live.task_ids):
-                self._live.remove_task(task)
+        for bar in self._open:
+            bar.leave()
+        self._open.clear()
 
 
 @dataclass
@@ -96,12 +99,17 @@ class _Bar:
         self.said = note
         self._show()
 
+    def leave(self) -> None:
+        """Take the bar away; later words about it are not shown."""
+        if self.id is not None:
+            self.live.remove_task(self.id)
+            self.id = None
+
     def _show(self) -> None:
         if self.id is None:
             return
         if self.whole is not None and self.done >= self.whole:
-            self.live.remove_task(self.id)
-            self.id = None
+            self.leave()
             seconds = time.monotonic() - self.started
             count = f"  {self._count(seconds)}" if self.unit else ""
             note = f"  [dim]{escape(self.said)}[/]" if self.said else ""
@@ -116,7 +124,7 @@ class _Bar:
         if not self.unit:
             return ""
         whole = f"/{self.whole:,}" if self.whole is not None and self.done < self.whole else ""
-        rate = f", {self.done / seconds:,.0f}/s" if seconds > 0.5 and self.done else ""
+        rate = f", {per_second(self.done, seconds)}/s" if seconds > 0.5 and self.done else ""
         return f"{self.done:,}{whole} {self.unit}{rate}"
 
 

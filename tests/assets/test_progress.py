@@ -33,9 +33,17 @@ def test_a_bar_is_told_at_intervals_and_once_when_it_is_full():
     task.advance(1)
     task.advance(1)
     assert log.lines == [
-        "snapshot of user_info: 2 of 4 rows in 5.0 s, 0 rows/s (chunk 2)",
-        "snapshot of user_info: 4 of 4 rows in 6.0 s, 1 rows/s (chunk 2)",
+        "snapshot of user_info: 2 of 4 rows in 5.0 s, 0.4 rows/s (chunk 2)",
+        "snapshot of user_info: 4 of 4 rows in 6.0 s, 0.7 rows/s (chunk 2)",
     ]
+
+
+def test_a_single_step_tells_only_how_long_it_took():
+    log, clock = Log(), Clock()
+    task = LoggedProgress(log, every=5.0, now=clock).task("start Spark", 1)
+    clock.seconds += 7
+    task.advance(1)
+    assert log.lines == ["start Spark: 7.0 s"]
 
 
 def test_a_bar_without_an_end_tells_what_is_done_and_its_note():
