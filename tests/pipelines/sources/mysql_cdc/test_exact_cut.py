@@ -22,6 +22,7 @@ KEYS = 3000
 CHUNK_ROWS = 60
 
 
+@pytest.mark.soak
 def test_each_chunk_is_the_replay_of_the_binlog_to_its_cut(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
