@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import mysql, release
+from benchmarks import binlog_decode, mysql, release
 from benchmarks.measure import Figure, show
 
-BENCHMARKS = {"tick": release.tick, "large": release.large, "mysql": mysql.measure}
+BENCHMARKS = {
+    "tick": release.tick,
+    "large": release.large,
+    "mysql": mysql.measure,
+    "decode": binlog_decode.measure,
+}
 
 
 def main(names: list[str]) -> None:
