@@ -9,6 +9,7 @@ import os
 import random
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import Database
