@@ -46,4 +46,4 @@ soak: install-dev ## 200 kills of the process group, 100 snapshots beside eight 
 		tests/pipelines/runtime/test_kills.py tests/pipelines/sources/mysql_cdc/test_exact_cut.py $(ARGS)
 
 clean: ## Remove the demo's lake and database; .venv and downloads stay
-	@rm -rf .tidegate
+	@rm -rf .tidegate/demo
