@@ -10,13 +10,14 @@ import struct
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
 from pipelines.sources.mysql_cdc.binlog.events import HEADER_BYTES, LENGTH_AT
+from pipelines.sources.mysql_cdc.binlog.gather import Offsets
 from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION
 
 CHUNK_BYTES = 8 << 20
@@ -34,25 +35,33 @@ class Chunk:
     """Whole events of one buffer, in order: event i is data[starts[i] : starts[i] + its header's length]."""
 
     data: bytes
-    starts: NDArray[np.int64]
+    starts: Offsets
 
 
-def split_events(data: bytes, at: int = 0) -> tuple[NDArray[np.int64], int]:
+def split_events(data: bytes, at: int = 0) -> tuple[Offsets, int]:
     """Starts of the whole events in `data` from `at` on, and where the unfinished rest begins.
 
     Raises MalformedEvent for an event that is shorter than its own header.
     """
-    starts, size = array("q"), len(data)
-    add = starts.append
-    while at + HEADER_BYTES <= size:
-        (length,) = _uint32(data, at + LENGTH_AT)
-        if at + length > size:
-            break
-        if length < HEADER_BYTES:
-            raise MalformedEvent(f"an event says it is {length} bytes long", where=f"byte {at} of the chunk")
-        add(at)
-        at += length
-    return np.frombuffer(starts, np.int64), at
+    lengths, size = array("q"), len(data)  # the places of the length fields: one addition less for each event
+    last, at = size - (HEADER_BYTES - LENGTH_AT), at + LENGTH_AT
+    if at <= last:
+        add, uint32 = lengths.append, _uint32
+        for _ in repeat(None, size // HEADER_BYTES + 1):
+            add(at)
+            at += uint32(data, at)[0]
+            if at > last:
+                break
+    starts, at = np.frombuffer(lengths, np.int64) - LENGTH_AT, at - LENGTH_AT
+    if len(starts) and at > size:
+        starts, at = starts[:-1], int(starts[-1])
+    short = np.flatnonzero(np.diff(starts, append=at) < HEADER_BYTES)
+    if len(short):
+        where = int(starts[short[0]])
+        raise MalformedEvent(
+            f"an event says it is {_uint32(data, where + LENGTH_AT)[0]} bytes long", where=f"byte {where} of the chunk"
+        )
+    return starts, at
 
 
 class PacketWalker:

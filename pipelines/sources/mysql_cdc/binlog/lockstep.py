@@ -117,6 +117,10 @@ def locate(data: bytes, layout: RowLayout, starts: Offsets, ends: Offsets) -> Im
     if not steps:
         empty = np.empty(0, np.int64)
         return Images(empty, empty, (), (), (), ())
+    if len(steps) == 1:  # one image in each event: nothing to sort
+        (step,) = steps
+        found = (tuple(step.nulls), tuple(step.starts), tuple(step.values), tuple(step.lengths))
+        return Images(step.event, np.zeros_like(step.event), *found)
     events = np.concatenate([step.event for step in steps])
     images_of_event = np.bincount(events, minlength=len(starts))
     first_of_event = np.cumsum(images_of_event) - images_of_event

@@ -138,7 +138,7 @@ class TableReader:
             raise MalformedEvent(f"an update event of {self.table} has a row before without a row after")
         keep = np.ones(len(images), bool)
         keep[befores] = False
-        moved = self._moved(data, images, befores, afters)
+        moved = self._moved(data, images if len(updates) == len(images) else images.take(updates))
         if moved.any():
             ops = ops.copy()
             ops[befores[moved]] = DELETE
@@ -146,27 +146,29 @@ class TableReader:
             keep[befores[moved]] = True
         return images.take(keep), ops[keep]
 
-    def _moved(
-        self, data: bytes, images: Images, befores: NDArray[np.intp], afters: NDArray[np.intp]
-    ) -> NDArray[np.bool_]:
-        """Which updates changed a byte of the primary key."""
-        moved = np.zeros(len(befores), bool)
+    def _moved(self, data: bytes, pairs: Images) -> NDArray[np.bool_]:
+        """Which updates changed a byte of the primary key. `pairs`: row before, row after, row before, …"""
+        moved = np.zeros(len(pairs) // 2, bool)
         if self._key:
-            old = columns_of(data, self._layout, images.take(befores), self._key)
-            new = columns_of(data, self._layout, images.take(afters), self._key)
+            keys = columns_of(data, self._layout, pairs, self._key)
             for ordinal in self._key:
-                moved |= _differ(old[ordinal], new[ordinal])
+                moved |= _differ(keys[ordinal])
         return moved
 
 
-def _differ(old: FixedValues | VariableValues, new: FixedValues | VariableValues) -> NDArray[np.bool_]:
-    differ = np.zeros(len(old.rows if isinstance(old, FixedValues) else old.starts), bool)
-    if old.nulls is not None or new.nulls is not None:
-        none = np.zeros(len(differ), bool)
-        differ |= (none if old.nulls is None else old.nulls) != (none if new.nulls is None else new.nulls)
-    if isinstance(old, FixedValues) and isinstance(new, FixedValues):
-        return differ | (old.rows != new.rows).any(axis=1)
-    if isinstance(old, VariableValues) and isinstance(new, VariableValues):
-        unequal = pc.fill_null(pc.call_function("not_equal", [old.binary(), new.binary()]), False)
-        return differ | unequal.to_numpy(zero_copy_only=False)
-    raise TypeError("one column was read in two layouts")
+def _differ(pairs: FixedValues | VariableValues) -> NDArray[np.bool_]:
+    """Whether each value at an odd place is another than the one before it."""
+    if isinstance(pairs, FixedValues):
+        differ = (pairs.rows[0::2] != pairs.rows[1::2]).any(axis=1)
+    else:
+        values = pairs.binary()
+        old, new = (
+            values.take(pa.array(np.arange(0, len(values), 2))),
+            values.take(pa.array(np.arange(1, len(values), 2))),
+        )
+        differ = pc.fill_null(pc.call_function("not_equal", [old, new]), False).to_numpy(zero_copy_only=False)
+    if pairs.nulls is not None:
+        # Of a NULL there are no bytes to compare.
+        old_null, new_null = pairs.nulls[0::2], pairs.nulls[1::2]
+        differ = (differ & ~old_null & ~new_null) | (old_null != new_null)
+    return differ
