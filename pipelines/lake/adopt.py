@@ -64,7 +64,7 @@ def adopt(table: Path, folder: Path, files: Sequence[StagedFile], *, application
             f"{len(missing)} staged files of epoch {epoch} are gone ({missing[0]})",
             where=str(folder),
             state="nothing of this epoch was published",
-            next_command="tidegate release --restage   (stages the epoch again from its plan)",
+            next_command="bring the files back from a backup, then run the same command again",
         )
     names = {field.name for field in delta.schema().fields}
     now = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
