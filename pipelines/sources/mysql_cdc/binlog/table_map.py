@@ -10,49 +10,19 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.map_columns import (
+    ENUM_OR_SET,
+    METADATA_BYTES,
+    NUMERIC,
+    TEXT_OF_MARIADB,
+    TEXT_OF_MYSQL,
+    MapColumn,
+    Type,
+)
 
 TABLE_ID_BYTES = 6
 POST_HEADER_BYTES = 8
 """Table id and flags, before the body that `parse` takes."""
-
-
-class Type(IntEnum):
-    """Column type codes as a TABLE_MAP holds them (MySQL `field_types.h`; 140 and 141 are MariaDB's)."""
-
-    DECIMAL = 0
-    TINY = 1
-    SHORT = 2
-    LONG = 3
-    FLOAT = 4
-    DOUBLE = 5
-    NULL = 6
-    TIMESTAMP = 7
-    LONGLONG = 8
-    INT24 = 9
-    DATE = 10
-    TIME = 11
-    DATETIME = 12
-    YEAR = 13
-    NEWDATE = 14
-    VARCHAR = 15
-    BIT = 16
-    TIMESTAMP2 = 17
-    DATETIME2 = 18
-    TIME2 = 19
-    BLOB_COMPRESSED = 140
-    VARCHAR_COMPRESSED = 141
-    VECTOR = 242
-    JSON = 245
-    NEWDECIMAL = 246
-    ENUM = 247
-    SET = 248
-    TINY_BLOB = 249
-    MEDIUM_BLOB = 250
-    LONG_BLOB = 251
-    BLOB = 252
-    VAR_STRING = 253
-    STRING = 254
-    GEOMETRY = 255
 
 
 class _Field(IntEnum):
@@ -66,86 +36,6 @@ class _Field(IntEnum):
     ENUM_VALUES = 6
     ENUM_AND_SET_DEFAULT_CHARSET = 10
     ENUM_AND_SET_COLUMN_CHARSET = 11
-
-
-_METADATA_BYTES = {
-    Type.TINY: 0,
-    Type.SHORT: 0,
-    Type.LONG: 0,
-    Type.LONGLONG: 0,
-    Type.INT24: 0,
-    Type.NULL: 0,
-    Type.DATE: 0,
-    Type.NEWDATE: 0,
-    Type.YEAR: 0,
-    Type.TIMESTAMP: 0,
-    Type.TIME: 0,
-    Type.DATETIME: 0,
-    Type.FLOAT: 1,
-    Type.DOUBLE: 1,
-    Type.TIMESTAMP2: 1,
-    Type.DATETIME2: 1,
-    Type.TIME2: 1,
-    Type.BLOB: 1,
-    Type.TINY_BLOB: 1,
-    Type.MEDIUM_BLOB: 1,
-    Type.LONG_BLOB: 1,
-    Type.BLOB_COMPRESSED: 1,
-    Type.JSON: 1,
-    Type.GEOMETRY: 1,
-    Type.VECTOR: 1,
-    Type.VARCHAR: 2,
-    Type.VARCHAR_COMPRESSED: 2,
-    Type.BIT: 2,
-    Type.NEWDECIMAL: 2,
-    Type.VAR_STRING: 2,
-    Type.STRING: 2,
-    Type.ENUM: 2,
-    Type.SET: 2,
-}
-_NUMERIC = frozenset(
-    {
-        Type.TINY,
-        Type.SHORT,
-        Type.INT24,
-        Type.LONG,
-        Type.LONGLONG,
-        Type.YEAR,
-        Type.FLOAT,
-        Type.DOUBLE,
-        Type.NEWDECIMAL,
-    }
-)
-_BLOBS = frozenset({Type.BLOB, Type.TINY_BLOB, Type.MEDIUM_BLOB, Type.LONG_BLOB, Type.BLOB_COMPRESSED})
-_STRINGS = frozenset({Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.VARCHAR_COMPRESSED})
-_ENUM_OR_SET = frozenset({Type.ENUM, Type.SET})
-_TEXT_OF_MYSQL = _STRINGS | _BLOBS
-_TEXT_OF_MARIADB = _TEXT_OF_MYSQL | {Type.GEOMETRY}
-"""Which columns have a character set in the optional metadata: of MariaDB a GEOMETRY is one (binary)."""
-
-
-@dataclass(frozen=True)
-class MapColumn:
-    """A column of a TABLE_MAP. `type` is ENUM or SET for those (they travel as STRING); `metadata` its bytes.
-
-    `collation` is the server's collation id of text (63: bytes), None where the event does not say. `members` are
-    the raw names of an ENUM or SET, in its character set.
-    """
-
-    type: Type
-    metadata: bytes
-    name: str | None = None
-    unsigned: bool = False
-    collation: int | None = None
-    members: tuple[bytes, ...] = ()
-
-    @property
-    def max_bytes(self) -> int:
-        """How long a STRING, VARCHAR or the like may be, in bytes."""
-        if self.type == Type.STRING:
-            first, second = self.metadata
-            return ((first & 0x30) ^ 0x30) << 4 | second
-        return int.from_bytes(self.metadata, "little")
 
 
 @dataclass(frozen=True)
@@ -173,7 +63,7 @@ def parse(body: bytes, where: object = "", *, mariadb: bool = True) -> TableMap:
     Raises UnsupportedEvent for a column type that is not known: without its length no row can be read.
     """
     try:
-        return _parse(body, where, _TEXT_OF_MARIADB if mariadb else _TEXT_OF_MYSQL)
+        return _parse(body, where, TEXT_OF_MARIADB if mariadb else TEXT_OF_MYSQL)
     except (IndexError, UnicodeDecodeError) as error:
         raise MalformedEvent(f"a table map that can not be read: {error}", where=where) from error
 
@@ -195,17 +85,17 @@ def _parse(body: bytes, where: object, texts: frozenset[Type]) -> TableMap:
 def _types(codes: bytes, metadata: bytes, table: str, where: object) -> Iterator[MapColumn]:
     at = 0
     for ordinal, code in enumerate(codes):
-        if code not in _METADATA_BYTES:
+        if code not in METADATA_BYTES:
             raise UnsupportedEvent(
                 f"column {ordinal + 1} of {table} has the type code {code}, whose length in a row is not known",
                 where=where,
                 next_command=f"ALTER TABLE {table} …   (move that column to a table of its own)",
             )
-        size = _METADATA_BYTES[Type(code)]
+        size = METADATA_BYTES[Type(code)]
         bytes_ = metadata[at : at + size]
         at += size
         # A STRING's first byte says what it really is; its spare bits hold the upper part of a CHAR's length.
-        real = Type(bytes_[0]) if code == Type.STRING and bytes_[0] in _ENUM_OR_SET else Type(code)
+        real = Type(bytes_[0]) if code == Type.STRING and bytes_[0] in ENUM_OR_SET else Type(code)
         yield MapColumn(real, bytes_)
 
 
@@ -227,7 +117,7 @@ def _described(columns: Sequence[MapColumn], fields: dict[int, bytes], texts: fr
         kind = column.type
         members: tuple[bytes, ...] = ()
         collation = None
-        if kind in _ENUM_OR_SET:
+        if kind in ENUM_OR_SET:
             collation = next(member_collations, None)
             members = next(enums if kind == Type.ENUM else sets, ())
         elif kind in texts:
@@ -236,7 +126,7 @@ def _described(columns: Sequence[MapColumn], fields: dict[int, bytes], texts: fr
             kind,
             column.metadata,
             name=names[ordinal] if names else None,
-            unsigned=kind in _NUMERIC and next(signs, False),
+            unsigned=kind in NUMERIC and next(signs, False),
             collation=collation,
             members=members,
         )

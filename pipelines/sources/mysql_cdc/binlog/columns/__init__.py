@@ -19,7 +19,7 @@ from pipelines.sources.mysql_cdc.binlog.columns.json_binary import decode_json
 from pipelines.sources.mysql_cdc.binlog.columns.layout import Width, decimal_shape, width_of
 from pipelines.sources.mysql_cdc.binlog.columns.values import FixedValues, VariableValues, array_of
 from pipelines.sources.mysql_cdc.binlog.errors import FRESH, SchemaChanged, UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.table_map import MapColumn, Type
+from pipelines.sources.mysql_cdc.binlog.map_columns import MapColumn, Type
 from pipelines.sources.mysql_cdc.types import (
     ADDRESSES,
     BYTES,

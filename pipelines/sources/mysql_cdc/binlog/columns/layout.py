@@ -12,7 +12,7 @@ from pipelines.sources.mysql_cdc.binlog.columns.temporal import (
     fraction_bytes,
 )
 from pipelines.sources.mysql_cdc.binlog.errors import UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.table_map import MapColumn, Type
+from pipelines.sources.mysql_cdc.binlog.map_columns import MapColumn, Type
 
 
 @dataclass(frozen=True)

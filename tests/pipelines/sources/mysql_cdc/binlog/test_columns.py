@@ -20,7 +20,7 @@ from pipelines.sources.mysql_cdc.binlog.columns.decimals import DecimalShape, de
 from pipelines.sources.mysql_cdc.binlog.columns.layout import Width, width_of
 from pipelines.sources.mysql_cdc.binlog.columns.values import FixedValues, VariableValues
 from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.table_map import MapColumn, Type
+from pipelines.sources.mysql_cdc.binlog.map_columns import MapColumn, Type
 
 
 def fixed(*values: str | bytes | None) -> FixedValues:

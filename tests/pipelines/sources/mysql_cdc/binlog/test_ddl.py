@@ -136,6 +136,7 @@ def test_a_dropped_column_that_nobody_declared_is_no_news() -> None:
         ("CREATE OR REPLACE TABLE t (id INT)", "dropped and created anew"),
         ("FROBNICATE d.t", "a statement that is not understood: FROBNICATE …"),
         ("FROBNICATE 't'", "not understood"),
+        ("ALTER TABLE t ADD COLUMN IF NOT EXISTS", "not understood: ALTER …"),
     ],
 )
 def test_a_change_that_can_not_be_followed(sql: str, reason: str) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.table_map import POST_HEADER_BYTES, MapColumn, Type, lenenc, parse
+from pipelines.sources.mysql_cdc.binlog.map_columns import MapColumn, Type
+from pipelines.sources.mysql_cdc.binlog.table_map import POST_HEADER_BYTES, lenenc, parse
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "binlog"
 RECORDED = {
