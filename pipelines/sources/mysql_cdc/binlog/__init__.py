@@ -5,7 +5,8 @@ From bytes to rows: `transport` (or `framing.read_file`) gives chunks of whole e
 `output` adds what a changelog carries. `scan` finds transaction borders. `datasource` hands it all to Spark.
 """
 
-from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
+from typing import TYPE_CHECKING, Any
+
 from pipelines.sources.mysql_cdc.binlog.model import (
     BinlogPosition,
     BinlogRange,
@@ -15,6 +16,9 @@ from pipelines.sources.mysql_cdc.binlog.model import (
 )
 from pipelines.sources.mysql_cdc.binlog.reading import read_range
 from pipelines.sources.mysql_cdc.binlog.scan import Borders, commit_time, last_border, next_border, scan_borders
+
+if TYPE_CHECKING:
+    from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 
 __all__ = [
     "BinlogPosition",
@@ -30,3 +34,12 @@ __all__ = [
     "scan_borders",
     "split_by_file",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`read_binlog` needs pyspark, which takes most of a second to import: it is had when it is asked for."""
+    if name == "read_binlog":
+        from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
+
+        return read_binlog
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
