@@ -44,8 +44,10 @@ def watch():
         peak = max(peak, total)
         time.sleep(0.05)
 
+# The heap has one size and is touched at the start: the data must fit into it, and what grows beside it is seen.
+HEAP = "-XX:+UseSerialGC -Xms1g -XX:+AlwaysPreTouch"
 script, lake, master = open(sys.argv[1]).read(), sys.argv[2], sys.argv[3]
-spark = start_session(master=master, config={"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1g"})
+spark = start_session(master=master, config={"spark.driver.extraJavaOptions": HEAP})
 threading.Thread(target=watch, daemon=True).start()
 with Runner(compile_script(script), Lake(lake), spark=lambda: spark) as runner:
     report = runner.run()
