@@ -145,6 +145,13 @@ class Releasing:
 
         Raises GateHeld when the newest epoch is held.
         """
+        if self.insert.time == "event":
+            raise PlanningError(
+                f"{self.insert.id} joins at the row's own time ({self.insert.joins[0].time_column}), "
+                "which this version compiles and does not release",
+                state="nothing was released; the sources land as before",
+                next_command="join FOR SYSTEM_TIME AS OF a PROCTIME() column of the probe",
+            )
         self.leases.acquire(self.owner)
         position = self.position()
         if position.state == "held":
