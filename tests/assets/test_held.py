@@ -1,0 +1,60 @@
+"""A held epoch as Dagster shows it. All of it is in the control tables, so no Spark session is started."""
+
+from pathlib import Path
+
+import dagster as dg
+
+from assets import Presentation, build_pipeline_definitions
+from assets.checks import check_names
+from assets.names import Names
+from pipelines.lake import Lake, StagedRow, VerdictRow
+from pipelines.runtime.gate import CheckResult, GateVerdict
+from pipelines.runtime.plans import Pin, ReleasePlan, insert_owner
+from pipelines.sql.model import Pipeline
+from tests.assets.clicks import pipeline
+
+REASON = "1 of 3 released rows found no match in user_info."
+
+
+def hold(found: Pipeline, folder: Path, owner: str = "enriched_click") -> None:
+    """Store an epoch that is planned, staged and held."""
+    lake, insert = Lake(folder), found.insert(owner)
+    pins = tuple(Pin(build, 1, 1, 1) for build in insert.builds)
+    plan = ReleasePlan(
+        insert.id, 1, 1, "release", 0, insert.probe, 1, 0, 1, pins, "block", found.digest(insert)
+    )  # fmt: skip
+    checks = tuple(CheckResult(name, name != "unmatched-policy", 1, 0, REASON) for name in check_names())
+    verdict = GateVerdict(insert.id, 1, 1, plan.digest, False, checks, (REASON,))
+    name = insert_owner(insert.id)
+    lake.epochs.append([plan.row()], application=lake.application(name, "plan", 1), version=1)
+    staged = StagedRow(name, 1, 1, plan.digest, 0, "g1-e1", [], {"rows": 3, "matched": 2}, {})
+    lake.staged.append([staged], application=lake.application(name, "stage", 1), version=1)
+    row: VerdictRow = verdict.row(1_700_000_000_000)
+    lake.verdicts.append([row], application=lake.application(name, "verdict", 1), version=1)
+
+
+def test_a_held_epoch_names_its_reasons_and_the_commands_on_this_script(tmp_path: Path):
+    found, script = pipeline("block"), tmp_path / "clicks.sql"
+    hold(found, tmp_path / "lake")
+    definitions = build_pipeline_definitions(found, lake=tmp_path / "lake", look=Presentation(script=script))
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = definitions.resolve_job_def("clicks").execute_in_process(instance=instance, raise_on_error=False)
+        published = dg.materialize(
+            list(definitions.assets or []),  # type: ignore[arg-type]
+            selection=dg.AssetSelection.assets(Names("clicks").published(found.inserts[0])),
+            resources=definitions.resources,
+            instance=instance,
+            raise_on_error=False,
+        )
+    commands = f"tidegate release {script} enriched_click   or   tidegate discard {script} enriched_click"
+    gate, *parts = sorted(result.get_asset_check_evaluations(), key=lambda check: check.check_name != "gate")
+    assert not gate.passed
+    assert gate.metadata["reasons"].value == REASON
+    assert gate.metadata["next"].value == commands
+    assert [check.check_name for check in parts if not check.passed] == ["unmatched_policy"]
+    assert len(parts) == len(check_names())
+    (failed,) = published.get_step_failure_events()
+    said = failed.step_failure_data.user_failure_data
+    assert said is not None
+    assert f"tidegate release {script} enriched_click" in str(said.metadata["next"].value)
+    assert said.metadata["tidegate/error"].value == "GateHeld"
