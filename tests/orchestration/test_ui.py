@@ -37,6 +37,8 @@ def picture(page: Page, name: str) -> None:
     """A screenshot, when somebody asks for it."""
     if folder := os.environ.get("TIDEGATE_SCREENSHOTS"):
         page.wait_for_timeout(2000)  # let charts and graphs settle; nothing is asserted by it
+        if (skip := page.get_by_role("button", name="Skip", exact=True)).is_visible():
+            skip.click()
         page.screenshot(path=Path(folder) / f"{name}.png")
 
 
