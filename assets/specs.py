@@ -73,9 +73,7 @@ def staged_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, 
         names=names,
         condition=_downstream(),
         metadata={
-            LAKE: str(lake.root),
-            INSERT: insert.id,
-            "dagster/column_lineage": staged_lineage(insert, names),
+            **_of_insert(lake, insert, staged_lineage(insert, names)),
             "on unmatched": target.options.get("gate.on-unmatched", "quarantine"),
         },
         table_name=False,
@@ -102,9 +100,7 @@ def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Name
         names=names,
         condition=_downstream(),
         metadata={
-            LAKE: str(lake.root),
-            INSERT: insert.id,
-            "dagster/column_lineage": published_lineage(insert, names),
+            **_of_insert(lake, insert, published_lineage(insert, names)),
             "quarantine": dg.MetadataValue.path(str(lake.quarantine_path(target, insert))),
             "options": dg.MetadataValue.json(target.options.redacted()),
         },
@@ -130,6 +126,10 @@ def table_schema(columns: Iterable[Column]) -> dg.TableSchema:
 def _downstream() -> dg.AutomationCondition[Any]:
     """Eager, and never past a failed gate: `eager` alone does not look at checks."""
     return dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_blocking_checks_passed()
+
+
+def _of_insert(lake: Layout, insert: Insert, lineage: dg.TableColumnLineage) -> dict[str, Any]:
+    return {LAKE: str(lake.root), INSERT: insert.id, "dagster/column_lineage": lineage}
 
 
 def _facts(table: Table) -> str:

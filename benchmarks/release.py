@@ -77,7 +77,7 @@ def large() -> list[Figure]:
             assert not isinstance(plan, Waiting)
 
             def bare(name: str) -> None:
-                frame = releasing.frame(spark, plan, Observation(name))
+                frame = releasing.stager.frame(spark, plan, Observation(name))
                 frame.write.format("noop").mode("overwrite").save()
 
             bare("warm")

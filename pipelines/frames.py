@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
@@ -11,3 +15,16 @@ def empty_frame(spark: SparkSession, schema: DataType) -> DataFrame:
     """No rows of `schema`. Unlike createDataFrame([], …) it starts no Python worker."""
     assert isinstance(schema, StructType)
     return spark.range(0).select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in schema])
+
+
+@contextmanager
+def as_views(frames: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
+    """Names under which SQL sees `frames` while the block runs; a query that was analysed needs them no longer."""
+    names = {key: f"tidegate_{key}_{uuid.uuid4().hex[:12]}" for key in frames}
+    for key, frame in frames.items():
+        frame.createOrReplaceTempView(names[key])
+    try:
+        yield names
+    finally:
+        for key, frame in frames.items():
+            frame.sparkSession.catalog.dropTempView(names[key])

@@ -9,14 +9,13 @@ What comes out has the target's columns, then
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.frames import as_views
 from pipelines.joins.latest import latest_sql
 from pipelines.joins.outcome import DISCARDED, MATCHED, WHERE, outcomes
 from pipelines.joins.query import Query, flat, literal
@@ -72,10 +71,10 @@ def joined(
 ) -> DataFrame:
     """The rows that this release stages; `observation` receives the counts (see `count_names`) as they are written."""
     frames = {"probe": probe.rows, **{f"build{n}": builds[j.build].changelog for n, j in enumerate(insert.joins)}}
-    with _views(frames) as views:
+    with as_views(frames) as views:
         matched = spark.sql(_match_all(insert, probe, builds, release, views).text())
         observed = matched.observe(observation, *_counts(insert, builds)).where("_disposition <> 'drop'")
-        with _views({"matched": observed}) as view:
+        with as_views({"matched": observed}) as view:
             return spark.sql(_staged(insert, probe, builds, release, view["matched"], matched.columns).text())
 
 
@@ -205,16 +204,3 @@ def _counts(insert: Insert, builds: Mapping[str, Build]) -> list[Column]:
 
 def _aliased(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
-
-
-@contextmanager
-def _views(frames: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
-    """Names under which SQL sees `frames` while the block runs; a query that was analysed needs them no longer."""
-    names = {key: f"tidegate_{key}_{uuid.uuid4().hex[:12]}" for key in frames}
-    for key, frame in frames.items():
-        frame.createOrReplaceTempView(names[key])
-    try:
-        yield names
-    finally:
-        for key, frame in frames.items():
-            frame.sparkSession.catalog.dropTempView(names[key])

@@ -88,6 +88,12 @@ class ControlTable(Generic[R]):
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
         )
 
+    def settle(self, row: R, *, application: str) -> R | None:
+        """Commit a row that stands for its epoch, and read back which row does: another runner's, if it came first."""
+        self.append([row], application=application, version=row.epoch)
+        stands = self.rows(row.owner, generation=row.generation, epoch=row.epoch)
+        return stands[0] if len(stands) == 1 else None
+
     def rows(self, owner: str, *, generation: int | None = None, epoch: int | None = None) -> list[R]:
         """The rows of `owner` (of one generation, of one epoch) in order of generation and epoch."""
         found: list[R] = []

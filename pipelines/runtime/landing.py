@@ -196,9 +196,8 @@ class Landing:
         epoch = context.previous.epoch + 1 if context.previous else 1
         row = source_row(self.table.name, context.generation, epoch, instant, step)
         application = self.lake.application(self.table.name, "plan", context.generation)
-        self.lake.epochs.append([row], application=application, version=epoch)
-        stored = self.lake.epochs.rows(self.table.name, generation=context.generation, epoch=epoch)
-        if [found.digest for found in stored] != [row.digest]:
+        stands = self.lake.epochs.settle(row, application=application)
+        if stands is None or stands.digest != row.digest:
             raise ConcurrentRun(
                 f"epoch {epoch} of {self.table.name} was planned by another runner",
                 state="its plan stands, nothing was read by this run",
@@ -206,7 +205,7 @@ class Landing:
             )
         faults.point("source.planned")
         self._refresh(context)
-        return stored_step(stored[0])
+        return stored_step(stands)
 
     def _land(self, source: Source, context: SourceContext, stored: StoredStep) -> LandedEpoch:
         spark = self.spark()

@@ -6,9 +6,7 @@ have passed out of retention, and epochs that another text of the INSERT made, a
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any, Literal
@@ -17,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.frames import as_views
 from pipelines.lake import Lake
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.rows import quoted
@@ -228,7 +227,7 @@ class _Verification:
                 for number, join in enumerate(self.insert.joins)
             },
         }
-        with _views(frames) as views:
+        with as_views(frames) as views:
             builds = [views[f"build{number}"] for number in range(len(self.insert.joins))]
             expected = recompute_sql(
                 self.insert, self.target, self.pipeline.tables, plans, Views(views["releases"], views["probe"], builds)
@@ -343,16 +342,3 @@ def _spans(plans: Sequence[ReleasePlan]) -> Iterator[tuple[int, int, int]]:
     for generation in sorted({plan.generation for plan in plans}):
         epochs = [plan.epoch for plan in plans if plan.generation == generation]
         yield generation, min(epochs), max(epochs)
-
-
-@contextmanager
-def _views(frames: dict[str, DataFrame]) -> Iterator[dict[str, str]]:
-    """Names under which SQL sees the frames while the block runs."""
-    names = {key: f"tidegate_verify_{key}_{uuid.uuid4().hex[:12]}" for key in frames}
-    for key, frame in frames.items():
-        frame.createOrReplaceTempView(names[key])
-    try:
-        yield names
-    finally:
-        for key, frame in frames.items():
-            frame.sparkSession.catalog.dropTempView(names[key])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import pymysql
 from pymysql.connections import Connection
@@ -22,21 +21,8 @@ SESSION = "SET time_zone = '+00:00', sql_mode = ''"
 
 def connect(server: ServerOptions) -> Connection:
     """A connection in autocommit, in UTC. Raises SourceError."""
-    settings: dict[str, Any] = {}
-    if server.tls_ca:
-        settings.update(ssl_ca=server.tls_ca, ssl_verify_cert=True, ssl_verify_identity=server.tls_identity)
     with explaining(server.where):
-        return pymysql.connect(
-            host=server.hostname,
-            port=server.port,
-            user=server.username,
-            password=server.password,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=max(1, round(server.connect_timeout)),
-            init_command=SESSION,
-            **settings,
-        )
+        return pymysql.connect(**server.connecting, init_command=SESSION)
 
 
 class Session:

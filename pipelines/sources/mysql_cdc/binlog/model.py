@@ -38,6 +38,21 @@ class ServerOptions:
         """`host:port`, for people."""
         return f"{self.hostname}:{self.port}"
 
+    @property
+    def connecting(self) -> dict[str, Any]:
+        """What both clients, the snapshot's and the binlog's, give pymysql."""
+        tls = {"ssl_ca": self.tls_ca, "ssl_verify_cert": True, "ssl_verify_identity": self.tls_identity}
+        return {
+            "host": self.hostname,
+            "port": self.port,
+            "user": self.username,
+            "password": self.password,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "connect_timeout": max(1, round(self.connect_timeout)),
+            **(tls if self.tls_ca else {}),
+        }
+
 
 @dataclass(frozen=True)
 class BinlogPosition:

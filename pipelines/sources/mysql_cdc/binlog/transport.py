@@ -52,24 +52,8 @@ class ServerFacts:
 
 def connect(server: ServerOptions) -> Connection[Any]:
     """An open connection. Raises ConnectionLost, or BinlogRefused when the server does not let the user in."""
-    tls = (
-        {"ssl_ca": server.tls_ca, "ssl_verify_cert": True, "ssl_verify_identity": server.tls_identity}
-        if server.tls_ca
-        else {}
-    )
     try:
-        return pymysql.connect(
-            host=server.hostname,
-            port=server.port,
-            user=server.username,
-            password=server.password,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=max(1, round(server.connect_timeout)),
-            read_timeout=server.read_timeout,
-            write_timeout=server.read_timeout,
-            **tls,
-        )
+        return pymysql.connect(**server.connecting, read_timeout=server.read_timeout, write_timeout=server.read_timeout)
     except pymysql.err.OperationalError as error:
         code, text = _code_and_text(error)
         kind = BinlogRefused if code in _NO_GRANT else ConnectionLost

@@ -1,0 +1,12 @@
+"""Release, stage, judge and publish the epochs of one INSERT, strictly one after another.
+
+    plan n -> staged files and their row -> verdict -> quarantine commit -> target commit -> plan n+1
+
+Each arrow is one commit that a rerun recognises. A held epoch stays where it is until a person re-releases or discards
+it, which is epoch n+1 over the same probe rows.
+"""
+
+from pipelines.runtime.releasing.releasing import Published, Releasing
+from pipelines.runtime.releasing.standing import Position, Standing, State, Waiting
+
+__all__ = ["Position", "Published", "Releasing", "Standing", "State", "Waiting"]

@@ -1,0 +1,209 @@
+"""The protocol of one INSERT: every commit of it, in its order, each made once and each read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import SparkSession
+
+from pipelines.clock import Clock
+from pipelines.errors import ConcurrentRun, LakeError, PlanningError
+from pipelines.lake import StagedRow
+from pipelines.lake.adopt import adopt
+from pipelines.lake.lake import CommitRole
+from pipelines.lake.leases import Leases
+from pipelines.progress import Progress
+from pipelines.runtime import faults
+from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.releasing.planning import ReleasePlanner
+from pipelines.runtime.releasing.staging import Stager
+from pipelines.runtime.releasing.standing import Standing, Waiting, held
+from pipelines.sql.model import OnUnmatched
+
+
+@dataclass(frozen=True)
+class Published:
+    """One epoch in the target. `rows` were added to it, `quarantined` kept out; both 0 when it was there before."""
+
+    insert: str
+    generation: int
+    epoch: int
+    rows: int
+    quarantined: int
+    plan: ReleasePlan
+    staged: StagedRow
+
+
+@dataclass(frozen=True)
+class Releasing(Standing):
+    """The runner of one INSERT. Holds its lease while it works."""
+
+    leases: Leases
+    spark: Callable[[], SparkSession]
+    clock: Clock
+    progress: Progress
+    ready: set[Path] = field(default_factory=set)
+
+    @cached_property
+    def planner(self) -> ReleasePlanner:
+        return ReleasePlanner(self, self.clock)
+
+    @cached_property
+    def stager(self) -> Stager:
+        return Stager(self, self.spark, self.clock, self.progress, self.ready)
+
+    # --- plan ----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> ReleasePlan | Waiting:
+        """The epoch to work on: the unfinished one, else a new one that is planned now, else why there is none.
+
+        Raises GateHeld when the newest epoch is held.
+        """
+        if self.insert.time == "event":
+            raise PlanningError(
+                f"{self.insert.id} joins at the row's own time ({self.insert.joins[0].time_column}), "
+                "which this version compiles and does not release",
+                state="nothing was released; the sources land as before",
+                next_command="join FOR SYSTEM_TIME AS OF a PROCTIME() column of the probe",
+            )
+        self.leases.acquire(self.owner)
+        position = self.position()
+        if position.state == "held":
+            raise held(self.insert, position)
+        if position.plan is not None and position.state != "published":
+            return position.plan
+        drafted = self.planner.next(position.plan)
+        return drafted if isinstance(drafted, Waiting) else self._store(drafted)
+
+    def supersede(self, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None = None) -> ReleasePlan:
+        """Plan the epoch that takes the place of the held one. Raises PlanningError when none is held."""
+        self.leases.acquire(self.owner)
+        return self._store(self.planner.instead_of(self.position(), kind, on_unmatched))
+
+    def _store(self, plan: ReleasePlan) -> ReleasePlan:
+        row = plan.row()
+        stands = self.lake.epochs.settle(row, application=self._application("plan", plan))
+        if stands is None or stands.digest != row.digest:
+            raise ConcurrentRun(
+                f"epoch {plan.epoch} of {self.insert.id} was planned by another runner",
+                state="its plan stands, this run released nothing",
+                next_command="tidegate status",
+            )
+        faults.point("insert.planned")
+        return plan
+
+    def _application(self, role: CommitRole, plan: ReleasePlan) -> str:
+        return self.lake.application(self.owner, role, plan.generation)
+
+    # --- stage ---------------------------------------------------------------------------------------------------
+
+    def stage(self, plan: ReleasePlan) -> StagedRow:
+        """Join the plan's probe rows at its pins and write them where no commit names them yet; done once a plan."""
+        self.leases.acquire(self.owner)
+        position = self.position()
+        if position.plan == plan and position.staged is not None:
+            return position.staged
+        if plan.computes != self.pipeline.digest(self.insert):
+            raise PlanningError(
+                f"the script's INSERT INTO {self.insert.target} has changed since epoch {plan.epoch} was planned",
+                state="the epoch is planned and not staged",
+                next_command="run the old script once more to finish the epoch, then the new one",
+            )
+        row = self.stager.stage(plan)
+        stands = self.lake.staged.settle(row, application=self._application("stage", plan))
+        if stands is None or stands.folder != row.folder:
+            raise ConcurrentRun(
+                f"epoch {plan.epoch} of {self.insert.id} was staged by another runner",
+                state="its files stand, this run's are not used",
+                next_command="tidegate status",
+            )
+        faults.point("insert.staged")
+        self.stager.sweep(plan, keep=row.folder)
+        return stands
+
+    # --- judge ---------------------------------------------------------------------------------------------------
+
+    def judge(self, gate: Gate) -> GateVerdict | None:
+        """Ask the gate about the staged epoch and store its word, which is final; None when nothing is staged."""
+        self.leases.acquire(self.owner)
+        position = self.position()
+        plan = position.plan
+        if plan is None or position.staged is None:
+            return None
+        if position.verdict is not None:
+            return GateVerdict.of(position.verdict)
+        verdict = gate(self._staged_epoch(plan, position.staged), self.spark)
+        answered = (verdict.insert, verdict.generation, verdict.epoch, verdict.plan_digest)
+        if answered != (plan.insert, plan.generation, plan.epoch, plan.digest):
+            raise LakeError(
+                f"the gate answered for another epoch ({verdict.insert} {verdict.epoch})",
+                where=f"{plan.insert}, epoch {plan.epoch}",
+                state="the epoch is staged and not judged",
+                next_command="mend the gate, then run the same command again",
+            )
+        stands = self.lake.verdicts.settle(verdict.row(self.clock()), application=self._application("verdict", plan))
+        if stands is None or stands.plan_digest != plan.digest:
+            raise LakeError(
+                f"the verdict on epoch {plan.epoch} can not be read back",
+                where=str(self.lake.verdicts.path),
+                state="nothing was published",
+                next_command="tidegate status",
+            )
+        faults.point("insert.judged")
+        return GateVerdict.of(stands)
+
+    def _staged_epoch(self, plan: ReleasePlan, staged: StagedRow) -> StagedEpoch:
+        landed = {}
+        for pin in plan.pins:
+            found = self.lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)
+            if found:
+                landed[pin.table] = found[0]
+        return StagedEpoch(
+            pipeline=self.pipeline,
+            insert=self.insert,
+            target=self.target,
+            plan=plan,
+            staged=staged,
+            released=self.released(plan),
+            landed=landed,
+            folder=str(self.staged_path / staged.folder),
+            lake=self.lake,
+        )
+
+    # --- publish -------------------------------------------------------------------------------------------------
+
+    def publish(self) -> Published | None:
+        """Add the staged epoch to quarantine and target, each once. None when there is nothing to publish.
+
+        Re-reads the stored verdict of that very staged epoch; raises GateHeld without one, or when it says no.
+        """
+        self.leases.acquire(self.owner)
+        position = self.position()
+        plan, staged = position.plan, position.staged
+        if plan is None or staged is None:
+            return None
+        if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
+            raise held(self.insert, position)
+        folder = self.staged_path / staged.folder
+        kept_out = adopt(
+            self.quarantine_path,
+            folder,
+            staged.of("quarantine"),
+            application=self._application("quarantine", plan),
+            epoch=plan.epoch,
+        )
+        faults.point("insert.quarantined")
+        added = adopt(
+            self.target_path,
+            folder,
+            staged.of("publish"),
+            application=self._application("publish", plan),
+            epoch=plan.epoch,
+        )
+        faults.point("insert.published")
+        return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)

@@ -1,0 +1,112 @@
+"""Run a plan's join and write what comes of it where no commit names it yet."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+
+from pipelines.clock import Clock
+from pipelines.joins import Build, Probe, Release, joined
+from pipelines.lake import StagedRow
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.adopt import survey
+from pipelines.progress import Progress, step
+from pipelines.runtime import faults
+from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.runtime.releasing.standing import Standing
+
+TARGET_COLUMNS = {"_op": "STRING", "_generation": "INT", "_epoch": "BIGINT"}
+"""What a published row carries beside the target's own columns."""
+
+QUARANTINE_COLUMNS = {
+    **TARGET_COLUMNS,
+    "_probe_epoch": "BIGINT",
+    "_split": "STRING",
+    "_offset": "BIGINT",
+    "_reason": "STRING",
+}
+
+
+@dataclass(frozen=True)
+class Stager:
+    """Stages the plans of one INSERT. `ready`: the tables that this process has found to be there and as declared."""
+
+    standing: Standing
+    spark: Callable[[], SparkSession]
+    clock: Clock
+    progress: Progress
+    ready: set[Path]
+
+    def stage(self, plan: ReleasePlan) -> StagedRow:
+        """Join the plan's probe rows at its pins and write them; the row that describes the files."""
+        spark = self.spark()
+        self._prepare(spark)
+        folder = self.standing.staged_path / f"{_prefix(plan)}{uuid.uuid4().hex[:8]}"
+        observed = Observation(f"staged {plan.insert} {plan.epoch}")
+        with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
+            frame = self.frame(spark, plan, observed)
+            frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
+        faults.point("insert.written")
+        found: dict[str, Any] = dict(observed.get)
+        return StagedRow(
+            owner=self.standing.owner,
+            generation=plan.generation,
+            epoch=plan.epoch,
+            plan_digest=plan.digest,
+            staged_at=self.clock(),
+            folder=folder.name,
+            files=[asdict(file) for file in survey(folder)],
+            counts={name: int(value) for name, value in found.items() if "@" not in name or ":" in name},
+            facts={name: value for name, value in found.items() if "@" in name and ":" not in name},
+        )
+
+    def frame(self, spark: SparkSession, plan: ReleasePlan, observed: Observation) -> DataFrame:
+        """The rows that a plan stages, as a DataFrame."""
+        lake, pipeline = self.standing.lake, self.standing.pipeline
+        rows = lake_rows.between(spark, lake.table_path(plan.probe), plan.probe_generation, plan.after, plan.upto)
+        columns = [column.name for column in pipeline.table(plan.probe).stored_columns]
+        return joined(
+            spark,
+            self.standing.insert,
+            Probe(rows, columns, self.standing.released(plan)),
+            {pin.table: self._build(spark, pin) for pin in plan.pins},
+            Release(plan.generation, plan.epoch, plan.instant, plan.on_unmatched, discard=plan.kind == "discard"),
+            observed,
+        )
+
+    def _build(self, spark: SparkSession, pin: Pin) -> Build:
+        lake = self.standing.lake
+        landed = lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)
+        return Build(
+            lake_rows.at(spark, lake.table_path(pin.table), pin.generation, pin.epoch),
+            [column.name for column in self.standing.pipeline.table(pin.table).stored_columns],
+            pin.generation,
+            pin.epoch,
+            truncated=not landed or landed[0].truncated,
+        )
+
+    def _prepare(self, spark: SparkSession) -> None:
+        """Make the target and its quarantine, or check that they are what the script says."""
+        target = self.standing.target
+        own = {column.name: column.spark_type for column in target.stored_columns}
+        tables = {self.standing.target_path: TARGET_COLUMNS, self.standing.quarantine_path: QUARANTINE_COLUMNS}
+        for path, columns in tables.items():
+            if path not in self.ready:
+                lake_rows.ensure_table(spark, path, {**own, **columns}, target.name)
+                self.ready.add(path)
+
+    def sweep(self, plan: ReleasePlan, keep: str) -> None:
+        """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
+        for folder in self.standing.staged_path.glob(f"{_prefix(plan)}*"):
+            if folder.name != keep:
+                shutil.rmtree(folder)
+
+
+def _prefix(plan: ReleasePlan) -> str:
+    return f"g{plan.generation}-e{plan.epoch}-"

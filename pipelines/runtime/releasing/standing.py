@@ -1,0 +1,126 @@
+"""Where the newest epoch of an INSERT stands, by the control tables and the target's own log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pipelines.errors import GateHeld
+from pipelines.lake import Lake, StagedRow, VerdictRow
+from pipelines.lake.control import ControlTable
+from pipelines.lake.delta_log import committed
+from pipelines.runtime.plans import ReleasePlan, insert_owner
+from pipelines.sql.model import Insert, OnUnmatched, Pipeline, Table
+
+OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
+
+State = Literal["planned", "staged", "passed", "held", "published"]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Nothing can be released. `reason` is a sentence; `rows` landed probe rows wait; `unflipped` builds still load."""
+
+    reason: str
+    rows: int
+    unflipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the newest epoch of an INSERT stands. All None before the first plan."""
+
+    plan: ReleasePlan | None
+    staged: StagedRow | None
+    verdict: VerdictRow | None
+    published: int
+
+    @property
+    def state(self) -> State | None:
+        if self.plan is None:
+            return None
+        if self.published >= self.plan.epoch:
+            return "published"
+        if self.staged is None:
+            return "planned"
+        if self.verdict is None:
+            return "staged"
+        return "passed" if self.verdict.passed else "held"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One INSERT on a lake: its names there, and what the lake says of it. Writes nothing."""
+
+    lake: Lake
+    pipeline: Pipeline
+    insert: Insert
+
+    @property
+    def owner(self) -> str:
+        return insert_owner(self.insert.id)
+
+    @property
+    def target(self) -> Table:
+        return self.pipeline.table(self.insert.target)
+
+    @property
+    def on_unmatched(self) -> OnUnmatched:
+        return self.target.options.get("gate.on-unmatched", "quarantine")  # type: ignore[return-value]
+
+    @property
+    def target_path(self) -> Path:
+        return self.lake.target_path(self.target)
+
+    @property
+    def quarantine_path(self) -> Path:
+        return self.lake.quarantine_path(self.target, self.insert)
+
+    @property
+    def staged_path(self) -> Path:
+        """The folder of folders that this INSERT's epochs are staged in."""
+        return self.lake.staged_path(self.target, self.insert)
+
+    def position(self) -> Position:
+        """The newest epoch, read from the control tables alone."""
+        row = self.lake.epochs.last(self.owner)
+        if row is None:
+            return Position(None, None, None, 0)
+        plan = ReleasePlan.of(row)
+        published = committed(self.target_path, self.lake.application(self.owner, "publish", plan.generation))
+        return Position(plan, self._of(self.lake.staged, plan), self._of(self.lake.verdicts, plan), published)
+
+    def _of(self, table: ControlTable[OfPlan], plan: ReleasePlan) -> OfPlan | None:
+        rows = table.rows(self.owner, generation=plan.generation, epoch=plan.epoch)
+        return next((row for row in rows if row.plan_digest == plan.digest), None)
+
+    def rows_between(self, generation: int, after: int, upto: int) -> int:
+        """Landed probe rows with after < epoch <= upto, by the watermark log."""
+        if upto <= after:
+            return 0
+        rows = self.lake.watermarks.rows(self.insert.probe, generation=generation)
+        return sum(row.rows for row in rows if after < row.epoch <= upto)
+
+    def released(self, plan: ReleasePlan) -> int:
+        """The probe rows that a plan releases, by the watermark log."""
+        return self.rows_between(plan.probe_generation, plan.after, plan.upto)
+
+
+def held(insert: Insert, position: Position) -> GateHeld:
+    """Why the newest epoch may not be published, and the two ways out."""
+    plan = position.plan
+    assert plan is not None
+    if position.verdict is None:
+        return GateHeld(
+            f"epoch {plan.epoch} of {insert.id} has no verdict, so it is not published",
+            state="it is staged; the target is unchanged",
+            next_command="tidegate run SCRIPT   (judges it)",
+        )
+    return GateHeld(
+        f"the gate holds epoch {plan.epoch} of {insert.id}: {'; '.join(position.verdict.reasons)}",
+        where=f"probe {plan.probe}, epochs {plan.after + 1} to {plan.upto}",
+        state="its rows are staged and count as waiting; the target is unchanged",
+        next_command=f"tidegate release SCRIPT {insert.id}   (joins again against newer pins)   or   "
+        f"tidegate discard SCRIPT {insert.id}   (quarantines them)",
+    )
