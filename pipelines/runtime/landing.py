@@ -117,6 +117,7 @@ class Landing:
     progress: Progress
     environment: Mapping[str, str] | None = None
     ready: set[Path] = field(default_factory=set)
+    peers: Sequence[Table] = ()
 
     @property
     def path(self) -> Path:
@@ -160,6 +161,7 @@ class Landing:
             scratch=str(self.lake.scratch(self.table.name)),
             clock=self.clock,
             lake=str(self.lake.root),
+            peers=self.peers,
             progress=self.progress,
             spark=self.spark,
         )

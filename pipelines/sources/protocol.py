@@ -125,7 +125,8 @@ class SplitStore(Protocol):
 
 @dataclass
 class SourceContext:
-    """What a source may use. `previous` and `first` are the last and the first stored step of this generation.
+    """What a source may use. `previous` and `first` are the last and the first stored step of this generation; `peers`
+    are all source tables of the pipeline, this one among them.
 
     `options` are resolved, passwords and all, so no repr shows them.
     """
@@ -140,6 +141,7 @@ class SourceContext:
     previous: StoredStep | None = None
     first: StoredStep | None = None
     flipped: bool = False
+    peers: Sequence[Table] = ()
     progress: Progress = field(default_factory=SilentProgress)
     spark: Callable[[], SparkSession] | None = None
 

@@ -194,6 +194,12 @@ def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
     )
 
 
+def column_names(cursor: Cursor, database: str, table: str) -> set[str]:
+    """The columns that the table has now, in lower case; none for a table that is not there."""
+    cursor.execute(COLUMNS_QUERY, (database, table))
+    return {str(row[0]).lower() for row in cursor.fetchall()}
+
+
 def table_names(cursor: Cursor, database: str) -> Sequence[str]:
     """The tables of `database` that the user sees."""
     cursor.execute("SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (database,))

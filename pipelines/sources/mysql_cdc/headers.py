@@ -42,13 +42,16 @@ def headers(server: ServerOptions, start: BinlogPosition) -> Iterator[Header]:
                     yield Header(timestamp, kind, server_id, flags)
 
 
-def birth(server: ServerOptions, file: str) -> Birth:
-    """When and by which server `file` was begun. Raises as `headers`."""
-    for header in headers(server, BinlogPosition(file)):
+def birth(server: ServerOptions, place: BinlogPosition) -> Birth:
+    """When and by which server the file at `place` was begun. Raises as `headers`.
+
+    A server sends what follows `place` until it is told to stop, some MB of it: ask at the newest place that is known.
+    """
+    for header in headers(server, place):
         if header.kind == Event.FORMAT_DESCRIPTION:
             return Birth(header.timestamp, header.server_id)
     raise SourceError(
-        f"the binlog {file} does not begin as a binlog does",
+        f"the binlog {place.file} does not begin as a binlog does",
         where=server.where,
         state="nothing was read",
         next_command="SHOW BINLOG EVENTS IN the file, on the server, tells what is wrong with it",

@@ -65,6 +65,9 @@ class Birth:
     timestamp: int
     server_id: int
 
+    def __str__(self) -> str:
+        return f"{self.timestamp}-{self.server_id}"
+
     def to_json(self) -> dict[str, Any]:
         return {"timestamp": self.timestamp, "server_id": self.server_id}
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pymysql.cursors import Cursor
 
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from pipelines.sources.mysql_cdc.binlog.spool import Spool
 from pipelines.sources.mysql_cdc.catalog import SourceTable
 from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.log import LogFiles, check_reachable, log_files
@@ -29,7 +30,7 @@ def from_options(
     return BinlogStep(
         span=BinlogRange(LOG_EPOCH, start, start),
         files=(),
-        birth=birth(options.server, start.file),
+        birth=birth(options.server, start),
         columns=declared_columns(found, table),
         flip_at=end,
         server_end=end,
@@ -51,11 +52,18 @@ def from_snapshot(before: SnapshotStep, flip_at: BinlogPosition) -> BinlogStep:
 
 
 def next_piece(
-    cursor: Cursor, options: MysqlOptions, table: str, before: BinlogStep, end: BinlogPosition, seen_at: int
+    cursor: Cursor,
+    options: MysqlOptions,
+    table: str,
+    before: BinlogStep,
+    end: BinlogPosition,
+    seen_at: int,
+    spool: Spool | None = None,
 ) -> BinlogStep | None:
     """What follows `before`, up to `end` and at least to the flip; None when there is nothing.
 
-    A table of scan.startup.mode snapshot ends at its flip.
+    A table of scan.startup.mode snapshot ends at its flip. With a `spool`, a piece ends where those of
+    the other tables do.
     """
     start, flip_at = before.span.end, before.flip_at
     if options.startup.mode == "snapshot":
@@ -65,8 +73,11 @@ def next_piece(
     files = log_files(cursor)
     check_reachable(start, files, table, options.where)
     goal = _within(files, start, max([start, end, flip_at or end], key=lambda position: position.order))
+    if spool is not None:
+        goal = spool.meeting(start, goal)
     step = replace(
         before,
+        start_birth=before.birth,
         span=BinlogRange(LOG_EPOCH, start, goal),
         files=tuple(files.crossed(start, goal)),
         server_end=end,
@@ -75,7 +86,7 @@ def next_piece(
     if step.empty and not step.flips:
         return None
     if goal.file != start.file:
-        step = replace(step, birth=birth(options.server, goal.file))
+        step = replace(step, birth=birth(options.server, goal))
     return step
 
 

@@ -57,7 +57,7 @@ def first_batch(
         last=0,
         total=len(splits),
         start=start,
-        birth=birth(options.server, start.file),
+        birth=birth(options.server, start),
         key=SnapshotKey.from_json(splits[0]["detail"]["key"]),
         columns=declared_columns(found, context.table),
     )

@@ -6,7 +6,7 @@ Checks only ask the server; they change nothing. All refusals are told at once.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pymysql
@@ -14,6 +14,7 @@ from pymysql.cursors import Cursor
 
 from pipelines.errors import PlanningError, SourceError
 from pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged, BinlogRefused
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from pipelines.sources.mysql_cdc.catalog import (
     Server,
     SourceTable,
@@ -50,8 +51,13 @@ class Checked:
     table: SourceTable
 
 
-def preflight(cursor: Cursor, options: MysqlOptions, declared: Table) -> Checked:
-    """Check the server, the grants and the table. Raises SourceError that lists every refusal with its fix."""
+def preflight(
+    cursor: Cursor, options: MysqlOptions, declared: Table, followed: Collection[str] = frozenset()
+) -> Checked:
+    """Check the server, the grants and the table. Raises SourceError that lists every refusal with its fix.
+
+    `followed`: columns that were there when the generation began. The log says what became of one that is gone.
+    """
     server = read_server(cursor)
     refusals = [*check_settings(server), *check_encryption(server, options)]
     if server.writes_binlog:
@@ -64,7 +70,7 @@ def preflight(cursor: Cursor, options: MysqlOptions, declared: Table) -> Checked
             refusals.append(_missing_table(cursor, options))
     else:
         refusals += check_source_table(table, options)
-        refusals += check_columns(table, declared)
+        refusals += check_columns(table, declared, followed)
         refusals += check_key(table, options, declared)
     if refusals or table is None:
         raise refused(refusals, options)
@@ -162,7 +168,7 @@ def _denied(cursor: Cursor, statement: str) -> str | None:
 def _dump_denied(options: MysqlOptions) -> str | None:
     """As `_denied`, of a binlog connection: asked for a file that is not there, the server judges the user first."""
     try:
-        birth(options.server, "-")
+        birth(options.server, BinlogPosition("-"))
     except BinlogRefused as error:
         return str(error.__cause__ or error.what)
     except BinlogPurged:
@@ -227,12 +233,14 @@ def check_source_table(table: SourceTable, options: MysqlOptions) -> Iterator[Re
         )
 
 
-def check_columns(table: SourceTable, declared: Table) -> Iterator[Refusal]:
-    """That every declared column is there, and that its type can hold what comes."""
+def check_columns(table: SourceTable, declared: Table, followed: Collection[str]) -> Iterator[Refusal]:
+    """That every declared column is there, or was, and that its type can hold what comes."""
     for column in declared.physical_columns:
         if column.metadata is not None:
             continue
         found = table.column(column.name)
+        if found is None and column.name in followed:
+            continue
         if found is None:
             names = [known.name for known in table.columns]
             yield Refusal(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote as quote_path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,14 +19,15 @@ from pipelines.errors import SourceError
 from pipelines.progress import Task
 from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable, split_by_file
-from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, read_server
+from pipelines.sources.mysql_cdc.binlog.spool import Spool
+from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server
 from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
 from pipelines.sources.mysql_cdc.connection import Session
 from pipelines.sources.mysql_cdc.cut import CutRule, cut_rule, status_position
 from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
 from pipelines.sources.mysql_cdc.failures import explain
 from pipelines.sources.mysql_cdc.headers import birth
-from pipelines.sources.mysql_cdc.log import check_birth, check_reachable, log_files, resnapshot, with_number
+from pipelines.sources.mysql_cdc.log import Birth, check_birth, check_reachable, log_files, resnapshot, with_number
 from pipelines.sources.mysql_cdc.options import parse
 from pipelines.sources.mysql_cdc.plan_binlog import from_options, from_snapshot, next_piece
 from pipelines.sources.mysql_cdc.plan_snapshot import chunks_of, first_batch, greatest_cut, next_batch
@@ -32,6 +35,7 @@ from pipelines.sources.mysql_cdc.preflight import preflight
 from pipelines.sources.mysql_cdc.snapshot import SnapshotQuery, jdbc_properties, jdbc_url, read_chunks
 from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep, step_of
 from pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep
+from pipelines.sql.model import Table
 
 
 class MysqlCdcSource:
@@ -54,8 +58,10 @@ class MysqlCdcSource:
 
     def preflight(self) -> None:
         """Settings, grants, engine, key, cascades, retention, columns. Raises SourceError that names the fixes."""
+        before = step_of(self.context.previous.step.ranges) if self.context.previous else None
+        followed = {column.name for column in before.columns} if isinstance(before, BinlogStep) else set()
         with self._session.cursor() as cursor:
-            checked = preflight(cursor, self.options, self.context.table)
+            checked = preflight(cursor, self.options, self.context.table, followed)
         self._server, self._table = checked.server, checked.table
 
     def ends(self) -> Json:
@@ -73,8 +79,10 @@ class MysqlCdcSource:
         position = step.span.end if isinstance(step, BinlogStep) else step.start
         name, where = self.context.table.name, self.options.where
         with self._session.cursor() as cursor:
-            check_reachable(position, log_files(cursor), name, where)
-        check_birth(step.birth, birth(self.options.server, position.file), position, name, where)
+            files = log_files(cursor)
+        check_reachable(position, files, name, where)
+        newest = replace(position, position=files.sizes[position.file])
+        check_birth(step.birth, birth(self.options.server, newest), position, name, where)
         self._log_checked = True
 
     # --- a step --------------------------------------------------------------------------------------------------
@@ -99,7 +107,8 @@ class MysqlCdcSource:
                 before = from_snapshot(before, greatest_cut(self.context, before, self.options.where))
             elif before.flips or self.context.flipped:
                 before = replace(before, flip_at=None)
-            step = next_piece(cursor, self.options, self.context.table.name, before, end, instant)
+            spool = self._spool(before.birth)
+            step = next_piece(cursor, self.options, self.context.table.name, before, end, instant, spool)
         if step is None:
             return None
         return Step(step.to_json(), "unbounded", step.flips, f"binlog {step}")
@@ -142,7 +151,18 @@ class MysqlCdcSource:
         wanted = WantedTable(
             self.options.database, self.options.table, step.columns, tuple(self.context.table.primary_key)
         )
-        return read_binlog(spark, self.options.server, split_by_file(step.span, list(step.files)), wanted)
+        ranges = split_by_file(step.span, list(step.files))
+        return read_binlog(spark, self.options.server, ranges, wanted, self._spool(step.start_birth))
+
+    def _spool(self, birth: Birth | None) -> Spool | None:
+        """Where the tables of this server share what they read; None for a table that is alone."""
+        own = _server_of(self.context.table)
+        readers = [peer.name for peer in self.context.peers if _server_of(peer) == own]
+        if len(readers) < 2 or birth is None:
+            return None
+        server = self.options.server
+        folder = Path(self.context.scratch).parent / "_binlog" / f"{quote_path(server.hostname)}_{server.port}"
+        return Spool(str(folder), self.context.table.name, tuple(readers), str(birth))
 
     # --- after its commit ----------------------------------------------------------------------------------------
 
@@ -151,6 +171,8 @@ class MysqlCdcSource:
         ranges = step_of(step.step.ranges)
         self._check_log(ranges)
         landed = self._chunks_landed(ranges, rows) if isinstance(ranges, SnapshotStep) else self._log_landed(ranges)
+        if isinstance(ranges, BinlogStep) and (spool := self._spool(ranges.start_birth)):
+            spool.leave(ranges.span.end)
         if step.step.flips:
             self._on_watermark_emit()
         return landed
@@ -192,13 +214,16 @@ class MysqlCdcSource:
         with self._session.cursor() as cursor:
             end = status_position(cursor, self._server_facts())
             files = log_files(cursor)
+            there = column_names(cursor, self.options.database, self.options.table)
         behind = files.bytes_between(step.span.end, end)
         now = self.context.clock()
         # Whatever the server had when its end was asked for is in, if the step got that far.
         lag_ms = 0 if not behind else max(0, now - step.seen_at) if step.span.end == step.server_end else None
         bar = self._bar("binlog", "bytes", files.bytes_between(step.span.start, end), 0)
         bar.advance(files.bytes_between(step.span.start, step.span.end), f"{behind:,} bytes behind")
-        return Landed(lag_ms=lag_ms, position=str(step.span.end))
+        gone = [column.name for column in step.columns if column.name.lower() not in there]
+        told = f"; dropped on the server, NULL since then: {', '.join(gone)}" if gone and there else ""
+        return Landed(lag_ms=lag_ms, position=f"{step.span.end}{told}")
 
     # --- the rest ------------------------------------------------------------------------------------------------
 
@@ -240,3 +265,9 @@ class MysqlCdcSource:
             if done:
                 self._bars[phase].advance(done)
         return self._bars[phase]
+
+
+def _server_of(table: Table) -> tuple[str, ...]:
+    """Which server a table's options name, as the script writes them."""
+    written = table.options
+    return table.connector, written.get("hostname", ""), written.get("port", "3306"), written.get("username", "")

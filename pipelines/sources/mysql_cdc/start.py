@@ -33,7 +33,7 @@ def _first_at(server: ServerOptions, files: LogFiles, timestamp: int, end: Binlo
     low, high = 0, len(names)
     while low < high:  # the first file that was begun after `timestamp`
         middle = (low + high) // 2
-        if birth(server, names[middle]).timestamp * 1000 < timestamp:
+        if birth(server, BinlogPosition(names[middle])).timestamp * 1000 < timestamp:
             low = middle + 1
         else:
             high = middle

@@ -56,7 +56,8 @@ class SnapshotStep:
 class BinlogStep:
     """Transactions that begin in `span`, which lies in `files`.
 
-    `birth` is of the file that the span ends in. `flip_at`: the step that reaches it flips; None when that is done.
+    `birth` is of the file that the span ends in, `start_birth` of the one it starts in (None in a plan of before there
+    was one). `flip_at`: the step that reaches it flips; None when that is done.
     `seen_at` (ms, UTC) is when the server's end, `server_end`, was asked for.
     """
 
@@ -67,6 +68,7 @@ class BinlogStep:
     flip_at: BinlogPosition | None
     server_end: BinlogPosition
     seen_at: int
+    start_birth: Birth | None = None
 
     @property
     def empty(self) -> bool:
@@ -86,6 +88,7 @@ class BinlogStep:
             "flip_at": self.flip_at.to_json() if self.flip_at else None,
             "server_end": self.server_end.to_json(),
             "seen_at": self.seen_at,
+            "start_birth": self.start_birth.to_json() if self.start_birth else None,
         }
 
     def __str__(self) -> str:
@@ -114,6 +117,7 @@ def step_of(ranges: Mapping[str, Any]) -> SnapshotStep | BinlogStep:
         flip_at=BinlogPosition.from_json(ranges["flip_at"]) if ranges["flip_at"] else None,
         server_end=BinlogPosition.from_json(ranges["server_end"]),
         seen_at=int(ranges["seen_at"]),
+        start_birth=Birth.from_json(ranges["start_birth"]) if ranges.get("start_birth") else None,
     )
 
 

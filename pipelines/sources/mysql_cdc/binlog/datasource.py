@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from pipelines.sources.mysql_cdc.binlog.model import BinlogRange, ServerOptions, WantedTable
 from pipelines.sources.mysql_cdc.binlog.output import spark_schema_of
 from pipelines.sources.mysql_cdc.binlog.reading import read_range
+from pipelines.sources.mysql_cdc.binlog.spool import Spool
 
 NAME = "tidegate_binlog"
 
@@ -31,7 +32,11 @@ _lock = threading.Lock()
 
 
 def read_binlog(
-    spark: SparkSession, server: ServerOptions, ranges: Sequence[BinlogRange], table: WantedTable
+    spark: SparkSession,
+    server: ServerOptions,
+    ranges: Sequence[BinlogRange],
+    table: WantedTable,
+    spool: Spool | None = None,
 ) -> DataFrame:
     """The changes of `table` in `ranges`: its canonical columns and SOURCE_COLUMNS. One Spark task a range.
 
@@ -40,6 +45,8 @@ def read_binlog(
     """
     source = spark.read.format(_source_of(spark, server))
     source = source.option("ranges", json.dumps([span.to_json() for span in ranges]))
+    if spool is not None:
+        source = source.option("spool", json.dumps(spool.to_json()))
     return source.option("table", json.dumps(table.to_json())).load()
 
 
@@ -70,7 +77,7 @@ def _bound(server: ServerOptions, name: str) -> type[DataSource]:
 
 
 class BinlogSource(DataSource):
-    """What Spark asks. Options: `ranges` and `table`, JSON of the dataclasses of `model`."""
+    """What Spark asks. Options: `ranges` and `table`, JSON of the dataclasses of `model`; `spool`, JSON of a Spool."""
 
     @property
     def server(self) -> ServerOptions:
@@ -91,14 +98,17 @@ class BinlogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         ranges = [BinlogRange.from_json(span) for span in json.loads(self.options["ranges"])]
-        return BinlogReader(self.server, ranges, self.table)
+        spool = Spool.from_json(json.loads(self.options["spool"])) if "spool" in self.options else None
+        return BinlogReader(self.server, ranges, self.table, spool)
 
 
 class BinlogReader(DataSourceReader):
     """Reads ranges. Pickled to the executors."""
 
-    def __init__(self, server: ServerOptions, ranges: Sequence[BinlogRange], table: WantedTable) -> None:
-        self._server, self._ranges, self._table = server, ranges, table
+    def __init__(
+        self, server: ServerOptions, ranges: Sequence[BinlogRange], table: WantedTable, spool: Spool | None = None
+    ) -> None:
+        self._server, self._ranges, self._table, self._spool = server, ranges, table, spool
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(ordinal) for ordinal in range(len(self._ranges))]
@@ -109,4 +119,4 @@ class BinlogReader(DataSourceReader):
             return iter(())
         ids = self._server.server_ids
         server_id = ids[ordinal] if ordinal < len(ids) else 0
-        return read_range(self._server, self._ranges[ordinal], self._table, server_id=server_id)
+        return read_range(self._server, self._ranges[ordinal], self._table, server_id=server_id, spool=self._spool)

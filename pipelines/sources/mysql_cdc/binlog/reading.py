@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pyarrow as pa
 
 from pipelines.sources.mysql_cdc.binlog.decoder import Decoder, OnChange
 from pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded, BinlogError
-from pipelines.sources.mysql_cdc.binlog.framing import CHUNK_BYTES
+from pipelines.sources.mysql_cdc.binlog.framing import CHUNK_BYTES, Chunk
 from pipelines.sources.mysql_cdc.binlog.model import BinlogRange, ServerOptions, WantedTable
+from pipelines.sources.mysql_cdc.binlog.spool import Spool
 from pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
 
 
@@ -22,11 +23,12 @@ def read_range(
     server_id: int = 0,
     chunk_bytes: int = CHUNK_BYTES,
     on_change: OnChange | None = None,
+    spool: Spool | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The changes of `table` in the transactions that begin in `span`, in binlog order; see `output.schema_of`.
 
-    Memory holds one chunk and its batch, however long a transaction is. Raises what `errors` lists; each error names
-    file and position.
+    Memory holds one chunk and its batch, however long a transaction is. With a `spool` the server is asked for the
+    range only if no other table has read it before. Raises what `errors` lists; each error names file and position.
     """
     if span.start == span.end:
         return
@@ -41,14 +43,24 @@ def read_range(
         fold_case=known.fold_case,
         on_change=on_change,
     )
-    with closing(
-        dump(server, span.start, server_id=server_id, chunk_bytes=chunk_bytes, connection=connection)
-    ) as chunks:
+    with ExitStack() as stack:
+        kept, recording = spool.kept(span) if spool else None, None
+        if kept is not None:
+            connection.close()
+            chunks: Iterator[Chunk] = stack.enter_context(closing(kept))
+        else:
+            read = dump(server, span.start, server_id=server_id, chunk_bytes=chunk_bytes, connection=connection)
+            chunks = stack.enter_context(closing(read))
+            if spool is not None:
+                recording = stack.enter_context(spool.recording(span))
+                chunks = recording.through(chunks)
         try:
             for chunk in chunks:
                 for _, batch in decoder.feed(chunk):
                     yield batch
                 if decoder.done:
+                    if recording is not None:
+                        recording.finish()
                     return
         except BinlogError as error:
             raise _located(error, decoder, table) from error

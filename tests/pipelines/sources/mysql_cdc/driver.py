@@ -72,7 +72,9 @@ class Driver:
         *,
         clock: Clock = system_clock,
         progress: Progress | None = None,
+        peers: Sequence[Table] = (),
     ) -> None:
+        self.peers = peers
         self.spark = spark
         self.directory = directory
         self.table = table
@@ -91,7 +93,8 @@ class Driver:
             options=self.table.options.resolve({}),
             generation=1,
             splits=self.splits,
-            scratch=str(self.directory / "scratch"),
+            scratch=str(self.directory.parent / "scratch" / self.table.name),
+            peers=self.peers,
             clock=self.clock,
             previous=self.steps[-1] if self.steps else None,
             first=self.steps[0] if self.steps else None,

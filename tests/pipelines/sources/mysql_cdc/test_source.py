@@ -231,3 +231,56 @@ def test_rows_of_both_phases_have_one_shape(spark: SparkSession, database: Datab
     assert one[1:] == two[1:]
     assert one[1] == " x"
     assert str(one[4]) == "2024-03-31 03:30:00.125000"
+
+
+def test_a_declared_column_that_is_dropped_reads_null_and_is_told(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT, w INT)", "INSERT INTO t VALUES (1, 10, 100)")
+    table = declare(database.options("t"), {"k": "INT", "v": "INT", "w": "INT"}, ["k"])
+    driver = Driver(spark, tmp_path, table)
+    driver.run()
+    assert "dropped" not in driver.landed[-1].position
+    database.execute("ALTER TABLE t DROP COLUMN v, ADD COLUMN x INT", "INSERT INTO t VALUES (2, 200, 7)")
+    driver.run()
+    assert driver.state() == {(1,): (1, 10, 100), (2,): (2, None, 200)}
+    assert driver.landed[-1].position.endswith("; dropped on the server, NULL since then: v")
+    database.execute("UPDATE t SET w = 101 WHERE k = 1")
+    driver.run()  # a run later, when the table is known without the column
+    assert driver.state()[1,] == (1, None, 101)
+    fresh = Driver(spark, tmp_path / "fresh", table)
+    with pytest.raises(SourceError, match="the table has no column v"):
+        fresh.run()
+
+
+def test_tables_of_one_server_read_its_log_once(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    tables = []
+    for name in ("t", "u"):
+        database.execute(f"CREATE TABLE {name} (k INT PRIMARY KEY, v INT, s LONGTEXT)")
+        database.execute(f"INSERT INTO {name} SELECT seq, 0, '' FROM seq_1_to_20", "FLUSH BINARY LOGS")
+        columns = {"k": "INT", "v": "INT", "s": "STRING"}
+        tables.append(declare(database.options(name), columns, ["k"], name=name))
+    drivers = [Driver(spark, tmp_path / table.name, table, peers=tables) for table in tables]
+
+    def change(size: int) -> None:
+        for table in tables:
+            database.execute(f"UPDATE {table.name} SET v = v + 1, s = REPEAT('x', {size})")
+
+    for _ in range(2):  # the tables' snapshots were taken at different times: now they meet
+        for driver in drivers:
+            driver.run()
+            change(10)
+    change(100_000)
+    before = _sent(database)
+    for driver in drivers:
+        driver.run()
+        assert driver.state() == {(row[0],): row for row in database.execute(f"SELECT * FROM {driver.table.name}")}
+    log = 2 * 20 * 100_000
+    read = _sent(database) - before - 2 * log // 2  # the two SELECTs above sent as much as the tables hold
+    assert log <= read < 1.5 * log
+    drivers[0].run()
+    assert not list((tmp_path / "scratch" / "_binlog").glob("*/*")), "what all have read is gone"
+
+
+def _sent(database: Database) -> int:
+    return int(database.execute("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")[0][1])

@@ -1,0 +1,165 @@
+"""Raw binlog kept on disk for as long as another table of the same server still has to read it.
+
+Tables of one server each have epochs of their own, and each would ask the server for the same bytes. The first that
+reads a range leaves its events here; the others, whose plans end where it ended, take them from here and the server
+sends them once. A spool is a copy and never the truth: what is missing is read from the server again.
+
+    <folder>/<start>--<end>--<birth>/events        frames of whole events
+                                     for-<table>   one for each table that has not read it yet
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import uuid
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from pipelines.sources.mysql_cdc.binlog.framing import Chunk
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+
+LIMIT_BYTES = 2 << 30
+"""What one server's spool may hold before its oldest ranges go, read or not."""
+
+_FRAME = struct.Struct("<QQ")
+_EVENTS, _FOR, _TO = "events", "for-", "--"
+
+
+@dataclass(frozen=True)
+class Spool:
+    """What `reader` shares with the other `readers`, tables of one server.
+
+    `birth` identifies the log, so that a range of a log that began anew is never taken for one of the old.
+    """
+
+    folder: str
+    reader: str
+    readers: tuple[str, ...]
+    birth: str
+    limit: int = LIMIT_BYTES
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Spool:
+        return cls(**{**values, "readers": tuple(values["readers"])})
+
+    def meeting(self, start: BinlogPosition, goal: BinlogPosition) -> BinlogPosition:
+        """Where a piece from `start` towards `goal` should end: where the ranges that begin at `start` lead to; else
+        where others ended last, so that the next pieces begin together; else at `goal`."""
+        ranges = {first: last for first, last, _ in self._unread() if start.order < last.order <= goal.order}
+        place = start
+        while place in ranges:
+            place = ranges[place]
+        return place if place != start else max(ranges.values(), key=lambda end: end.order, default=goal)
+
+    def leave(self, position: BinlogPosition) -> None:
+        """`reader` has committed all before `position` and needs no range that ends there or earlier. The last reader
+        that leaves a range removes it."""
+        for _, last, place in self._unread():
+            if last.order <= position.order:
+                (place / f"{_FOR}{self.reader}").unlink(missing_ok=True)
+                if not any(place.glob(f"{_FOR}*")):
+                    shutil.rmtree(place, ignore_errors=True)
+
+    def kept(self, span: BinlogRange) -> Generator[Chunk, None, None] | None:
+        """The events of exactly `span`; None when they are not here."""
+        try:
+            file = (self.place(span) / _EVENTS).open("rb")
+        except FileNotFoundError:
+            return None
+        return _frames(file)
+
+    def recording(self, span: BinlogRange) -> Recording:
+        """Writes `span` down as it is read from the server."""
+        return Recording(self, span)
+
+    def place(self, span: BinlogRange) -> Path:
+        """The folder of one range."""
+        return Path(self.folder) / f"{_name(span.start)}{_TO}{_name(span.end)}{_TO}{self.birth}"
+
+    def _unread(self) -> list[tuple[BinlogPosition, BinlogPosition, Path]]:
+        """Start, end and folder of the ranges that wait for `reader`."""
+        found = []
+        for marker in Path(self.folder).glob(f"[!.]*{_TO}{self.birth}/{_FOR}{self.reader}"):
+            first, last, _ = marker.parent.name.split(_TO)
+            found.append((_position(first), _position(last), marker.parent))
+        return found
+
+    def prune(self) -> None:
+        """Remove the oldest ranges until the rest is within the limit."""
+        ranges = sorted(Path(self.folder).glob(f"[!.]*/{_EVENTS}"), key=lambda path: path.stat().st_mtime, reverse=True)
+        held = 0
+        for events in ranges:
+            held += events.stat().st_size
+            if held > self.limit:
+                shutil.rmtree(events.parent, ignore_errors=True)
+
+
+class Recording:
+    """One range on its way into the spool. It is there for others once `finish` is called, and leaves nothing else."""
+
+    def __init__(self, spool: Spool, span: BinlogRange) -> None:
+        self._spool = spool
+        self._place = spool.place(span)
+        self._folder = self._place.with_name(f".{uuid.uuid4().hex}")
+        self._folder.mkdir(parents=True)
+        self._file = (self._folder / _EVENTS).open("wb")
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def through(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """`chunks`, each written down before it goes on."""
+        for chunk in chunks:
+            _write(self._file, chunk)
+            yield chunk
+
+    def finish(self) -> None:
+        """The range has been read to its end, and whole."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        others = [name for name in self._spool.readers if name != self._spool.reader]
+        for name in others:
+            (self._folder / f"{_FOR}{name}").touch()
+        # A range that another reader recorded meanwhile is as good.
+        with suppress(OSError):
+            self._folder.rename(self._place)
+        self._spool.prune()
+
+
+def _write(file: BinaryIO, chunk: Chunk) -> None:
+    starts = chunk.starts.astype(np.int64, copy=False)
+    file.write(_FRAME.pack(len(starts), len(chunk.data)))
+    file.write(starts.tobytes())
+    file.write(chunk.data)
+
+
+def _frames(file: BinaryIO) -> Generator[Chunk, None, None]:
+    """What was written; the rest of a frame that is cut short is for the checksums and the range's end to find."""
+    with file:
+        while head := file.read(_FRAME.size):
+            count, size = _FRAME.unpack(head)
+            starts = np.frombuffer(file.read(8 * count), np.int64)
+            yield Chunk(file.read(size), starts)
+
+
+def _name(position: BinlogPosition) -> str:
+    return f"{position.file}@{position.position}"
+
+
+def _position(name: str) -> BinlogPosition:
+    file, _, position = name.rpartition("@")
+    return BinlogPosition(file, int(position))
