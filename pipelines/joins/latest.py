@@ -23,22 +23,29 @@ def latest_sql(
             that is small beside it.
         truncated: False when the log says that the table was never truncated, which saves a scan.
     """
-    carried = ", ".join(dict.fromkeys([*(quoted(name) for name in [*keys, *columns]), "_generation", "_epoch"]))
-    chosen = f"SELECT {carried}, _op, _seq FROM {changelog} WHERE _op <> 't'"
-    if wanted is not None:
-        equal = " AND ".join(f"b.{quoted(key)} = w.{quoted(key)}" for key in keys)
-        chosen = (
-            f"SELECT /*+ BROADCAST(w) */ {_of('b', carried)}, b._op, b._seq "
-            f"FROM ({chosen}) b LEFT SEMI JOIN {wanted} w ON {equal}"
-        )
-    by_key = ", ".join(quoted(key) for key in keys)
-    rank = f"row_number() OVER (PARTITION BY {by_key} ORDER BY {NEWEST_FIRST})"
-    newest = f"SELECT * FROM (SELECT *, {rank} AS _rank FROM ({chosen})) WHERE _rank = 1"
+    payload = list(dict.fromkeys([*(quoted(name) for name in columns), "_generation", "_epoch"]))
+    by_key = [quoted(key) for key in keys]
+    chosen = f"SELECT {', '.join(dict.fromkeys([*by_key, *payload]))}, _op, _seq FROM {changelog} WHERE _op <> 't'"
+    newest = _ranked(chosen, by_key) if wanted is None else _greatest(chosen, wanted, by_key, payload)
+    carried = ", ".join(dict.fromkeys([*by_key, *payload]))
     if not truncated:
         return f"SELECT {carried}, _op = 'd' AS _gone FROM ({newest})"
     last_truncate = f"(SELECT max(_seq) FROM {changelog} WHERE _op = 't')"
     return f"SELECT {carried}, _op = 'd' OR coalesce(_seq < {last_truncate}, false) AS _gone FROM ({newest})"
 
 
-def _of(alias: str, columns: str) -> str:
-    return ", ".join(f"{alias}.{name}" for name in columns.split(", "))
+def _ranked(chosen: str, keys: Sequence[str]) -> str:
+    """Sorted by key: for a build of any size."""
+    rank = f"row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {NEWEST_FIRST})"
+    return f"SELECT * FROM (SELECT *, {rank} AS _rank FROM ({chosen})) WHERE _rank = 1"
+
+
+def _greatest(chosen: str, wanted: str, keys: Sequence[str], payload: Sequence[str]) -> str:
+    """One pass over the build, and hardly a row of it shuffled: for a few wanted keys."""
+    equal = " AND ".join(f"b.{key} = w.{key}" for key in keys)
+    pruned = f"SELECT /*+ BROADCAST(w) */ b.* FROM ({chosen}) b LEFT SEMI JOIN {wanted} w ON {equal}"
+    rest = [name for name in payload if name not in keys]
+    version = f"max_by(struct({', '.join([*rest, '_op', '_seq'])}), _seq) AS _version"
+    return (
+        f"SELECT {', '.join(keys)}, _version.* FROM (SELECT {', '.join(keys)}, {version} FROM ({pruned}) GROUP BY ALL)"
+    )

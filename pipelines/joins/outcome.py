@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pipelines.sql.model import Insert
+from pipelines.sql.model import Insert, Join
 
 Disposition = Literal["publish", "quarantine", "drop"]
 
-WHYS = ("key-null", "key-absent", "deleted", "predicate", "before-first", "time-null")
+PREDICATE = "predicate"
+OF_EVENT_TIME = ("before-first", "time-null")
+WHYS = ("key-null", "key-absent", "deleted", PREDICATE, *OF_EVENT_TIME)
 """Why a build gave no version: a key column is null; the key was never there; it was deleted (or its table truncated);
 the chosen version fails the rest of ON; the probe's time is before the key's first version; its time is null."""
 
@@ -30,5 +32,10 @@ def outcomes(insert: Insert) -> list[str]:
     """Every outcome that a row of this INSERT can have."""
     found = [MATCHED, WHERE, DISCARDED]
     for join in insert.joins:
-        found += [f"{kind}:{why}@{join.alias}" for kind in ("unmatched", "dropped") for why in WHYS]
+        found += [f"{kind}:{why}@{join.alias}" for kind in ("unmatched", "dropped") for why in _whys(join)]
     return found
+
+
+def _whys(join: Join) -> list[str]:
+    impossible = set(() if join.time == "event" else OF_EVENT_TIME) | ({PREDICATE} if join.predicate is None else set())
+    return [why for why in WHYS if why not in impossible]

@@ -51,8 +51,7 @@ class Query:
     ) -> None:
         """Add a step: the columns `keep` (all, if None) and `items` (quoted name -> expression over the scope)."""
         kept = self.columns if keep is None else list(keep)
-        structs = [_struct(alias, columns) for alias, columns in self.scope.items() if columns]
-        seen = ", ".join(["*", f"timestamp_millis({self.instant}) AS _instant", *structs])
+        seen = ", ".join(scoped(self.scope, self.instant))
         chosen = ", ".join([*kept, *(f"{expression} AS {column}" for column, expression in items.items())])
         condition = f" WHERE {where}" if where else ""
         self.step(name, f"SELECT {chosen} FROM (SELECT {seen} FROM {self.last}){condition}", [*kept, *items])
@@ -61,6 +60,12 @@ class Query:
         """The whole statement."""
         steps = ",\n".join(f"{name} AS (\n  {text}\n)" for name, text in self.steps)
         return f"WITH {steps}\nSELECT * FROM {self.last}"
+
+
+def scoped(scope: Mapping[str, Sequence[str]], instant: int) -> list[str]:
+    """What a SELECT must give for expressions over `scope` to be evaluated on it, besides what is there."""
+    structs = [_struct(alias, columns) for alias, columns in scope.items() if columns]
+    return ["*", f"timestamp_millis({instant}) AS _instant", *structs]
 
 
 def _struct(alias: str, columns: Sequence[str]) -> str:

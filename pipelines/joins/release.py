@@ -18,13 +18,13 @@ from pyspark.sql import functions as F
 from pipelines.frames import as_views
 from pipelines.joins.latest import latest_sql
 from pipelines.joins.outcome import DISCARDED, MATCHED, WHERE, outcomes
-from pipelines.joins.query import Query, flat, literal
+from pipelines.joins.query import Query, flat, literal, scoped
 from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
 from pipelines.sql.model import Insert, Join, OnUnmatched
 
 SMALL_PROBE = 200_000
-"""Up to so many probe rows, a build is pruned by their keys before its versions are ranked."""
+"""Up to so many probe rows, a build is pruned by their keys, and what is left of it is broadcast."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def joined(
     frames = {"probe": probe.rows, **{f"build{n}": builds[j.build].changelog for n, j in enumerate(insert.joins)}}
     with as_views(frames) as views:
         matched = spark.sql(_match_all(insert, probe, builds, release, views).text())
-        observed = matched.observe(observation, *_counts(insert, builds)).where("_disposition <> 'drop'")
-        with as_views({"matched": observed}) as view:
-            return spark.sql(_staged(insert, probe, builds, release, view["matched"], matched.columns).text())
+    observed = matched.observe(observation, *_counts(insert, builds)).where("_disposition <> 'drop'")
+    scope = {insert.probe_alias: probe.columns, **{j.alias: builds[j.build].columns for j in insert.joins}}
+    return observed.selectExpr(*scoped(scope, release.instant)).selectExpr(*_staged(insert, release))
 
 
 def _match_all(
@@ -116,7 +116,8 @@ def _match(query: Query, join: Join, number: int, build: Build, changelog: str, 
     why = f"CASE WHEN {null_key} THEN 'key-null' WHEN v._gone IS NULL THEN 'key-absent' WHEN v._gone THEN 'deleted' END"
     equal = " AND ".join(f"p.{names[key]} = v.{quoted(key)}" for key in keys)
     columns = {**{name: f"p.{name}" for name in before}, **payload, **marks, f"_why{number}": why}
-    text = f"SELECT {_aliased(columns)} FROM {keyed} p LEFT JOIN {versions} v ON {equal}"
+    hint = "/*+ BROADCAST(v) */ " if small else ""
+    text = f"SELECT {hint}{_aliased(columns)} FROM {keyed} p LEFT JOIN {versions} v ON {equal}"
     query.step(f"found{number}", text, list(columns))
     query.scope[join.alias] = build.columns
     if join.predicate is not None:
@@ -156,18 +157,8 @@ def _conclude(query: Query, insert: Insert, release: Release) -> None:
     query.select("disposed", {"_disposition": disposition})
 
 
-def _staged(
-    insert: Insert,
-    probe: Probe,
-    builds: Mapping[str, Build],
-    release: Release,
-    view: str,
-    columns: Sequence[str],
-) -> Query:
+def _staged(insert: Insert, release: Release) -> list[str]:
     """The target's columns and the lake's, of what was matched."""
-    query = Query(release.instant)
-    query.step("matched", f"SELECT * FROM {view}", [quoted(name) for name in columns])
-    query.scope = {insert.probe_alias: probe.columns, **{j.alias: builds[j.build].columns for j in insert.joins}}
     items = {quoted(item.name): item.expression for item in insert.projections}
     items |= {
         "_op": "_probe_op",
@@ -179,8 +170,7 @@ def _staged(
         "_reason": f"nullif(_outcome, '{MATCHED}')",
         "_disposition": "_disposition",
     }
-    query.select("staged", items, keep=[])
-    return query
+    return [f"{expression} AS {name}" for name, expression in items.items()]
 
 
 def _counts(insert: Insert, builds: Mapping[str, Build]) -> list[Column]:

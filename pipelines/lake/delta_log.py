@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -48,19 +50,36 @@ def plain(table: DeltaTable) -> bool:
     return protocol.min_reader_version <= PLAIN_READER or features <= {"timestampNtz"}
 
 
-def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> list[str]:
-    """The absolute paths of the files that may hold rows of `generation` with after < epoch <= upto."""
-    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+@dataclass(frozen=True)
+class DataFiles:
+    """Files that may hold wanted rows, as absolute paths. `exact`: they are known to hold no others."""
+
+    paths: list[str]
+    exact: bool
+
+
+def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> DataFiles:
+    """The files that may hold rows of `generation` with after < epoch <= upto."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    columns = [f"{bound}.{name}" for bound in ("min", "max", "null_count") for name in ("_epoch", "_generation")]
+    files = actions.select([name for name in ("path", *columns) if name in actions.column_names]).to_pylist()
     root = Path(table.table_uri.removeprefix("file://"))
-    return [
-        str(root / unquote(file["path"]))
-        for file in files
-        if _meets(file, "_epoch", after + 1, upto) and _meets(file, "_generation", generation, generation)
-    ]
+    wanted = {"_epoch": (after + 1, upto), "_generation": (generation, generation)}
+    meeting = [file for file in files if all(_meets(file, name, *span) for name, span in wanted.items())]
+    return DataFiles(
+        [str(root / unquote(file["path"])) for file in meeting],
+        all(_within(file, name, *span) for file in meeting for name, span in wanted.items()),
+    )
 
 
-def _meets(file: dict[str, object], column: str, low: int, high: int) -> bool:
+def _meets(file: Mapping[str, object], column: str, low: int, high: int) -> bool:
     least, greatest = file.get(f"min.{column}"), file.get(f"max.{column}")
     if not isinstance(least, int) or not isinstance(greatest, int):
         return True
     return least <= high and greatest >= low
+
+
+def _within(file: Mapping[str, object], column: str, low: int, high: int) -> bool:
+    least, greatest = file.get(f"min.{column}"), file.get(f"max.{column}")
+    known = isinstance(least, int) and isinstance(greatest, int) and file.get(f"null_count.{column}") == 0
+    return known and low <= least and greatest <= high  # type: ignore[operator]

@@ -129,12 +129,15 @@ def between(spark: SparkSession, path: Path, generation: int, after: int, upto: 
     """The rows of one generation with after < epoch <= upto.
 
     The files are chosen here, by their statistics: Delta's own reader runs a Spark job for that choice at every scan.
+    Where they hold nothing else, no condition is put on the rows: it would be new code to compile at every epoch.
     """
+    wanted = f"_generation = {int(generation)} AND _epoch > {int(after)} AND _epoch <= {int(upto)}"
     table = delta_log.opened(path)
     if table is None or not delta_log.plain(table):
-        rows = read(spark, path)
-    else:
-        schema = StructType.fromJson(json.loads(table.schema().to_json()))
-        files = delta_log.data_files(table, generation, after, upto)
-        rows = spark.read.schema(schema).parquet(*files) if files else empty_frame(spark, schema)
-    return rows.where(f"_generation = {int(generation)} AND _epoch > {int(after)} AND _epoch <= {int(upto)}")
+        return read(spark, path).where(wanted)
+    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    files = delta_log.data_files(table, generation, after, upto)
+    if not files.paths:
+        return empty_frame(spark, schema)
+    rows = spark.read.schema(schema).parquet(*files.paths)
+    return rows if files.exact else rows.where(wanted)
