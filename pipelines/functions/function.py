@@ -39,8 +39,10 @@ class UserFunction:
 
     @cached_property
     def spark_name(self) -> str:
-        """What the function is called in Spark SQL: the same in every process, and another name for another function, so
-        that pipelines which share a session do not take each other's."""
+        """What the function is called in Spark SQL: the same in every process, another name for another function.
+
+        Pipelines that share a session do not take each other's.
+        """
         told = repr((self.name, self.reference, self.parameters, self.type, self.gives_null))
         return f"{PREFIX}{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 

@@ -10,11 +10,14 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
+from pipelines.functions import UserFunction, used_in
+from pipelines.functions.failures import failure
+from pipelines.functions.registration import register
 from pipelines.lake import Lake, SplitRow, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
@@ -117,6 +120,7 @@ class Landing:
     progress: Progress
     environment: Mapping[str, str] | None = None
     ready: set[Path] = field(default_factory=set)
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -213,6 +217,8 @@ class Landing:
         if self.path not in self.ready:
             lake_rows.ensure_table(spark, self.path, lake_rows.stored_columns(self.table), name)
             self.ready.add(self.path)
+        called = functions_of(self.table, self.functions)
+        register(spark, called)
         application = self.lake.application(name, "data", generation)
         signal = SignalEmit(self.clock)
         signal.offer(source)
@@ -221,6 +227,8 @@ class Landing:
                 observed = Observation(f"landed {name} {generation} {epoch}")
                 rows = self._computed(source.read(spark, stored), stored)
                 rows = rows.observe(observed, *map(F.expr, TALLY))
+                if used_in(called, self._watermark()):
+                    rows = self._tried(rows, stored)
                 lake_rows.append(rows, self.path, application=application, generation=generation, epoch=epoch)
                 faults.point("source.appended")
                 tally = observed.get
@@ -242,7 +250,21 @@ class Landing:
         return LandedEpoch(generation, epoch, count, stored.step.phase, stored.step.summary, flipped)
 
     def _epoch_rows(self, spark: SparkSession, stored: StoredStep) -> DataFrame:
-        return lake_rows.between(spark, self.path, stored.generation, stored.epoch - 1, stored.epoch)
+        """The committed rows of a step, with the plan's instant for a watermark that names it."""
+        rows = lake_rows.between(spark, self.path, stored.generation, stored.epoch - 1, stored.epoch)
+        return rows.withColumn("_instant", _instant(stored))
+
+    def _watermark(self) -> str | None:
+        return self.table.watermark.expression if self.table.watermark is not None else None
+
+    def _tried(self, rows: DataFrame, stored: StoredStep) -> DataFrame:
+        """`rows`, after the watermark's user functions were called for each of them: one that fails commits nothing."""
+        watermark = self._watermark()
+        assert watermark is not None
+        seen = rows.withColumn("_instant", _instant(stored)).withColumn("_watermark", F.expr(watermark))
+        # Counted, so that Spark does not leave the call out of the plan.
+        counted = seen.observe(Observation(), F.count("_watermark").alias("watermarks"))
+        return counted.drop("_instant", "_watermark")
 
     def _computed(self, rows: DataFrame, stored: StoredStep) -> DataFrame:
         """The source's rows with the table's computed columns, in stored order."""
@@ -252,11 +274,11 @@ class Landing:
             else F.col(lake_rows.quoted(column.name)).cast(column.spark_type).alias(column.name)
             for column in self.table.stored_columns
         ]
-        instant = F.timestamp_millis(F.lit(stored.planned_at)).alias("_instant")
         source = [name for name in lake_rows.LAKE_COLUMNS if name in rows.columns]
-        seen = rows.select("*", instant).select(*source, *columns)
+        seen = rows.withColumn("_instant", _instant(stored)).select(*source, *columns)
         if self.table.watermark is not None:
-            event_time = F.expr(self.table.watermark.column).cast("timestamp")
+            path = ".".join(lake_rows.quoted(name) for name in self.table.watermark.path)
+            event_time = F.expr(path).cast("timestamp")
             seen = seen.withColumn("_rowtime", event_time)
         return seen
 
@@ -268,6 +290,14 @@ class Landing:
         except TidegateError:
             raise
         except (PySparkException, Py4JError) as error:
+            failed = failure(error)
+            if failed is not None:
+                raise SourceError(
+                    f"{self.table.name}: {failed}",
+                    where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
+                    state="the epoch is planned, none of its rows are committed; epochs before it stand",
+                    next_command="mend the function, then run the same command again: it goes on at this epoch",
+                ) from error
             explained = source.explain(error, stored) if isinstance(source, ExplainsFailures) else None
             if explained is not None:
                 raise explained from error
@@ -277,6 +307,17 @@ class Landing:
                 state="the epoch is planned, none of its rows are committed; epochs before it stand",
                 next_command="mend the cause, then run the same command again: it goes on at this epoch",
             ) from error
+
+
+def functions_of(table: Table, functions: Mapping[str, UserFunction]) -> tuple[UserFunction, ...]:
+    """The user functions that a table's computed columns and its watermark call."""
+    watermark = table.watermark.expression if table.watermark is not None else None
+    return used_in(functions.values(), watermark, *(column.expression for column in table.columns))
+
+
+def _instant(stored: StoredStep) -> Column:
+    """The plan's instant, which stands for every "now" of a step."""
+    return F.timestamp_millis(F.lit(stored.planned_at))
 
 
 def first_line(error: BaseException) -> str:

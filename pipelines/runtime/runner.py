@@ -106,6 +106,7 @@ class Runner:
             progress=self.progress,
             environment=os.environ if self.environment is None else self.environment,
             ready=self._ready,
+            functions=self.pipeline.functions,
         )
 
     def advance(

@@ -112,8 +112,11 @@ class AtomGrammar(CallGrammar):
 
     def _string_atom(self, first: Token) -> exp.Expr:
         moved = self._prev and self._prev.token_type in (TokenType.DASH, TokenType.PLUS)
-        if moved and self.short_intervals and self._unit_is(self._next):
-            return self._interval(first)
+        if moved and self._unit_is(self._next):
+            if self.short_intervals:
+                return self._interval(first)
+            span = span_of(first).to(span_of(self._next))
+            self.refuse(span, "an interval begins with INTERVAL", f"write INTERVAL {self.source.shown(span)}")
         self._advance()
         if self._curr.token_type == TokenType.STRING:
             self.expected("an operator", "strings are joined by ||")

@@ -51,7 +51,7 @@ class WatermarkGrammar(ExpressionGrammar):
                 span = self.since(first)
                 hint = f"write AS {column} - {interval}"
                 self.refuse(span, f"{' '.join(words)} is no watermark strategy: an expression is", hint)
-        if self.word("ASCENDING") and not self._ends(1):
+        if self.word("ASCENDING") and self._next.token_type in NAMES:
             self.refuse(self.here(), "ASCENDING is no watermark strategy: an expression is", ascending(column))
         if self.word("CUSTOM") and self._next.token_type == TokenType.STRING:
             self._advance(2)
@@ -75,12 +75,6 @@ class WatermarkGrammar(ExpressionGrammar):
             return f"INTERVAL {amount} SECOND"
         self._advance()
         return f"INTERVAL {amount} {unit}"
-
-    def _ends(self, ahead: int) -> bool:
-        """Whether the definition is over `ahead` tokens from here."""
-        place = self._index + ahead
-        ends = (TokenType.COMMA, TokenType.R_PAREN)
-        return place >= len(self._tokens) or self._tokens[place].token_type in ends
 
 
 def ascending(column: str) -> str:

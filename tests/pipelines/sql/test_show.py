@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sql import Table, compile_script, describe, show_create_table
+from pipelines.sql import (
+    Table,
+    compile_script,
+    describe,
+    from_properties,
+    show_create_function,
+    show_create_table,
+    show_statements,
+    to_properties,
+)
 from tests.pipelines.sql.connectors import CONNECTORS
 from tests.pipelines.sql.test_compile import FIXTURES, fixture
 
@@ -20,12 +29,13 @@ def table_of(script: str) -> Table:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.sql")))
 def test_the_tables_of_the_fixtures_come_back(name: str) -> None:
+    functions = "".join(map(show_create_function, fixture(name).functions.values()))
     for table in fixture(name).tables.values():
         if "password" in table.options and not table.options["password"].startswith("$"):
             continue
         shown = show_create_table(table)
-        assert table_of(shown) == table
-        assert show_create_table(table_of(shown)) == shown
+        assert table_of(functions + shown) == table
+        assert show_create_table(table_of(functions + shown)) == shown
 
 
 NAMES = st.text(alphabet=string.ascii_letters + string.digits + "_-éß値$", min_size=1, max_size=8).filter(
