@@ -26,7 +26,7 @@ def register(spark: SparkSession, functions: Iterable[UserFunction]) -> None:
     from pipelines.sql.types import parse_type
 
     for function in functions:
-        # Spark's stub wants the kind of function said, Spark itself warns where it is: arrays to an array is its default.
+        # Spark's stub wants the kind of function said, Spark itself warns where it is; its default is the right one.
         over_arrays = arrow_udf(parse_type(function.type).spark)  # type: ignore[call-overload]
         spark.udf.register(function.spark_name, over_arrays(_batches(function)))
 
