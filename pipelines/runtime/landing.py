@@ -10,13 +10,12 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
-from pipelines.functions import UserFunction, used_in
-from pipelines.functions.failures import failure
+from pipelines.functions import UserFunction
 from pipelines.functions.registration import register
 from pipelines.lake import Lake, SplitRow, WatermarkRow
 from pipelines.lake import rows as lake_rows
@@ -25,6 +24,7 @@ from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
 from pipelines.runtime import faults
 from pipelines.runtime.plans import source_row, stored_step
+from pipelines.runtime.user_functions import blamed, functions_of, plan_instant, tried
 from pipelines.runtime.watermarking import SignalEmit, watermark_row
 from pipelines.sources.protocol import ExplainsFailures, Json, Source, SourceContext, StoredStep
 from pipelines.sources.registry import connector
@@ -227,8 +227,7 @@ class Landing:
                 observed = Observation(f"landed {name} {generation} {epoch}")
                 rows = self._computed(source.read(spark, stored), stored)
                 rows = rows.observe(observed, *map(F.expr, TALLY))
-                if used_in(called, self._watermark()):
-                    rows = self._tried(rows, stored)
+                rows = tried(rows, self.table, called, stored)
                 lake_rows.append(rows, self.path, application=application, generation=generation, epoch=epoch)
                 faults.point("source.appended")
                 tally = observed.get
@@ -252,19 +251,7 @@ class Landing:
     def _epoch_rows(self, spark: SparkSession, stored: StoredStep) -> DataFrame:
         """The committed rows of a step, with the plan's instant for a watermark that names it."""
         rows = lake_rows.between(spark, self.path, stored.generation, stored.epoch - 1, stored.epoch)
-        return rows.withColumn("_instant", _instant(stored))
-
-    def _watermark(self) -> str | None:
-        return self.table.watermark.expression if self.table.watermark is not None else None
-
-    def _tried(self, rows: DataFrame, stored: StoredStep) -> DataFrame:
-        """`rows`, after the watermark's user functions were called for each of them: one that fails commits nothing."""
-        watermark = self._watermark()
-        assert watermark is not None
-        seen = rows.withColumn("_instant", _instant(stored)).withColumn("_watermark", F.expr(watermark))
-        # Counted, so that Spark does not leave the call out of the plan.
-        counted = seen.observe(Observation(), F.count("_watermark").alias("watermarks"))
-        return counted.drop("_instant", "_watermark")
+        return rows.withColumn("_instant", plan_instant(stored))
 
     def _computed(self, rows: DataFrame, stored: StoredStep) -> DataFrame:
         """The source's rows with the table's computed columns, in stored order."""
@@ -275,7 +262,7 @@ class Landing:
             for column in self.table.stored_columns
         ]
         source = [name for name in lake_rows.LAKE_COLUMNS if name in rows.columns]
-        seen = rows.withColumn("_instant", _instant(stored)).select(*source, *columns)
+        seen = rows.withColumn("_instant", plan_instant(stored)).select(*source, *columns)
         if self.table.watermark is not None:
             path = ".".join(lake_rows.quoted(name) for name in self.table.watermark.path)
             event_time = F.expr(path).cast("timestamp")
@@ -290,14 +277,9 @@ class Landing:
         except TidegateError:
             raise
         except (PySparkException, Py4JError) as error:
-            failed = failure(error)
+            failed = blamed(error, self.table, stored)
             if failed is not None:
-                raise SourceError(
-                    f"{self.table.name}: {failed}",
-                    where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
-                    state="the epoch is planned, none of its rows are committed; epochs before it stand",
-                    next_command="mend the function, then run the same command again: it goes on at this epoch",
-                ) from error
+                raise failed from error
             explained = source.explain(error, stored) if isinstance(source, ExplainsFailures) else None
             if explained is not None:
                 raise explained from error
@@ -307,17 +289,6 @@ class Landing:
                 state="the epoch is planned, none of its rows are committed; epochs before it stand",
                 next_command="mend the cause, then run the same command again: it goes on at this epoch",
             ) from error
-
-
-def functions_of(table: Table, functions: Mapping[str, UserFunction]) -> tuple[UserFunction, ...]:
-    """The user functions that a table's computed columns and its watermark call."""
-    watermark = table.watermark.expression if table.watermark is not None else None
-    return used_in(functions.values(), watermark, *(column.expression for column in table.columns))
-
-
-def _instant(stored: StoredStep) -> Column:
-    """The plan's instant, which stands for every "now" of a step."""
-    return F.timestamp_millis(F.lit(stored.planned_at))
 
 
 def first_line(error: BaseException) -> str:

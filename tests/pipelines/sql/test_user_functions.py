@@ -48,7 +48,8 @@ def test_a_call_is_told_its_row_and_has_the_types_of_the_annotations(call: str, 
     pipeline = compiled(
         f"""{DECLARED}
         CREATE TABLE t (s STRING, sure VARCHAR(5) NOT NULL, small SMALLINT, price DECIMAL(10, 2), day DATE,
-            octets BINARY(3), at TIMESTAMP(3), moment TIMESTAMP_LTZ(0), flag BOOLEAN, found AS {call}) WITH ('connector' = 'scripted')"""
+            octets BINARY(3), at TIMESTAMP(3), moment TIMESTAMP_LTZ(0), flag BOOLEAN,
+            found AS {call}) WITH ('connector' = 'scripted')"""
     )
     column = pipeline.table("t").column("found")
     name = function(pipeline, call.partition("(")[0].lower()).spark_name
