@@ -6,6 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
@@ -45,7 +46,8 @@ def load(reference: str, path: Sequence[str] = ()) -> Callable[..., Any]:
 def _module(name: str) -> ModuleType:
     importlib.invalidate_caches()
     try:
-        return importlib.import_module(name)
+        with redirect_stdout(sys.stderr):  # stdout belongs to the command's result
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise FunctionProblem(f"there is no module `{error.name}`", ON_THE_PATH) from error

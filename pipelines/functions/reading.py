@@ -43,8 +43,9 @@ def read(name: str, reference: str) -> UserFunction:
 
 def _signature(function: Callable[..., Any], reference: str) -> tuple[inspect.Signature, dict[str, Any]]:
     try:
-        # A callable object is annotated where it is called.
-        annotated = function if inspect.isroutine(function) else type(function).__call__
+        # A decorated function is annotated inside, a callable object where it is called.
+        inner = inspect.unwrap(function)
+        annotated = inner if inspect.isroutine(inner) else type(inner).__call__
         return inspect.signature(function), get_type_hints(annotated)
     except (ValueError, TypeError) as error:
         raise FunctionProblem(

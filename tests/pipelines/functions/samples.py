@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Optional
 
 NUMBER = 7
@@ -46,6 +47,11 @@ def day_before(day: date) -> date:
 
 def reversed_bytes(octets: bytes) -> bytes:
     return octets[::-1]
+
+
+@lru_cache
+def cached(text: str) -> int:
+    return len(text)
 
 
 def answer() -> int:

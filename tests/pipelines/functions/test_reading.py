@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pipelines.functions import FunctionProblem, UserFunction, read, used_in
@@ -27,6 +29,7 @@ def sample(name: str) -> UserFunction:
         ("doubled", "doubled(price DECIMAL(38, 18)) -> DECIMAL(38, 18) NOT NULL"),
         ("day_before", "day_before(day DATE) -> DATE NOT NULL"),
         ("reversed_bytes", "reversed_bytes(octets BYTES) -> BYTES NOT NULL"),
+        ("cached", "cached(text STRING) -> BIGINT NOT NULL"),
         ("answer", "answer() -> BIGINT NOT NULL"),
         ("plus_one", "plus_one(number BIGINT) -> BIGINT NOT NULL"),
     ],
@@ -82,3 +85,13 @@ def test_a_function_is_called_by_a_name_of_its_own_in_spark() -> None:
     assert one.spark_name != other.spark_name
     assert used_in([one, other], f"1 + {one.spark_name}(x)", None) == (one,)
     assert used_in([one, other], "inverse(x)") == ()
+
+
+def test_what_a_module_prints_while_it_is_imported_is_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "talkative.py").write_text("print('hello')\ndef f(a: int) -> int:\n    return a\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert read("f", "talkative.f").type == "BIGINT"
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "hello\n")
