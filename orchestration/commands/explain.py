@@ -9,7 +9,10 @@ EPILOG = examples("tidegate explain pipeline.sql", "tidegate explain pipeline.sq
 
 
 def explain(script: Script, as_json: AsJson = False, debug: Debug = False) -> None:
-    """Check a script and show its tables, joins and what its gate does. Connects to nothing, starts nothing.
+    """Check a script and show its tables, watermarks, functions, joins and what its gate does; then every statement.
+
+    The statements are DESCRIBE and SHOW CREATE of each table and function. It connects to nothing and runs nothing;
+    modules that CREATE FUNCTION names are imported.
 
     Whatever can be known before running is found here, with its line and column.
     """
@@ -18,8 +21,9 @@ def explain(script: Script, as_json: AsJson = False, debug: Debug = False) -> No
     from orchestration.console.explained import of_pipeline
     from pipelines.runtime.scripts import load_script
     from pipelines.sql import explain as in_words
+    from pipelines.sql import show_statements
 
     screen = Screen(as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
-        screen.result(of_pipeline(pipeline), Text(in_words(pipeline)))
+        screen.result(of_pipeline(pipeline), Text(in_words(pipeline)), Text(show_statements(pipeline)))

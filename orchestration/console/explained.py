@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipelines.functions import UserFunction
 from pipelines.sources.registry import connector
+from pipelines.sql import show_create_function, show_create_table, to_properties
 from pipelines.sql.model import Insert, Pipeline, Table
 
 
@@ -12,9 +14,20 @@ def of_pipeline(pipeline: Pipeline) -> dict[str, Any]:
     """A compiled script, for programs."""
     return {
         "pipeline": pipeline.name,
+        "functions": [_of_function(function) for function in pipeline.functions.values()],
         "tables": [_of_table(table) for table in pipeline.tables.values()],
         "inserts": [_of_insert(pipeline, insert) for insert in pipeline.inserts],
         "environment": sorted({name for table in pipeline.tables.values() for name in table.options.variables()}),
+    }
+
+
+def _of_function(function: UserFunction) -> dict[str, Any]:
+    return {
+        "name": function.name,
+        "language": function.language,
+        "reference": function.reference,
+        "signature": function.signature,
+        "create": show_create_function(function),
     }
 
 
@@ -23,10 +36,15 @@ def _of_table(table: Table) -> dict[str, Any]:
         "name": table.name,
         "role": table.role,
         "connector": table.connector,
-        "columns": [{"name": column.name, "type": column.type} for column in table.columns],
+        "columns": [
+            {"name": column.name, "type": column.type, "nullable": column.nullable, "computed": column.sql}
+            for column in table.columns
+        ],
         "primary_key": list(table.primary_key),
         "watermark": table.watermark.sql or table.watermark.expression if table.watermark else None,
+        "properties": to_properties(table.watermark) if table.watermark else {},
         **_phases(table),
+        "create": show_create_table(table),
         "options": dict(table.options.redacted()),
     }
 

@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 
 from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
+from pipelines.functions import UserFunction
+from pipelines.functions.registration import register
 from pipelines.lake import Lake, SplitRow, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
@@ -22,6 +24,7 @@ from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
 from pipelines.runtime import faults
 from pipelines.runtime.plans import source_row, stored_step
+from pipelines.runtime.user_functions import blamed, functions_of, plan_instant, tried
 from pipelines.runtime.watermarking import SignalEmit, watermark_row
 from pipelines.sources.protocol import ExplainsFailures, Json, Source, SourceContext, StoredStep
 from pipelines.sources.registry import connector
@@ -118,6 +121,7 @@ class Landing:
     environment: Mapping[str, str] | None = None
     ready: set[Path] = field(default_factory=set)
     peers: Sequence[Table] = ()
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -215,6 +219,8 @@ class Landing:
         if self.path not in self.ready:
             lake_rows.ensure_table(spark, self.path, lake_rows.stored_columns(self.table), name)
             self.ready.add(self.path)
+        called = functions_of(self.table, self.functions)
+        register(spark, called)
         application = self.lake.application(name, "data", generation)
         signal = SignalEmit(self.clock)
         signal.offer(source)
@@ -223,6 +229,7 @@ class Landing:
                 observed = Observation(f"landed {name} {generation} {epoch}")
                 rows = self._computed(source.read(spark, stored), stored)
                 rows = rows.observe(observed, *map(F.expr, TALLY))
+                rows = tried(rows, self.table, called, stored)
                 lake_rows.append(rows, self.path, application=application, generation=generation, epoch=epoch)
                 faults.point("source.appended")
                 tally = observed.get
@@ -244,7 +251,9 @@ class Landing:
         return LandedEpoch(generation, epoch, count, stored.step.phase, stored.step.summary, flipped)
 
     def _epoch_rows(self, spark: SparkSession, stored: StoredStep) -> DataFrame:
-        return lake_rows.between(spark, self.path, stored.generation, stored.epoch - 1, stored.epoch)
+        """The committed rows of a step, with the plan's instant for a watermark that names it."""
+        rows = lake_rows.between(spark, self.path, stored.generation, stored.epoch - 1, stored.epoch)
+        return rows.withColumn("_instant", plan_instant(stored))
 
     def _computed(self, rows: DataFrame, stored: StoredStep) -> DataFrame:
         """The source's rows with the table's computed columns, in stored order."""
@@ -254,11 +263,11 @@ class Landing:
             else F.col(lake_rows.quoted(column.name)).cast(column.spark_type).alias(column.name)
             for column in self.table.stored_columns
         ]
-        instant = F.timestamp_millis(F.lit(stored.planned_at)).alias("_instant")
         source = [name for name in lake_rows.LAKE_COLUMNS if name in rows.columns]
-        seen = rows.select("*", instant).select(*source, *columns)
+        seen = rows.withColumn("_instant", plan_instant(stored)).select(*source, *columns)
         if self.table.watermark is not None:
-            event_time = F.expr(self.table.watermark.column).cast("timestamp")
+            path = ".".join(lake_rows.quoted(name) for name in self.table.watermark.path)
+            event_time = F.expr(path).cast("timestamp")
             seen = seen.withColumn("_rowtime", event_time)
         return seen
 
@@ -270,6 +279,9 @@ class Landing:
         except TidegateError:
             raise
         except (PySparkException, Py4JError) as error:
+            failed = blamed(error, self.table, stored)
+            if failed is not None:
+                raise failed from error
             explained = source.explain(error, stored) if isinstance(source, ExplainsFailures) else None
             if explained is not None:
                 raise explained from error

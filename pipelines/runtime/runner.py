@@ -107,6 +107,7 @@ class Runner:
             environment=os.environ if self.environment is None else self.environment,
             ready=self._ready,
             peers=self.pipeline.sources,
+            functions=self.pipeline.functions,
         )
 
     def advance(

@@ -61,7 +61,9 @@ class ConnectorSpec:
 
     `phases`: it has a bounded phase before its unbounded one. `signals`: it says when the bounded one is over.
     Either may depend on the options, hence callables (they get the options as written).
-    `append_only`: it delivers inserts only. `system_time`: it has a SYSTEM_ROWTIME().
+    `append_only`: it delivers inserts only. `system_time`: its rows have a time of their own (`_rowtime`), so that
+    SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has watermarks of its own, for SYSTEM_WATERMARK(): it
+    gives them as `Landed.watermarks`, or its times ascend, so that none is still to come before the greatest so far.
     """
 
     name: str
@@ -72,6 +74,7 @@ class ConnectorSpec:
     append_only: bool = True
     needs_primary_key: bool = False
     system_time: bool = False
+    system_watermark: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
     phases: Callable[[Mapping[str, str]], bool] = lambda options: False
     signals: Callable[[Mapping[str, str]], bool] = lambda options: False

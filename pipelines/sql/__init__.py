@@ -1,7 +1,9 @@
 """From a script to a Pipeline.
 
     compile_script(text) -> Pipeline                    raises SqlError (.line, .column, .hint)
-    show_create_table(table), describe(table), explain(pipeline)
+    show_create_table(table), show_create_function(function), describe(table)
+    show_statements(pipeline), explain(pipeline)
+    to_properties(spec), from_properties(properties, columns)       a watermark as FLIP-66's properties
 
 The model is plain records; the compiler, and sqlglot with it, is loaded when it is first used, so that a Spark worker
 which needs a Table does not pay for it.
@@ -28,13 +30,19 @@ from pipelines.sql.model import (
 
 if TYPE_CHECKING:
     from pipelines.sql.compile import compile_script
-    from pipelines.sql.show import describe, explain, show_create_table
+    from pipelines.sql.in_words import explain
+    from pipelines.sql.show import describe, show_create_function, show_create_table, show_statements
+    from pipelines.sql.watermark_properties import from_properties, to_properties
 
 _LAZY = {
     "compile_script": "pipelines.sql.compile",
     "describe": "pipelines.sql.show",
-    "explain": "pipelines.sql.show",
+    "explain": "pipelines.sql.in_words",
+    "from_properties": "pipelines.sql.watermark_properties",
+    "show_create_function": "pipelines.sql.show",
     "show_create_table": "pipelines.sql.show",
+    "show_statements": "pipelines.sql.show",
+    "to_properties": "pipelines.sql.watermark_properties",
 }
 
 
@@ -62,5 +70,9 @@ __all__ = [
     "compile_script",
     "describe",
     "explain",
+    "from_properties",
+    "show_create_function",
     "show_create_table",
+    "show_statements",
+    "to_properties",
 ]

@@ -13,8 +13,9 @@ from pipelines.sql.inserts import Declared, InsertCompiler
 from pipelines.sql.model import Insert, Pipeline
 from pipelines.sql.roles import roles
 from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import CreateTable, InsertInto
+from pipelines.sql.syntax import CreateFunction, CreateTable, InsertInto
 from pipelines.sql.tables import TableCompiler
+from pipelines.sql.user_functions import UserFunctions
 
 
 def compile_script(
@@ -24,7 +25,9 @@ def compile_script(
     path: str | None = None,
     connectors: Mapping[str, ConnectorSpec] | None = None,
 ) -> Pipeline:
-    """Compile a script of CREATE TABLE and INSERT INTO statements.
+    """Compile a script of CREATE TABLE, CREATE FUNCTION and INSERT INTO statements.
+
+    Modules that CREATE FUNCTION names are imported; nothing else runs.
 
     Args:
         text: The SQL.
@@ -40,14 +43,18 @@ def compile_script(
     statements = read_script(source)
     if not statements:
         raise source.error(Span(0, 1), "the script is empty", "declare tables with CREATE TABLE, and INSERT INTO one")
+    later = [statement.name.text for statement in statements if isinstance(statement, CreateFunction)]
+    functions = UserFunctions(source, later)
     declared: dict[str, Declared] = {}
     inserts: list[tuple[InsertInto, Insert]] = []
     for statement in statements:
         try:
             if isinstance(statement, CreateTable):
-                _declare(source, statement, declared, known)
+                _declare(source, statement, declared, known, functions)
+            elif isinstance(statement, CreateFunction):
+                functions.declare(statement)
             else:
-                inserts.append((statement, InsertCompiler(source, statement, declared).compile()))
+                inserts.append((statement, InsertCompiler(source, statement, declared, functions).compile()))
             continue
         except RecursionError:
             pass
@@ -55,11 +62,21 @@ def compile_script(
         raise source.error(statement.span, "an expression in this statement is nested too deeply", hint)
     found = roles(source, inserts, declared)
     tables = {table: replace(owner.table, role=found.get(table, "unused")) for table, owner in declared.items()}
-    return Pipeline(name=name, tables=tables, inserts=tuple(insert for _, insert in inserts), script=source.text)
+    return Pipeline(
+        name=name,
+        tables=tables,
+        inserts=tuple(insert for _, insert in inserts),
+        script=source.text,
+        functions=functions.declared,
+    )
 
 
 def _declare(
-    source: Source, statement: CreateTable, declared: dict[str, Declared], connectors: Mapping[str, ConnectorSpec]
+    source: Source,
+    statement: CreateTable,
+    declared: dict[str, Declared],
+    connectors: Mapping[str, ConnectorSpec],
+    functions: UserFunctions,
 ) -> None:
     name = statement.name.text
     folded = {known.casefold(): known for known in declared}
@@ -70,7 +87,7 @@ def _declare(
         line = declared[other].table.location.line
         hint = "give it another name" if other == name else f"`{other}` differs in case only"
         raise source.error(statement.name.span, f"table `{name}` is declared already, in line {line}", hint)
-    table, spec = TableCompiler(source, statement, connectors).compile()
+    table, spec = TableCompiler(source, statement, connectors, functions).compile()
     declared[name] = Declared(table, spec, statement)
 
 

@@ -15,7 +15,7 @@ from sqlglot.errors import TokenError
 
 from pipelines.sql.parser import ScriptParser
 from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import Statement
+from pipelines.sql.syntax import Statement, Watermark
 from pipelines.sql.types import FlinkType
 
 SIGNS = {
@@ -120,6 +120,11 @@ def read_script(source: Source) -> list[Statement]:
 def read_type(text: str) -> FlinkType:
     """The type that `text` spells. Raises SqlError."""
     return _reader(Source(text)).whole_type()
+
+
+def read_watermark(source: Source) -> Watermark:
+    """The WATERMARK FOR that the whole of `source` is. Raises SqlError."""
+    return _reader(source).whole_watermark()
 
 
 def _reader(source: Source) -> ScriptParser:

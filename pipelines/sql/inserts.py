@@ -16,6 +16,7 @@ from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import CreateTable, InsertInto, Name, SelectItem, TableUse
 from pipelines.sql.translate import Translator
 from pipelines.sql.types import Kind, parse_type
+from pipelines.sql.user_functions import UserFunctions
 from pipelines.sql.values import Value, fits
 
 
@@ -40,10 +41,17 @@ class Output:
 class InsertCompiler:
     """Compiles one INSERT."""
 
-    def __init__(self, source: Source, statement: InsertInto, declared: Mapping[str, Declared]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        statement: InsertInto,
+        declared: Mapping[str, Declared],
+        functions: UserFunctions | None = None,
+    ) -> None:
         self.source = source
         self.statement = statement
         self.declared = declared
+        self.functions = functions
 
     def compile(self) -> Insert:
         """The INSERT. Raises SqlError."""
@@ -55,7 +63,9 @@ class InsertCompiler:
             build = self._read(join.build, "JOIN")
             relation = self._relation(join.build, build, relations)
             later = [further.build.name.text for further in self.statement.joins[position + 1 :]]
-            compiler = JoinCompiler(self.source, join, relations, relation, probe.spec, build.spec, later)
+            compiler = JoinCompiler(
+                self.source, join, relations, relation, probe.spec, build.spec, later, self.functions
+            )
             joins.append(compiler.compile())
             relations = [*relations, relation]
         self._one_time(joins)
@@ -65,7 +75,7 @@ class InsertCompiler:
                 f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time",
                 "a probe that is read in processing time only grows",
             )
-        scope = InsertScope(self.source, relations)
+        scope = InsertScope(self.source, relations, functions=self.functions)
         conditions = self._where(scope)
         return Insert(
             id=target.table.options.get("insert.id", target.table.name),

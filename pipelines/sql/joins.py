@@ -17,6 +17,7 @@ from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import Name, TemporalJoin, place
 from pipelines.sql.translate import Translator
 from pipelines.sql.types import TIMESTAMPS, FlinkType, Kind
+from pipelines.sql.user_functions import UserFunctions
 from pipelines.sql.values import Value
 
 
@@ -31,6 +32,7 @@ class JoinCompiler:
     probe_spec: ConnectorSpec
     build_spec: ConnectorSpec
     later: Sequence[str] = ()
+    functions: UserFunctions | None = None
 
     def compile(self) -> Join:
         """The join. Raises SqlError."""
@@ -135,7 +137,7 @@ class JoinCompiler:
 
     def _condition(self) -> tuple[tuple[Key, ...], str | None]:
         condition = self.statement.condition
-        scope = InsertScope(self.source, [*self.left, self.build], self.later)
+        scope = InsertScope(self.source, [*self.left, self.build], self.later, self.functions)
         translator = Translator(self.source, scope)
         keys: dict[str, Key] = {}
         predicates: list[str] = []

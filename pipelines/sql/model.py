@@ -3,7 +3,8 @@
 Expressions are kept as Spark SQL text for a session in UTC. Inside an INSERT they name columns in full, as
 `` `alias`.`column` ``, where alias is the name (or AS name) of the table in that INSERT; inside a table they name the
 table's own columns. Two hidden names may appear in them: `_instant` (the plan's instant, TIMESTAMP) stands for
-PROCTIME() and CURRENT_TIMESTAMP, and `_rowtime`, inside a table, for SYSTEM_ROWTIME().
+PROCTIME() and CURRENT_TIMESTAMP, and `_rowtime`, inside a table, for SYSTEM_ROWTIME(). Inside a table they may also
+call the pipeline's user functions, by their `spark_name` and with `_split` and `_offset` in front of the arguments.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from pipelines.functions import UserFunction
     from pipelines.watermarks import WatermarkStrategy
 
 JoinKind = Literal["INNER", "LEFT"]
@@ -27,6 +29,9 @@ OnUnmatched = Literal["quarantine", "block", "publish"]
 
 RESERVED_PREFIX = "_"
 """Columns of the lake's own begin with it, so columns of a script must not."""
+
+SOURCE_TIME = "_rowtime"
+"""What stands for SYSTEM_ROWTIME(): the source's own time of the change."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET = re.compile(
@@ -100,20 +105,35 @@ class Column:
         """Whether the connector itself delivers the column."""
         return self.expression is None and not self.proctime
 
+    @property
+    def source_time(self) -> bool:
+        """Whether the column is SYSTEM_ROWTIME()."""
+        return self.expression == SOURCE_TIME
+
 
 @dataclass(frozen=True)
 class WatermarkSpec:
     """WATERMARK FOR `column` AS `expression` (FLIP-66).
 
     `column` may be a dotted path. `type` is what the expression gives, in Flink's spelling: TIMESTAMP(p),
-    TIMESTAMP_LTZ(p), or BIGINT (ms since the epoch, UTC). `sql` is the expression as the script has it.
+    TIMESTAMP_LTZ(p), or BIGINT (ms since the epoch, UTC). `sql` is the expression as the script has it; how it was
+    written does not make it another watermark.
+
+    `source`: AS SYSTEM_WATERMARK(), the source's own. What the source emits counts (`Landed.watermarks`); for one that
+    leaves it to the runtime, `expression` is FLIP-126's monotonous timestamps: 1 ms before the row's SYSTEM_ROWTIME().
     """
 
     column: str
     expression: str
     type: str
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
-    sql: str | None = None
+    sql: str | None = field(default=None, compare=False)
+    source: bool = False
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """`column` in parts: the column's name, then names of fields."""
+        return tuple(self.column.split("."))
 
 
 class Options(Mapping[str, str]):
@@ -280,13 +300,14 @@ class Insert:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A compiled script."""
+    """A compiled script. `functions` by name, as declared."""
 
     name: str
     tables: Mapping[str, Table]
     inserts: tuple[Insert, ...]
     script: str = field(repr=False)
     strategies: Mapping[str, WatermarkStrategy] = field(default_factory=dict)
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
 
     def table(self, name: str) -> Table:
         """The table called `name`. Raises KeyError."""

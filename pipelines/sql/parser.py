@@ -7,7 +7,7 @@ from sqlglot import TokenType
 from pipelines.sql.errors import did_you_mean
 from pipelines.sql.grammar.insert import InsertGrammar
 from pipelines.sql.source import span_of
-from pipelines.sql.syntax import Statement
+from pipelines.sql.syntax import Statement, Watermark
 from pipelines.sql.types import FlinkType
 
 REFUSED_STATEMENTS = {
@@ -55,6 +55,13 @@ class ScriptParser(InsertGrammar):
             self.expected("the end of the type")
         return found
 
+    def whole_watermark(self) -> Watermark:
+        """Read a WATERMARK FOR and nothing else."""
+        found = self.watermark(self._curr)
+        if self._curr:
+            self.expected("the end of the watermark")
+        return found
+
     def _statement_or_set(self) -> list[Statement]:
         if self.take("EXECUTE", "STATEMENT", "SET", "BEGIN") or self.take("BEGIN", "STATEMENT", "SET"):
             return self._statement_set()
@@ -83,5 +90,6 @@ class ScriptParser(InsertGrammar):
             self.refuse(span_of(first), f"{word} is not supported", REFUSED_STATEMENTS[word])
         self.expected(
             "a statement",
-            did_you_mean(word, ["CREATE", "INSERT"]) or "a script is made of CREATE TABLE and INSERT INTO",
+            did_you_mean(word, ["CREATE", "INSERT"])
+            or "a script is made of CREATE TABLE, CREATE FUNCTION and INSERT INTO",
         )

@@ -7,19 +7,31 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pipelines.sql.errors import did_you_mean, suggest
+from pipelines.sql.functions.function import Function
+from pipelines.sql.functions.refused import STORED_ONLY
 from pipelines.sql.functions.times import INSTANT_SQL
 from pipelines.sql.model import Column, Table
-from pipelines.sql.source import Source
+from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import Name
 from pipelines.sql.types import FlinkType, parse_type, quoted
+from pipelines.sql.user_functions import UserFunctions
 from pipelines.sql.values import Value
 
 
 class Scope(Protocol):
-    """Where an expression looks for its columns."""
+    """Where an expression looks for its columns, and for functions that are not built in."""
+
+    @property
+    def functions(self) -> UserFunctions | None:
+        """The user functions that the script has so far."""
+        ...
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of `a.b.c`. Raises SqlError: unknown, ambiguous."""
+        ...
+
+    def function(self, name: str, span: Span) -> Function | None:
+        """The user function of that name; None when there is none. Raises SqlError where it can not be called."""
         ...
 
 
@@ -67,6 +79,11 @@ class TableScope:
     name: str
     columns: Sequence[Column]
     hidden: Sequence[tuple[str, str, str]] = ()
+    functions: UserFunctions | None = None
+
+    def function(self, name: str, span: Span) -> Function | None:
+        """The user function of that name."""
+        return self.functions.find(name, span) if self.functions is not None else None
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of a column or of a field of it."""
@@ -90,6 +107,15 @@ class InsertScope:
     source: Source
     relations: Sequence[Relation]
     later: Sequence[str] = ()
+    functions: UserFunctions | None = None
+
+    def function(self, name: str, span: Span) -> Function | None:
+        """Raises SqlError for every user function: an INSERT is recomputed, and Python code is not kept for ever."""
+        if self.functions is not None and self.functions.find(name, span) is not None:
+            probe = self.relations[0].table.name
+            hint = f"declare a computed column in {probe}, and use that: {name.lower()}_of AS {name}(…)"
+            raise self.source.error(span, f"function {name} can not stand in an INSERT: {STORED_ONLY}", hint)
+        return None
 
     def relation(self, name: Name) -> Relation:
         """The table called `name` here. Raises SqlError."""

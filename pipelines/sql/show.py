@@ -1,17 +1,10 @@
-"""A compiled pipeline in words: SHOW CREATE TABLE, DESCRIBE, EXPLAIN. Secrets are shown as names or as `***`."""
+"""SHOW CREATE TABLE, SHOW CREATE FUNCTION and DESCRIBE. Secrets are shown as names or as `***`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from pipelines.sql.model import Column, Insert, Join, Pipeline, Table
+from pipelines.functions import UserFunction
+from pipelines.sql.model import Column, Pipeline, Table
 from pipelines.sql.types import quoted, quoted_string
-
-_PROOF = {
-    "quarantine": "kept out, into the quarantine, with the reason",
-    "block": "holds the whole epoch back",
-    "publish": "published as SQL has it: LEFT fills up with NULL, INNER drops the row; both counted by reason",
-}
 
 
 def show_create_table(table: Table) -> str:
@@ -20,7 +13,7 @@ def show_create_table(table: Table) -> str:
     if table.primary_key:
         parts.append(f"PRIMARY KEY ({', '.join(map(quoted, table.primary_key))}) NOT ENFORCED")
     if table.watermark is not None:
-        path = ".".join(quoted(name) for name in table.watermark.column.split("."))
+        path = ".".join(map(quoted, table.watermark.path))
         parts.append(f"WATERMARK FOR {path} AS {table.watermark.sql}")
     lines = ",\n    ".join(parts)
     comment = f" COMMENT {quoted_string(table.comment)}" if table.comment is not None else ""
@@ -28,6 +21,23 @@ def show_create_table(table: Table) -> str:
         f"{quoted_string(key)} = {quoted_string(value)}" for key, value in table.options.redacted().items()
     )
     return f"CREATE TABLE {quoted(table.name)} (\n    {lines}\n){comment} WITH (\n    {options}\n);\n"
+
+
+def show_create_function(function: UserFunction) -> str:
+    """The CREATE FUNCTION that declares an equal function."""
+    reference = quoted_string(function.reference)
+    return f"CREATE FUNCTION {quoted(function.name)} AS {reference} LANGUAGE {function.language};\n"
+
+
+def show_statements(pipeline: Pipeline) -> str:
+    """What a script declares, statement by statement, as sections that are headed as in a SQL client."""
+    sections = [
+        f"SHOW CREATE FUNCTION {name}\n{show_create_function(function)}"
+        for name, function in pipeline.functions.items()
+    ]
+    for name, table in pipeline.tables.items():
+        sections += [f"DESCRIBE {name}\n{describe(table)}", f"SHOW CREATE TABLE {name}\n{show_create_table(table)}"]
+    return "\n".join(sections)
 
 
 def _definition(column: Column) -> str:
@@ -49,7 +59,8 @@ def describe(table: Table) -> str:
     widths = [max(len(row[place]) for row in rows) for place in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if table.watermark is not None:
-        lines.append(f"watermark for {table.watermark.column}: {table.watermark.sql} ({table.watermark.type})")
+        own = ", the source's own" if table.watermark.source else ""
+        lines.append(f"watermark for {table.watermark.column}: {table.watermark.sql} ({table.watermark.type}{own})")
     return "\n".join(lines) + "\n"
 
 
@@ -65,89 +76,3 @@ def _described(table: Table, column: Column) -> tuple[str, str, str, str, str]:
         extras.append(column.comment)
     key = f"PRI({', '.join(table.primary_key)})" if column.name in table.primary_key else ""
     return column.name, column.type, "TRUE" if column.nullable else "FALSE", key, "; ".join(extras)
-
-
-def explain(pipeline: Pipeline) -> str:
-    """What the pipeline will do: its tables; for each INSERT what is joined by which keys, and what waits for what."""
-    parts = [f"pipeline {pipeline.name}\n"]
-    parts += [_table(table) for table in pipeline.tables.values()]
-    parts += [_insert(pipeline, insert) for insert in pipeline.inserts]
-    return "\n".join(parts)
-
-
-def _table(table: Table) -> str:
-    lines = [f"table {table.name}: {table.role}, {table.connector}"]
-    if table.comment:
-        lines.append(f"  {table.comment}")
-    width = max(len(column.name) for column in table.columns)
-    for column in table.columns:
-        words = f"{column.type}{'' if column.nullable else ' NOT NULL'}"
-        if column.proctime:
-            words = "the release's instant (PROCTIME())"
-        elif column.sql is not None:
-            words = f"{words} = {column.sql}"
-        if column.metadata is not None:
-            words = f"{words}, metadata '{column.metadata}'"
-        lines.append(f"  {column.name.ljust(width)}  {words}")
-    if table.primary_key:
-        lines.append(f"  primary key: {', '.join(table.primary_key)}")
-    if table.watermark is not None:
-        lines.append(f"  watermark: for {table.watermark.column}, {table.watermark.sql}")
-    shown = {key: value for key, value in table.options.redacted().items() if key != "connector"}
-    if shown:
-        lines += ["  options:", *(f"    {quoted_string(key)} = {quoted_string(value)}" for key, value in shown.items())]
-    variables = sorted(table.options.variables())
-    if variables:
-        lines.append(f"  needs from the environment: {', '.join(variables)}")
-    return "\n".join(lines) + "\n"
-
-
-def _insert(pipeline: Pipeline, insert: Insert) -> str:
-    target = pipeline.table(insert.target)
-    lines = [f"insert {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
-    for join in insert.joins:
-        lines += _join(join)
-    if insert.joins:
-        time = f"{insert.probe_alias}.{insert.joins[0].time_column}"
-        lines.append(f"  time: {insert.time} time ({time})")
-    if insert.where is not None:
-        lines.append(f"  where: {insert.where}")
-    lines.append(f"  waits: {_waits(insert)}")
-    if insert.joins:
-        policy = target.options.get("gate.on-unmatched", "quarantine")
-        lines.append(f"  a released row without a match: {_PROOF.get(policy, policy)} ({policy})")
-    lines.append("  columns:")
-    width = max(len(item.name) for item in insert.projections)
-    kinds = max(len(item.spark_type) for item in insert.projections)
-    lines += [
-        f"    {item.name.ljust(width)}  {item.spark_type.ljust(kinds)}  {item.expression}"
-        for item in insert.projections
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _join(join: Join) -> list[str]:
-    keys = " AND ".join(f"{join.alias}.{key.column} = {key.probe}" for key in join.keys)
-    lines = [f"  {join.kind} join {_named(join.build, join.alias)} on {keys}"]
-    if join.predicate is not None:
-        lines.append(f"    and, of the chosen version only: {join.predicate}")
-    return lines
-
-
-def _named(table: str, alias: str) -> str:
-    return table if table == alias else f"{table} AS {alias}"
-
-
-def _waits(insert: Insert) -> str:
-    if not insert.joins:
-        return "for nothing: rows are released as they land"
-    flips = f"for {_and(insert.builds)} to flip"
-    if insert.time == "processing":
-        return f"every row of {insert.probe} {flips}; then it is joined to the latest version"
-    sides = _and(dict.fromkeys((insert.probe, *insert.builds)))
-    return f"every row of {insert.probe} {flips}, and for the watermarks of {sides} to reach its time"
-
-
-def _and(names: Iterable[str]) -> str:
-    known = list(names)
-    return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} and {known[-1]}"

@@ -96,6 +96,16 @@ class CreateTable:
 
 
 @dataclass(frozen=True)
+class CreateFunction:
+    """CREATE [TEMPORARY] FUNCTION name AS 'reference' LANGUAGE PYTHON."""
+
+    name: Name
+    reference: Text
+    span: Span
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
 class SelectItem:
     """expression [AS alias]; `star` for `*` (no qualifier) and `alias.*`."""
 
@@ -145,7 +155,7 @@ class InsertInto:
     written: str
 
 
-Statement = CreateTable | InsertInto
+Statement = CreateTable | CreateFunction | InsertInto
 
 
 def spanned(node: E, span: Span) -> E:

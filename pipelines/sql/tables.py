@@ -10,26 +10,36 @@ from sqlglot import exp
 from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.errors import SqlError, suggest
 from pipelines.sql.functions.times import INSTANT_SQL
-from pipelines.sql.model import Column, Table
+from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
 from pipelines.sql.table_keys import KeyCompiler
 from pipelines.sql.table_options import OptionCompiler, place_of
+from pipelines.sql.table_watermark import WatermarkCompiler, is_call
 from pipelines.sql.translate import Translator
-from pipelines.sql.types import INSTANT, FlinkType, Kind, parse_type
+from pipelines.sql.types import INSTANT, FlinkType, Kind, parse_type, quoted
+from pipelines.sql.user_functions import UserFunctions
 
-ROWTIME_SQL = "_rowtime"
+PROCTIMES = ("PROCTIME", "SYSTEM_PROCTIME")
+"""Flink's name, and FLIP-66's."""
 
 
 class TableCompiler:
     """Compiles one CREATE TABLE."""
 
-    def __init__(self, source: Source, statement: CreateTable, connectors: Mapping[str, ConnectorSpec]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        statement: CreateTable,
+        connectors: Mapping[str, ConnectorSpec],
+        functions: UserFunctions | None = None,
+    ) -> None:
         self.source = source
         self.statement = statement
         self.connectors = connectors
+        self.functions = functions
         self.name = statement.name.text
 
     def compile(self) -> tuple[Table, ConnectorSpec]:
@@ -47,7 +57,7 @@ class TableCompiler:
             columns=tuple(columns),
             options=options.options(spec),
             primary_key=key,
-            watermark=keys.watermark(),
+            watermark=self._watermark(columns, spec),
             comment=self.statement.comment,
             location=self.source.location(self.statement.name.span.start),
         )
@@ -87,7 +97,7 @@ class TableCompiler:
             )
             for column in computed
         ]
-        scope = TableScope(self.source, self.name, list(plain.values()), hidden)
+        scope = TableScope(self.source, self.name, list(plain.values()), hidden, self.functions)
         found = {**plain, **{column.name.text: self._computed(column, scope, spec) for column in computed}}
         return [found[column.name.text] for column in self.statement.columns]
 
@@ -132,7 +142,7 @@ class TableCompiler:
 
     def _computed(self, column: ColumnDefinition, scope: TableScope, spec: ConnectorSpec) -> Column:
         assert column.computed is not None
-        proctime, system = _calls(column.computed, "PROCTIME"), _calls(column.computed, "SYSTEM_ROWTIME")
+        proctime, system = is_call(column.computed, *PROCTIMES), is_call(column.computed, "SYSTEM_ROWTIME")
         if proctime:
             sql, of = INSTANT_SQL, INSTANT
         elif system:
@@ -140,7 +150,7 @@ class TableCompiler:
                 raise self._error(
                     column.computed.span, f"{spec.name} has no time of its own for SYSTEM_ROWTIME()", "use a column"
                 )
-            sql, of = ROWTIME_SQL, INSTANT
+            sql, of = SOURCE_TIME, INSTANT
         else:
             self._no_proctime_inside(column.computed)
             value = Translator(self.source, scope).value(column.computed)
@@ -161,14 +171,27 @@ class TableCompiler:
 
     def _no_proctime_inside(self, computed: Scalar) -> None:
         for call in computed.tree.find_all(exp.Anonymous):
-            if call.name.upper() == "PROCTIME":
+            if call.name.upper() in PROCTIMES:
+                name = call.name.upper()
                 raise self._error(
                     place(call) or computed.span,
-                    "PROCTIME() stands alone in a computed column: it is the instant of the release, not of the row",
+                    f"{name}() stands alone in a computed column: it is the instant of the release, not of the row",
                     "declare proctime AS PROCTIME(), and compute with it in the SELECT",
                 )
 
+    # Watermark
 
-def _calls(scalar: Scalar, name: str) -> bool:
-    """Whether an expression is nothing but a call of `name`."""
-    return isinstance(scalar.tree, exp.Anonymous) and scalar.tree.name.upper() == name and not scalar.tree.expressions
+    def _watermark(self, columns: list[Column], spec: ConnectorSpec) -> WatermarkSpec | None:
+        watermarks = self.statement.watermarks
+        if len(watermarks) > 1:
+            raise self._error(watermarks[1].span, f"{self.name} has two watermarks", "a table has one WATERMARK FOR")
+        if watermarks:
+            return WatermarkCompiler(self.source, self.name, columns, self.functions).compile(watermarks[0], spec)
+        for column, written in zip(columns, self.statement.columns, strict=True):
+            if column.source_time and written.computed is not None:
+                what = f"SYSTEM_ROWTIME() is a rowtime, and {self.name} declares no watermark"
+                hint = f"add WATERMARK FOR {quoted(column.name)} AS SYSTEM_WATERMARK()"
+                if not spec.system_watermark:
+                    hint = f"add WATERMARK FOR {quoted(column.name)} AS {quoted(column.name)} - INTERVAL '5' SECOND"
+                raise self._error(written.computed.span, what, hint)
+        return None

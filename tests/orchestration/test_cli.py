@@ -143,6 +143,32 @@ def test_explain_tells_what_waits_for_what_and_no_secret(tmp_path: Path) -> None
     assert read(found)["inserts"][0]["on_unmatched"] == "quarantine"
 
 
+def test_explain_shows_every_statement_its_watermark_and_its_functions(tmp_path: Path) -> None:
+    script = tmp_path / "clicks.sql"
+    function = "tests.pipelines.functions.samples.watermark_on_flag"
+    declared = f"CREATE FUNCTION on_flag AS '{function}' LANGUAGE PYTHON;\n"
+    text = SCRIPT.format(policy="quarantine").replace(
+        "item_id INT, ", "item_id INT, at TIMESTAMP(3), flag BOOLEAN, WATERMARK FOR at AS on_flag(at, flag), ", 1
+    )
+    script.write_text(declared + text)
+    result = tidegate("explain", script)
+    assert result.exit_code == 0, result.stderr
+    assert f"SHOW CREATE FUNCTION on_flag\nCREATE FUNCTION `on_flag` AS '{function}' LANGUAGE PYTHON;" in result.stdout
+    assert "DESCRIBE click_event\nname" in result.stdout
+    assert "watermark for at: on_flag(at, flag) (BIGINT)" in result.stdout
+    assert "    WATERMARK FOR `at` AS on_flag(at, flag)\n" in result.stdout
+
+    found = read(tidegate("explain", script, "--json"))
+    assert found["functions"][0]["signature"] == "on_flag(rowtime BIGINT, is_end_of_sequence BOOLEAN) -> BIGINT"
+    table = next(table for table in found["tables"] if table["name"] == "click_event")
+    assert table["watermark"] == "on_flag(at, flag)"
+    assert table["properties"]["schema.watermark.0.strategy.expression"] == "on_flag(`at`, `flag`)"
+    assert "WATERMARK FOR `at` AS on_flag(at, flag)" in table["create"]
+
+    script.write_text(declared.replace("watermark_on_flag", "watermark_on_flags") + text)
+    assert read(tidegate("explain", script, "--json"))["error"]["line"] == 1
+
+
 # --- no JVM --------------------------------------------------------------------------------------------------------
 
 

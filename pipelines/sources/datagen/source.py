@@ -115,6 +115,8 @@ class DatagenConnector:
         name="datagen",
         doc="Rows made of numbers: the same seed gives the same rows. They become due at a steady rate.",
         options=OPTIONS,
+        system_time=True,
+        system_watermark=True,
         check=check,
     )
 

@@ -183,6 +183,8 @@ class DeltaConnector:
         ),
         source=True,
         sink=True,
+        system_time=True,
+        system_watermark=True,
         phases=lambda options: True,
         signals=lambda options: True,
         check=check,

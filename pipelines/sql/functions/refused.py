@@ -55,9 +55,12 @@ WINDOWS = frozenset(["CUMULATE", "HOP", "SESSION", "TUMBLE", "HOP_END", "HOP_STA
 
 DDL_ONLY = {
     "SYSTEM_ROWTIME": "declare a computed column: rowtime AS SYSTEM_ROWTIME()",
-    "SYSTEM_WATERMARK": "write the watermark as an expression: rowtime - INTERVAL '5' SECOND",
-    "SOURCE_WATERMARK": "write the watermark as an expression: rowtime - INTERVAL '5' SECOND",
+    **dict.fromkeys(
+        ("SYSTEM_WATERMARK", "SOURCE_WATERMARK"),
+        "it stands alone: WATERMARK FOR rowtime AS SYSTEM_WATERMARK(), with rowtime AS SYSTEM_ROWTIME()",
+    ),
 }
+"""Functions that stand alone, in one place of a CREATE TABLE."""
 
 ABSENT = frozenset(
     [
@@ -107,3 +110,12 @@ ABSENT = frozenset(
     ]
 )
 """Built-in functions of Flink that this dialect does not have (yet): Spark has no equal."""
+
+SYNTAX = frozenset(["ARRAY", "CAST", "MAP", "ROW", "TRY_CAST"])
+"""What looks like a call and is none."""
+
+TAKEN = frozenset({*AGAIN_OTHERWISE, *AGGREGATES, *WINDOWS, *DDL_ONLY, *SYNTAX})
+"""Names that a script's own function can not have, beside those of the built-in ones. One of ABSENT it may have."""
+
+STORED_ONLY = "its value is stored where a row lands, so that a recomputation, years later, sees the same"
+"""Why a user function can not stand in an INSERT."""

@@ -137,7 +137,7 @@ def _raised(call: Call) -> str:
     return f"CASE WHEN {floor} = {moment} THEN {moment} ELSE {next_one} END"
 
 
-_NOW = ("NOW", "CURRENT_ROW_TIMESTAMP", "PROCTIME")
+_NOW = ("NOW", "CURRENT_ROW_TIMESTAMP", "PROCTIME", "SYSTEM_PROCTIME")
 
 FUNCTIONS = (
     Function(("CURRENT_TIMESTAMP",), (), INSTANT, INSTANT_SQL, usage="CURRENT_TIMESTAMP"),

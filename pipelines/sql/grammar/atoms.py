@@ -25,6 +25,9 @@ FUNCTION_NAMES = (*NAMES, TokenType.LEFT, TokenType.RIGHT)
 class AtomGrammar(CallGrammar):
     """sqlglot's operators come down to `_parse_type` for their operands."""
 
+    short_intervals = False
+    """Whether INTERVAL may be left out behind + and -, as FLIP-66 writes it in a watermark: `rowtime - '5' SECOND`."""
+
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr:
         first = self._curr
         found = self._atom(first)
@@ -108,6 +111,12 @@ class AtomGrammar(CallGrammar):
         return self.at(first, exp.Literal.number(first.text))
 
     def _string_atom(self, first: Token) -> exp.Expr:
+        moved = self._prev and self._prev.token_type in (TokenType.DASH, TokenType.PLUS)
+        if moved and self._unit_is(self._next):
+            if self.short_intervals:
+                return self._interval(first)
+            span = span_of(first).to(span_of(self._next))
+            self.refuse(span, "an interval begins with INTERVAL", f"write INTERVAL {self.source.shown(span)}")
         self._advance()
         if self._curr.token_type == TokenType.STRING:
             self.expected("an operator", "strings are joined by ||")
@@ -159,6 +168,13 @@ class AtomGrammar(CallGrammar):
 
     def _interval_atom(self, first: Token) -> exp.Expr:
         self._advance()
+        return self._interval(first)
+
+    def _unit_is(self, token: Token) -> bool:
+        return token.token_type == TokenType.VAR and token.text.upper().removesuffix("S") in UNITS
+
+    def _interval(self, first: Token) -> exp.Expr:
+        """What stands behind INTERVAL."""
         negative = self._match(TokenType.DASH)
         amount = self.text("the interval's value in quotes", "for example INTERVAL '5' SECOND")
         unit = self._unit(UNITS, "the interval's unit")

@@ -5,13 +5,22 @@ from __future__ import annotations
 from sqlglot import Token, TokenType
 
 from pipelines.sql.errors import did_you_mean
-from pipelines.sql.grammar.expressions import ExpressionGrammar
+from pipelines.sql.grammar.base import NAMES
+from pipelines.sql.grammar.watermark import WatermarkGrammar
 from pipelines.sql.source import Span, span_of
-from pipelines.sql.syntax import ColumnDefinition, CreateTable, Name, Option, PrimaryKey, Text, Watermark
+from pipelines.sql.syntax import (
+    ColumnDefinition,
+    CreateFunction,
+    CreateTable,
+    Name,
+    Option,
+    PrimaryKey,
+    Text,
+    Watermark,
+)
 
 OTHER_OBJECTS = {
     "VIEW": "write the SELECT into the INSERT that uses it",
-    "FUNCTION": "use the built-in functions: docs/sql.md lists them",
     "CATALOG": "tables belong to the script that declares them",
     "DATABASE": "tables belong to the script that declares them",
     "MATERIALIZED": "declare a table and INSERT INTO it",
@@ -19,11 +28,14 @@ OTHER_OBJECTS = {
     "CONNECTION": "put options into the table's WITH (…)",
 }
 
+FUNCTION_FORM = "write CREATE FUNCTION name AS 'module.function' LANGUAGE PYTHON"
 
-class CreateGrammar(ExpressionGrammar):
-    """CREATE [TEMPORARY] TABLE [IF NOT EXISTS] name (columns, keys, watermark) [COMMENT 'text'] WITH (options)."""
 
-    def create(self, first: Token) -> CreateTable:
+class CreateGrammar(WatermarkGrammar):
+    """CREATE [TEMPORARY] TABLE [IF NOT EXISTS] name (columns, keys, watermark) [COMMENT 'text'] WITH (options), and
+    CREATE [TEMPORARY [SYSTEM]] FUNCTION [IF NOT EXISTS] name AS 'module.function' LANGUAGE PYTHON."""
+
+    def create(self, first: Token) -> CreateTable | CreateFunction:
         """Read what follows CREATE."""
         if self.word("OR", "REPLACE"):
             self.refuse(
@@ -31,11 +43,15 @@ class CreateGrammar(ExpressionGrammar):
             )
         if self.take("TEMPORARY"):
             self.take("SYSTEM")
+        if self.take("FUNCTION"):
+            return self._function(first)
         if not self.take("TABLE"):
             word = self._curr.text.upper()
+            if word == "VIEW":
+                self._no_watermark_on_a_view()
             if word in OTHER_OBJECTS:
                 self.refuse(span_of(self._curr), f"CREATE {word} is not supported", OTHER_OBJECTS[word])
-            self.expected("`TABLE`", did_you_mean(word, ["TABLE", "TEMPORARY"]))
+            self.expected("`TABLE`", did_you_mean(word, ["TABLE", "TEMPORARY", "FUNCTION"]))
         if_not_exists = self.take("IF", "NOT", "EXISTS")
         name = self.table_name()
         if self.word("LIKE") or self.word("AS"):
@@ -74,6 +90,42 @@ class CreateGrammar(ExpressionGrammar):
             )
         return name
 
+    def _function(self, first: Token) -> CreateFunction:
+        if_not_exists = self.take("IF", "NOT", "EXISTS")
+        name = self.name("a function's name")
+        if self._curr.token_type == TokenType.DOT:
+            self.refuse(
+                name.span.to(self.here()),
+                "function names have one part: there are no catalogs and databases",
+                "write the last part only; where the function is, is said behind AS",
+            )
+        self.need("AS", hint=FUNCTION_FORM)
+        reference = self.text("the function in quotes", FUNCTION_FORM)
+        end = self.since(first)
+        if not self.take("LANGUAGE"):
+            what = "a function without LANGUAGE is a Java class in Flink, and Java functions are not supported"
+            self.refuse(reference.span, what, "name a Python function, and add LANGUAGE PYTHON")
+        if not self.word("PYTHON"):
+            word = self._curr.text.upper() if self._curr.token_type in NAMES else ""
+            if word in ("JAVA", "SCALA", "SQL"):
+                self.refuse(self.here(), f"LANGUAGE {word} is not supported", "name a Python function: LANGUAGE PYTHON")
+            self.expected("`PYTHON`", FUNCTION_FORM)
+        self.take("PYTHON")
+        if self.word("USING"):
+            self.refuse(self.here(), "USING is not supported", "install the package that has the function")
+        return CreateFunction(name, reference, end, if_not_exists)
+
+    def _no_watermark_on_a_view(self) -> None:
+        """CREATE VIEW is refused in any case; one with a watermark has a reason of its own."""
+        depth = 0
+        for offset, token in enumerate(self._tokens[self._index :]):
+            if token.token_type == TokenType.SEMICOLON or (depth == 0 and token.text.upper() == "AS"):
+                return
+            depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+            if self.word("WATERMARK", "FOR", ahead=offset):
+                what = "a view has no watermark: WATERMARK FOR stands in the CREATE TABLE that the rows come from"
+                self.refuse(span_of(token), what, "declare it there; there are no views")
+
     def _no_like(self) -> None:
         word = self._curr.text.upper()
         what = "CREATE TABLE … LIKE" if word == "LIKE" else "CREATE TABLE … AS SELECT"
@@ -96,8 +148,8 @@ class CreateGrammar(ExpressionGrammar):
             return [PrimaryKey(tuple(names), self.since(first))]
         if self.word("UNIQUE"):
             self.refuse(self.here(), "UNIQUE is not supported", "the key that a table is joined by is its PRIMARY KEY")
-        if self._curr.token_type == TokenType.VAR and self.word("WATERMARK", "FOR"):
-            return [self._watermark(first)]
+        if self.watermark_is_next():
+            return [self.watermark(first)]
         return self._column_definition(first)
 
     def _not_enforced(self, first: Token) -> None:
@@ -109,19 +161,6 @@ class CreateGrammar(ExpressionGrammar):
             "the key is not NOT ENFORCED",
             hint,
         )
-
-    def _watermark(self, first: Token) -> Watermark:
-        self.need("WATERMARK", "FOR")
-        path = [self.name("a column's name")]
-        while self._match(TokenType.DOT):
-            path.append(self.name("a field's name"))
-        self.need("AS", hint="for example WATERMARK FOR ts AS ts - INTERVAL '5' SECOND")
-        expression = self.scalar()
-        if self._curr.token_type == TokenType.STRING or (
-            self._curr.token_type == TokenType.VAR and self._prev.token_type == TokenType.STRING
-        ):
-            self.expected("`,` or `)`", "an interval is written INTERVAL '5' SECOND")
-        return Watermark(tuple(path), expression, self.since(first))
 
     def _column_definition(self, first: Token) -> list[ColumnDefinition | PrimaryKey | Watermark]:
         name = self.name("a column's name")

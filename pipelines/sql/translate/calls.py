@@ -27,10 +27,13 @@ def call(translator: Translator, tree: exp.Expr, span: Span) -> Value:
     if function is None and " " not in name:
         function = FUNCTIONS.get(name)
     if function is None:
-        _no_function(translator, written, Span(span.start, tree.meta.get("name_end", span.start + len(written))))
+        at = Span(span.start, tree.meta.get("name_end", span.start + len(written)))
+        function = translator.scope.function(written, at) or _no_function(translator, written, at)
     arguments = tuple(translator.of(argument, span) for argument in trees)
     spans = tuple(place(argument) or span for argument in trees)
-    return function.translate(Call(name, arguments, spans, span, translator.source, units))
+    return function.translate(
+        Call(name if name in FUNCTIONS else written, arguments, spans, span, translator.source, units)
+    )
 
 
 def _no_function(translator: Translator, written: str, span: Span) -> NoReturn:
@@ -47,5 +50,7 @@ def _no_function(translator: Translator, written: str, span: Span) -> NoReturn:
         translator.refuse(
             span, f"{name} is a function of Flink that Tidegate does not have", "docs/sql.md lists the functions"
         )
-    close = did_you_mean(name, (known for known in FUNCTIONS if " " not in known))
-    translator.refuse(span, f"unknown function {written}", close or "docs/sql.md lists the functions")
+    own = translator.scope.functions.close_to(name) if translator.scope.functions is not None else None
+    close = own or did_you_mean(name, (known for known in FUNCTIONS if " " not in known))
+    hint = "docs/sql.md lists the functions; CREATE FUNCTION … LANGUAGE PYTHON declares your own"
+    translator.refuse(span, f"unknown function {written}", close or hint)

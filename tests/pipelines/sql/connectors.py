@@ -66,8 +66,10 @@ CONNECTORS: dict[str, ConnectorSpec] = {
         (OptionSpec("topic", required=True),),
         "A topic.",
         system_time=True,
+        system_watermark=True,
         metadata={"timestamp": "TIMESTAMP_LTZ(3)", "partition": "INT", "offset": "BIGINT"},
     ),
+    "queue": ConnectorSpec("queue", (), "Messages with a time, in any order.", system_time=True),
     "upsert-kafka": ConnectorSpec(
         "upsert-kafka", (OptionSpec("topic", required=True),), "A topic.", append_only=False, needs_primary_key=True
     ),

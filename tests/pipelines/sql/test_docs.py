@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from pipelines.sql import SqlError, compile_script
+from pipelines.functions.reading import SQL_TYPES
+from pipelines.sources.registry import connectors
+from pipelines.sql import SqlError, compile_script, to_properties
 from pipelines.sql.dialect import RESERVED
 from pipelines.sql.functions import FUNCTIONS
 from pipelines.sql.grammar.types import KNOWN
@@ -42,3 +45,59 @@ def test_the_example_compiles_and_the_error_is_as_shown() -> None:
     with pytest.raises(SqlError) as caught:
         compile_script(broken, path="clicks.sql", connectors=CONNECTORS)
     assert f"{caught.value}\n" == shown
+
+
+WATERMARKS = DOCS.split("### WATERMARK FOR\n")[1].split("\n### ")[0]
+OWN_FUNCTIONS = DOCS.split("## CREATE FUNCTION\n")[1].split("\n## ")[0]
+
+
+def test_the_watermark_of_the_example_has_the_properties_shown() -> None:
+    script = WATERMARKS.split("```sql\n")[1].split("```")[0]
+    spec = compile_script(script, connectors=CONNECTORS).table("orders").watermark
+    assert spec is not None
+    shown = WATERMARKS.split("properties of it")[1].split("```\n")[1]
+    assert to_properties(spec) == dict(re.split(r"\s{2,}", line) for line in shown.splitlines())
+
+
+def test_every_connector_is_in_the_table_of_the_sources_own_times() -> None:
+    for name, found in connectors().items():
+        spec = found.spec
+        rows = [line.strip("| ").split(" | ") for line in WATERMARKS.splitlines() if line.startswith(f"| `{name}` |")]
+        assert len(rows) == spec.source, name
+        for _, rowtime, watermark in rows:
+            assert (rowtime != "none", watermark) == (spec.system_time, "yes" if spec.system_watermark else "none")
+
+
+def rejected() -> list[tuple[str, str]]:
+    rows = [line.strip("| ").split(" | ") for line in WATERMARKS.split("| written | write |")[1].splitlines()[2:]]
+    return [
+        (form, hint) for row in rows if len(row) == 2 for form in re.findall(r"`([^`]+)`", row[0]) for hint in row[1:]
+    ]
+
+
+@pytest.mark.parametrize(("form", "hint"), rejected())
+def test_what_flip_66_rejected_is_refused_with_what_to_write(form: str, hint: str) -> None:
+    written = form.replace(" …", "") if form.startswith("AS") or form.startswith("WITH") else None
+    definition = f"WATERMARK FOR ts {written}" if written else "WATERMARK name FOR ts AS ts"
+    with pytest.raises(SqlError) as caught:
+        compile_script(
+            f"CREATE TABLE t (ts TIMESTAMP(3), {definition}) WITH ('connector' = 'datagen')", connectors=CONNECTORS
+        )
+    assert caught.value.hint is not None
+    if "INTERVAL" in hint:
+        assert hint.split("`")[1] in caught.value.hint
+
+
+def test_the_function_of_the_example_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, script = OWN_FUNCTIONS.split("```python\n")[1].split("```")[0], OWN_FUNCTIONS.split("```\n")
+    (tmp_path / "my_watermarks.py").write_text(module)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    statement = next(part for part in script if part.startswith("CREATE FUNCTION watermarkOnFlag"))
+    watermark = compile_script(statement, connectors=CONNECTORS).table("events").watermark
+    assert watermark is not None
+    assert watermark.type == "BIGINT"
+
+
+def test_every_annotation_is_documented() -> None:
+    for annotation, kind in SQL_TYPES.items():
+        assert f"| `{annotation.__name__}` | {kind} |" in OWN_FUNCTIONS

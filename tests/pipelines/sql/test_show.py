@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sql import Table, compile_script, describe, show_create_table
+from pipelines.sql import (
+    Table,
+    compile_script,
+    describe,
+    show_create_function,
+    show_create_table,
+    show_statements,
+)
 from tests.pipelines.sql.connectors import CONNECTORS
 from tests.pipelines.sql.test_compile import FIXTURES, fixture
 
@@ -20,12 +27,13 @@ def table_of(script: str) -> Table:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.sql")))
 def test_the_tables_of_the_fixtures_come_back(name: str) -> None:
+    functions = "".join(map(show_create_function, fixture(name).functions.values()))
     for table in fixture(name).tables.values():
         if "password" in table.options and not table.options["password"].startswith("$"):
             continue
         shown = show_create_table(table)
-        assert table_of(shown) == table
-        assert show_create_table(table_of(shown)) == shown
+        assert table_of(functions + shown) == table
+        assert show_create_table(table_of(functions + shown)) == shown
 
 
 NAMES = st.text(alphabet=string.ascii_letters + string.digits + "_-éß値$", min_size=1, max_size=8).filter(
@@ -147,3 +155,27 @@ def test_a_table_is_described_as_a_table() -> None:
         "valid_from  TIMESTAMP_LTZ(3)  TRUE                  computed: TO_TIMESTAMP_LTZ(millis, 3)\n"
         "watermark for valid_from: millis - 1 (BIGINT)\n"
     )
+
+
+def test_the_sources_own_watermark_is_described_as_such() -> None:
+    assert describe(fixture("flip_66").table("preserved")) == (
+        "name     type              null  key  extras\n"
+        "user_id  STRING            TRUE\n"
+        "rowtime  TIMESTAMP_LTZ(3)  TRUE       computed: SYSTEM_ROWTIME()\n"
+        "watermark for rowtime: SYSTEM_WATERMARK() (TIMESTAMP_LTZ(3), the source's own)\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["flip_66", "event_time"])
+def test_the_statements_of_a_script_are_shown_under_their_headings_and_compile_to_it_again(name: str) -> None:
+    pipeline = fixture(name)
+    shown = show_statements(pipeline)
+    sections = [part.split("\n", 1) for part in f"\n\n{shown}".split("\n\n")[1:]]
+    headings = [heading for heading, _ in sections]
+    assert headings == [
+        *(f"SHOW CREATE FUNCTION {name}" for name in pipeline.functions),
+        *(f"{word} {name}" for name in pipeline.tables for word in ("DESCRIBE", "SHOW CREATE TABLE")),
+    ]
+    script = "".join(f"{text}\n" for heading, text in sections if heading.startswith("SHOW"))
+    again = compile_script(script, connectors=CONNECTORS)
+    assert (again.tables, again.functions) == (pipeline.tables, pipeline.functions)

@@ -1,0 +1,111 @@
+"""A compiled pipeline in words: its tables, its functions, what waits for what. Secrets are names or `***`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pipelines.functions import UserFunction
+from pipelines.sql.model import Insert, Join, Pipeline, Table, WatermarkSpec
+from pipelines.sql.types import quoted_string
+
+_PROOF = {
+    "quarantine": "kept out, into the quarantine, with the reason",
+    "block": "holds the whole epoch back",
+    "publish": "published as SQL has it: LEFT fills up with NULL, INNER drops the row; both counted by reason",
+}
+
+
+def explain(pipeline: Pipeline) -> str:
+    """What the pipeline will do: its tables; for each INSERT what is joined by which keys, and what waits for what."""
+    parts = [f"pipeline {pipeline.name}\n"]
+    parts += [_function(function) for function in pipeline.functions.values()]
+    parts += [_table(table) for table in pipeline.tables.values()]
+    parts += [_insert(pipeline, insert) for insert in pipeline.inserts]
+    return "\n".join(parts)
+
+
+def _function(function: UserFunction) -> str:
+    lines = [f"function {function.name}: {function.language.lower()}, {function.reference}", f"  {function.signature}"]
+    return "\n".join(lines) + "\n"
+
+
+def _table(table: Table) -> str:
+    lines = [f"table {table.name}: {table.role}, {table.connector}"]
+    if table.comment:
+        lines.append(f"  {table.comment}")
+    width = max(len(column.name) for column in table.columns)
+    for column in table.columns:
+        words = f"{column.type}{'' if column.nullable else ' NOT NULL'}"
+        if column.proctime:
+            words = "the release's instant (PROCTIME())"
+        elif column.sql is not None:
+            words = f"{words} = {column.sql}"
+        if column.metadata is not None:
+            words = f"{words}, metadata '{column.metadata}'"
+        lines.append(f"  {column.name.ljust(width)}  {words}")
+    if table.primary_key:
+        lines.append(f"  primary key: {', '.join(table.primary_key)}")
+    if table.watermark is not None:
+        lines.append(f"  watermark: for {table.watermark.column}, {_watermark(table.watermark)}")
+    shown = {key: value for key, value in table.options.redacted().items() if key != "connector"}
+    if shown:
+        lines += ["  options:", *(f"    {quoted_string(key)} = {quoted_string(value)}" for key, value in shown.items())]
+    variables = sorted(table.options.variables())
+    if variables:
+        lines.append(f"  needs from the environment: {', '.join(variables)}")
+    return "\n".join(lines) + "\n"
+
+
+def _watermark(spec: WatermarkSpec) -> str:
+    return f"{spec.sql} (the source's own)" if spec.source else f"{spec.sql}"
+
+
+def _insert(pipeline: Pipeline, insert: Insert) -> str:
+    target = pipeline.table(insert.target)
+    lines = [f"insert {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
+    for join in insert.joins:
+        lines += _join(join)
+    if insert.joins:
+        time = f"{insert.probe_alias}.{insert.joins[0].time_column}"
+        lines.append(f"  time: {insert.time} time ({time})")
+    if insert.where is not None:
+        lines.append(f"  where: {insert.where}")
+    lines.append(f"  waits: {_waits(insert)}")
+    if insert.joins:
+        policy = target.options.get("gate.on-unmatched", "quarantine")
+        lines.append(f"  a released row without a match: {_PROOF.get(policy, policy)} ({policy})")
+    lines.append("  columns:")
+    width = max(len(item.name) for item in insert.projections)
+    kinds = max(len(item.spark_type) for item in insert.projections)
+    lines += [
+        f"    {item.name.ljust(width)}  {item.spark_type.ljust(kinds)}  {item.expression}"
+        for item in insert.projections
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _join(join: Join) -> list[str]:
+    keys = " AND ".join(f"{join.alias}.{key.column} = {key.probe}" for key in join.keys)
+    lines = [f"  {join.kind} join {_named(join.build, join.alias)} on {keys}"]
+    if join.predicate is not None:
+        lines.append(f"    and, of the chosen version only: {join.predicate}")
+    return lines
+
+
+def _named(table: str, alias: str) -> str:
+    return table if table == alias else f"{table} AS {alias}"
+
+
+def _waits(insert: Insert) -> str:
+    if not insert.joins:
+        return "for nothing: rows are released as they land"
+    flips = f"for {_and(insert.builds)} to flip"
+    if insert.time == "processing":
+        return f"every row of {insert.probe} {flips}; then it is joined to the latest version"
+    sides = _and(dict.fromkeys((insert.probe, *insert.builds)))
+    return f"every row of {insert.probe} {flips}, and for the watermarks of {sides} to reach its time"
+
+
+def _and(names: Iterable[str]) -> str:
+    known = list(names)
+    return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} and {known[-1]}"

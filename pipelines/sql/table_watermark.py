@@ -1,0 +1,108 @@
+"""WATERMARK FOR of one CREATE TABLE (FLIP-66)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from pipelines.sources.protocol import ConnectorSpec
+from pipelines.sql.errors import SqlError
+from pipelines.sql.grammar.watermark import ascending
+from pipelines.sql.model import Column, WatermarkSpec
+from pipelines.sql.scope import TableScope
+from pipelines.sql.source import Source, Span
+from pipelines.sql.syntax import Scalar, Watermark
+from pipelines.sql.translate import Translator
+from pipelines.sql.types import TIMESTAMPS, Kind, parse_type, quoted
+from pipelines.sql.user_functions import UserFunctions
+
+SOURCES_OWN = ("SYSTEM_WATERMARK", "SOURCE_WATERMARK")
+"""FLIP-66's name, and the one that Flink has given it since."""
+
+AFTER_IT = "INTERVAL '0.001' SECOND"
+"""What a watermark over ascending times stays behind them: rows of the greatest time may still come (FLIP-126)."""
+
+
+class WatermarkCompiler:
+    """Compiles the watermark of the table called `name`, which has `columns`."""
+
+    def __init__(
+        self, source: Source, name: str, columns: Sequence[Column], functions: UserFunctions | None = None
+    ) -> None:
+        self.source = source
+        self.name = name
+        self.scope = TableScope(source, name, columns, functions=functions)
+        self.columns = {column.name: column for column in columns}
+
+    def compile(self, watermark: Watermark, connector: ConnectorSpec | None = None) -> WatermarkSpec:
+        """The watermark, its expression translated. `connector` is asked whether it has one of its own.
+
+        Raises SqlError: unknown column or field, a PROCTIME() column, a type that is no time, a rejected strategy.
+        """
+        place = watermark.path[0].span.to(watermark.path[-1].span)
+        column = self._rowtime(watermark, place)
+        if is_call(watermark.expression, *SOURCES_OWN):
+            return self._sources_own(watermark, column, place, connector)
+        self._no_keyword(watermark)
+        value = Translator(self.source, self.scope).value(watermark.expression)
+        if value.type.kind not in (*TIMESTAMPS, Kind.BIGINT):
+            raise self._error(
+                watermark.expression.span,
+                f"type clash: a watermark is TIMESTAMP, TIMESTAMP_LTZ or BIGINT (ms), not {value.type}",
+                f"for example {_path(watermark)} - INTERVAL '5' SECOND",
+            )
+        return self._spec(watermark, value.sql, str(value.type.null()))
+
+    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
+        return self.source.error(span, what, hint)
+
+    def _rowtime(self, watermark: Watermark, place: Span) -> Column:
+        """The column that the rowtime is, or is a field of."""
+        rowtime = self.scope.resolve(watermark.path)
+        column = self.columns[watermark.path[0].text]
+        if column.proctime:
+            hint = "leave WATERMARK FOR out, or name a rowtime column"
+            raise self._error(place, "PROCTIME() needs no watermark", hint)
+        if rowtime.type.kind not in TIMESTAMPS:
+            hint = "compute one: rowtime AS TO_TIMESTAMP_LTZ(millis, 3), or rowtime AS TO_TIMESTAMP(text)"
+            raise self._error(place, f"type clash: a rowtime is TIMESTAMP or TIMESTAMP_LTZ, not {rowtime.type}", hint)
+        return column
+
+    def _sources_own(
+        self, watermark: Watermark, column: Column, place: Span, connector: ConnectorSpec | None
+    ) -> WatermarkSpec:
+        if connector is not None and not connector.system_watermark:
+            what = f"{connector.name} has no watermark of its own for {watermark.expression.written}"
+            hint = f"write it as an expression: {_path(watermark)} - INTERVAL '5' SECOND"
+            raise self._error(watermark.expression.span, what, hint)
+        if not column.source_time:
+            what = f"{watermark.expression.written} is the watermark of SYSTEM_ROWTIME(), which `{column.name}` is not"
+            raise self._error(place, what, "declare rowtime AS SYSTEM_ROWTIME(), and write WATERMARK FOR rowtime")
+        return self._spec(watermark, f"({quoted(column.name)} - {AFTER_IT})", column.type, source=True)
+
+    def _no_keyword(self, watermark: Watermark) -> None:
+        tree = watermark.expression.tree
+        if isinstance(tree, exp.Column) and tree.name.upper() == "ASCENDING" and tree.name not in self.columns:
+            what = "ASCENDING is no watermark strategy: an expression is"
+            raise self._error(watermark.expression.span, what, ascending(_path(watermark)))
+
+    def _spec(self, watermark: Watermark, expression: str, of: str, *, source: bool = False) -> WatermarkSpec:
+        return WatermarkSpec(
+            column=".".join(name.text for name in watermark.path),
+            expression=expression,
+            type=str(parse_type(of)),
+            location=self.source.location(watermark.span.start),
+            sql=watermark.expression.written,
+            source=source,
+        )
+
+
+def is_call(scalar: Scalar, *names: str) -> bool:
+    """Whether an expression is nothing but a call of one of `names`, without arguments."""
+    tree = scalar.tree
+    return isinstance(tree, exp.Anonymous) and tree.name.upper() in names and not tree.expressions
+
+
+def _path(watermark: Watermark) -> str:
+    return ".".join(f"`{name.text}`" if name.quoted else name.text for name in watermark.path)

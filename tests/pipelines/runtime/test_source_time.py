@@ -1,0 +1,67 @@
+"""SYSTEM_ROWTIME() and SYSTEM_WATERMARK() of real sources: the time of the commit, and how far it has come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipelines.lake import rows as lake_rows
+from pipelines.sql.types import quoted_string
+from pipelines.testing import Harness
+from tests.conftest import Database
+
+
+def script(options: dict[str, str]) -> str:
+    """An event-time join to a build side with the source's own time."""
+    clause = ", ".join(f"{quoted_string(key)} = {quoted_string(value)}" for key, value in options.items())
+    return f"""
+    CREATE TABLE users (id INT, name STRING, at AS SYSTEM_ROWTIME(), PRIMARY KEY (id) NOT ENFORCED,
+        WATERMARK FOR at AS SYSTEM_WATERMARK()) WITH ({clause});
+    CREATE TABLE clicks (id INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SOURCE_WATERMARK()) WITH (
+        'connector' = 'datagen');
+    CREATE TABLE sink (id INT, name STRING) WITH ('connector' = 'scripted');
+    INSERT INTO sink
+    SELECT c.id, u.name FROM clicks AS c LEFT JOIN users FOR SYSTEM_TIME AS OF c.at AS u ON c.id = u.id;
+    """
+
+
+def times(harness: Harness) -> list[tuple[str, int | None]]:
+    """Of every landed row its op and its time in ms, in the source's order."""
+    rows = lake_rows.read(harness.spark, harness.lake.table_path("users")).orderBy("_seq", "_offset")
+    return [(row[0], row[1]) for row in rows.selectExpr("_op", "unix_millis(at)").collect()]
+
+
+def last(harness: Harness) -> Any:
+    row = harness.lake.watermarks.last("users", 1)
+    assert row is not None
+    return row
+
+
+def test_a_row_of_a_binlog_has_the_time_of_its_commit_and_one_of_the_snapshot_none(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (1, 'a')")
+    harness = Harness(script(database.options("users")), spark, tmp_path)
+    harness.runner.advance("users")
+    assert times(harness) == [("r", None)]
+    database.execute("UPDATE users SET name = 'b' WHERE id = 1", "INSERT INTO users VALUES (2, 'c')")
+    harness.runner.advance("users")
+    (_, none), (update, first), (create, second) = times(harness)
+    assert (none, update, create) == (None, "u", "c")
+    assert first is not None
+    assert second is not None
+    assert first <= second
+    assert max(split["timestamp"] for split in last(harness).splits) == second - 1
+
+
+def test_a_row_of_a_delta_table_has_the_time_of_its_version(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    for name in ("a", "b"):
+        spark.sql(f"SELECT 1 AS id, '{name}' AS name").write.format("delta").mode("append").save(str(path))
+    committed = (path / "_delta_log" / f"{1:020}.json").stat().st_mtime_ns // 1_000_000
+    harness = Harness(script({"connector": "delta", "path": str(path)}), spark, tmp_path)
+    harness.runner.advance("users")
+    assert [time for _, time in times(harness)] == [committed, committed]
+    assert last(harness).timestamp == committed - 1

@@ -1,0 +1,166 @@
+"""Functions of a script's own in a run: what they give is stored, and one that fails commits nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import SourceError
+from pipelines.lake import WatermarkRow
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.delta_log import committed
+from pipelines.testing import Harness
+
+SAMPLES = "tests.pipelines.functions.samples"
+NOW = 1_700_000_000_000
+
+DECLARED = "\n".join(
+    f"CREATE FUNCTION {name} AS '{SAMPLES}.{name}' LANGUAGE PYTHON;"
+    for name in ("parsed", "half_an_hour_before", "inverse", "watermark_on_flag", "fails_while", "never_mind", "answer")
+)
+
+
+def events(columns: str, *options: str) -> str:
+    """A generated probe of 200 rows, all due at once, and an INSERT that reads it."""
+    return f"""
+    {DECLARED}
+    CREATE TABLE events ({columns}) WITH ('connector' = 'datagen', 'number-of-rows' = '200', 'rows-at-start' = '200'
+        {"".join(f", {option}" for option in options)});
+    CREATE TABLE sink (id INT) WITH ('connector' = 'scripted');
+    INSERT INTO sink SELECT id FROM events;
+    """
+
+
+def landed(harness: Harness, table: str) -> WatermarkRow:
+    row = harness.lake.watermarks.last(table, 1)
+    assert row is not None
+    return row
+
+
+def rows_of(harness: Harness, table: str):
+    return lake_rows.read(harness.spark, harness.lake.table_path(table))
+
+
+def test_computed_columns_call_functions_over_every_type(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(
+        f"""
+        {DECLARED}
+        CREATE TABLE events (
+            id INT, text STRING, number DECIMAL(4, 2), at TIMESTAMP(3), moment TIMESTAMP_LTZ(3),
+            n AS PARSED(text), d AS parsed(text, id), share AS inverse(number), before AS half_an_hour_before(at),
+            earlier AS half_an_hour_before(moment), twice AS inverse(inverse(number)), words AS never_mind(NULL, text),
+            always AS answer() + parsed('8')
+        ) WITH ('connector' = 'scripted');
+        CREATE TABLE sink (id INT, n BIGINT, words STRING) WITH ('connector' = 'scripted');
+        INSERT INTO sink SELECT id, n, words FROM events WHERE share IS NULL OR share > 0;
+        """,
+        spark,
+        tmp_path,
+    )
+    noon = datetime(2024, 1, 31, 12)
+    harness.push("events", [{"id": 1, "text": "7", "number": 4, "at": noon, "moment": noon.replace(tzinfo=UTC)}])
+    harness.push("events", [{"id": 2, "text": "x"}, {"id": 3}])
+    published = {row["id"]: (row["n"], row["words"]) for row in harness.advance()}
+    assert published == {1: (7, "7"), 2: (-1, "x"), 3: (None, "nothing")}
+    names = ("n", "d", "share", "before", "earlier", "twice", "always")
+    stored = {row["id"]: tuple(row[name] for name in names) for row in rows_of(harness, "events").collect()}
+    before = noon - timedelta(minutes=30)
+    assert stored == {
+        1: (7, 7, 0.25, before, before, 4.0, 50),
+        2: (-1, 2, None, None, None, None, 50),
+        3: (None, None, None, None, None, None, 50),
+    }
+
+
+def test_a_function_that_fails_commits_nothing_and_the_next_run_goes_on_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    harness = Harness(
+        f"""
+        {DECLARED}
+        CREATE TABLE events (id INT, path STRING, tenfold AS fails_while(path, id)) WITH ('connector' = 'scripted');
+        CREATE TABLE sink (id INT, tenfold BIGINT) WITH ('connector' = 'scripted');
+        INSERT INTO sink SELECT id, tenfold FROM events;
+        """,
+        spark,
+        tmp_path,
+    )
+    harness.push("events", [{"id": id, "path": str(stop)} for id in (1, 2)])
+    assert len(harness.advance()) == 2
+    stop.touch()
+    harness.push("events", [{"id": id, "path": str(stop)} for id in (3, 4)])
+    application = harness.lake.application("events", "data", 1)
+    path = harness.lake.table_path("events")
+    epoch = committed(path, application)
+    with pytest.raises(SourceError) as caught:
+        harness.run()
+    assert caught.value.what.startswith("events: function fails_while failed at split 0, offset ")
+    assert "RuntimeError: not yet (samples.py:" in caught.value.what
+    assert "none of its rows are committed" in caught.value.state
+    assert committed(path, application) == epoch
+    assert landed(harness, "events").epoch == epoch
+    stop.unlink()
+    assert {row["tenfold"] for row in harness.advance()} == {30, 40}
+
+
+def test_the_example_of_flip_66_moves_the_watermark_at_the_end_of_each_sequence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    columns = "id INT, log_ts TIMESTAMP(3), flag BOOLEAN, WATERMARK FOR log_ts AS watermark_on_flag(log_ts, flag)"
+    options = ("'fields.log_ts.max-past' = '1 h'", "'fields.flag.null-rate' = '0.2'")
+    harness = Harness(events(columns, *options), spark, tmp_path, clock=lambda: NOW)
+    harness.run()
+    rows = rows_of(harness, "events").select(F.unix_millis(F.col("log_ts").cast("timestamp")), "flag").collect()
+    assert len(rows) == 200
+    flagged = [at for at, flag in rows if flag]
+    assert max(at for at, _ in rows) > max(flagged)
+    assert landed(harness, "events").timestamp == max(flagged)
+
+
+def test_a_watermark_whose_function_fails_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "id INT, path STRING, at TIMESTAMP(3), WATERMARK FOR at AS fails_while(path, id)"
+    stop = tmp_path / "stop"
+    stop.touch()
+    script = f"""
+        {DECLARED}
+        CREATE TABLE events ({columns}) WITH ('connector' = 'scripted');
+        CREATE TABLE sink (id INT) WITH ('connector' = 'scripted');
+        INSERT INTO sink SELECT id FROM events;
+    """
+    harness = Harness(script, spark, tmp_path)
+    harness.push("events", [{"id": id, "path": str(stop)} for id in (1, 2, 3)])
+    with pytest.raises(SourceError, match="function fails_while failed at split 0, offset 2: RuntimeError: not yet"):
+        harness.run()
+    assert committed(harness.lake.table_path("events"), harness.lake.application("events", "data", 1)) < 1
+    stop.unlink()
+    harness.run()
+    assert landed(harness, "events").rows == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ("id INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK()", NOW - 1),
+        ("id INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS at - '5' SECOND", NOW - 5000),
+        (
+            "id INT, `log-ts` AS CURRENT_TIMESTAMP, WATERMARK FOR `log-ts` AS `log-ts` - INTERVAL '1' MINUTE",
+            NOW - 60_000,
+        ),
+        (
+            "id INT, e ROW<`when-it-was` TIMESTAMP(3)>, WATERMARK FOR e.`when-it-was` AS e.`when-it-was` - '1' HOUR",
+            NOW - 3_600_000,
+        ),
+        ("id INT, at TIMESTAMP(3), WATERMARK FOR at AS CURRENT_TIMESTAMP - INTERVAL '2' SECOND", NOW - 2000),
+    ],
+    ids=["the source's own", "behind the source's own time", "an odd name", "nested", "the plan's instant"],
+)
+def test_a_watermark_of_each_form_runs(spark: SparkSession, tmp_path: Path, columns: str, expected: int) -> None:
+    harness = Harness(events(columns), spark, tmp_path, clock=lambda: NOW)
+    harness.run()
+    assert landed(harness, "events").rows == 200
+    assert landed(harness, "events").timestamp == expected

@@ -1,0 +1,217 @@
+"""A watermark as properties and back (FLIP-66, "Implementation"), and any watermark through SHOW CREATE TABLE."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import PlanningError
+from pipelines.sql import (
+    Pipeline,
+    SqlError,
+    Table,
+    WatermarkSpec,
+    compile_script,
+    from_properties,
+    show_create_function,
+    show_create_table,
+    to_properties,
+)
+from tests.pipelines.sql.connectors import CONNECTORS
+from tests.pipelines.sql.test_compile import fixture
+
+FUNCTIONS = """
+CREATE FUNCTION on_flag AS 'tests.pipelines.functions.samples.watermark_on_flag' LANGUAGE PYTHON;
+CREATE FUNCTION on_moment AS 'tests.pipelines.functions.samples.watermark_on_moment' LANGUAGE PYTHON;
+"""
+
+
+def compiled(script: str) -> Pipeline:
+    return compile_script(FUNCTIONS + script, connectors=CONNECTORS)
+
+
+def watermark_of(table: Table) -> WatermarkSpec:
+    assert table.watermark is not None
+    return table.watermark
+
+
+def test_the_example_of_flip_66_has_the_properties_that_it_shows() -> None:
+    table = compiled(
+        "CREATE TABLE t (f1 ROW<q1 INT, q2 TIMESTAMP(3)>, WATERMARK FOR f1.q2 AS f1.q2 - INTERVAL '5' SECOND) "
+        "WITH ('connector' = 'kafka', 'topic' = 'x');"
+    ).table("t")
+    assert to_properties(watermark_of(table)) == {
+        "schema.watermark.0.rowtime": "f1.q2",
+        "schema.watermark.0.strategy.expression": "`f1`.`q2` - INTERVAL '5' SECOND",
+        "schema.watermark.0.strategy.datatype": "TIMESTAMP(3)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "expression", "datatype"),
+    [
+        ("nested", "event.log_ts", "`event`.`log_ts` - INTERVAL '5' SECOND", "TIMESTAMP(3)"),
+        ("computed", "rowtime", "`rowtime` - INTERVAL '5' SECOND", "TIMESTAMP(3)"),
+        ("preserved", "rowtime", "SYSTEM_WATERMARK()", "TIMESTAMP_LTZ(3)"),
+        ("flagged", "log_ts", "watermarkOnFlag(`log_ts`, `flag`)", "BIGINT"),
+        ("flagged_by_moment", "log_ts", "MOMENT(`log_ts`, `flag`) - INTERVAL '0.001' SECOND", "TIMESTAMP(6)"),
+        ("in_ms", "rowtime", "CASE WHEN `millis` > 0 THEN `millis` - 1 END", "BIGINT"),
+    ],
+)
+def test_the_watermarks_of_the_fixture_as_properties(table: str, column: str, expression: str, datatype: str) -> None:
+    pipeline = fixture("flip_66")
+    spec = watermark_of(pipeline.table(table))
+    properties = to_properties(spec)
+    assert list(properties.values()) == [column, expression, datatype]
+    again = from_properties(properties, pipeline.table(table).columns, functions=pipeline.functions)
+    assert again == spec
+    assert again is not None
+    assert again.sql == expression
+
+
+COLUMNS = compiled(
+    "CREATE TABLE t (at TIMESTAMP(3), n INT, pt AS PROCTIME(), e ROW<at TIMESTAMP(3)>) WITH ('connector' = 'scripted');"
+).table("t")
+
+
+def properties(rowtime: str, expression: str, datatype: str = "TIMESTAMP(3)") -> dict[str, str]:
+    return {
+        "schema.watermark.0.rowtime": rowtime,
+        "schema.watermark.0.strategy.expression": expression,
+        "schema.watermark.0.strategy.datatype": datatype,
+    }
+
+
+def test_other_properties_are_passed_over_and_none_is_no_watermark() -> None:
+    assert from_properties({"connector": "kafka", "schema.0.name": "at"}, COLUMNS.columns) is None
+    found = from_properties({**properties("e.at", "e.at"), "connector": "kafka"}, COLUMNS.columns)
+    assert found == WatermarkSpec("e.at", "`e`.`at`", "TIMESTAMP(3)")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"schema.watermark.0.rowtime": "at"}, "'schema.watermark.0.strategy.expression' is missing"),
+        ({**properties("at", "at"), "schema.watermark.1.rowtime": "e.at"}, "'schema.watermark.1.rowtime' is not known"),
+        (properties("at", "n + 5000000000", "INT"), "is INT, and the expression gives BIGINT"),
+    ],
+)
+def test_properties_that_are_no_watermark_are_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(PlanningError) as caught:
+        from_properties(given, COLUMNS.columns, table="t")
+    assert told in caught.value.what
+    assert "the watermark of t" in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "column"),
+    [
+        (properties("att", "at"), "unknown column `att`", 15),
+        (properties("pt", "at"), "PROCTIME() needs no watermark", 15),
+        (properties("at", "at, at"), "expected the end of the watermark", 25),
+        (properties("at", "aat"), "unknown column `aat`", 23),
+        (properties("at", "n"), "type clash: a watermark is", 23),
+    ],
+)
+def test_a_path_or_an_expression_that_is_wrong_is_shown(given: dict[str, str], told: str, column: int) -> None:
+    with pytest.raises(SqlError) as caught:
+        from_properties(given, COLUMNS.columns)
+    assert told in caught.value.what
+    assert caught.value.column == column
+
+
+# --- any watermark ---------------------------------------------------------------------------------------------------
+
+NAMES = st.text(alphabet=string.ascii_letters + "-éß値$", min_size=1, max_size=6) | st.sampled_from(
+    ["select", "at", "watermark", "Interval", "second", "ascending", "it's", '"', "a--b", "/*"]
+)
+GAPS = st.sampled_from([" ", "  ", "\n", " -- why\n", " /* so */ "])
+UNITS = st.sampled_from(["SECOND", "seconds", "MINUTE", "Hour", "DAY"])
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A table of kafka's with a watermark, and what the watermark must be."""
+
+    script: str
+    rowtime: str
+    source: bool
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def _expressions(rowtime: str, flag: str) -> st.SearchStrategy[str]:
+    """What may stand behind AS, of every type that a watermark has."""
+    moment = st.recursive(
+        st.just(rowtime),
+        lambda inner: (
+            st.builds(lambda a, gap, n, u: f"{a}{gap}- INTERVAL{gap}'{n}' {u}", inner, GAPS, st.integers(0, 99), UNITS)
+            | st.builds(lambda a, gap, n, u: f"{a} -{gap}'{n}' {u}", inner, GAPS, st.integers(0, 99), UNITS)
+            | inner.map(lambda a: f"CASE WHEN {flag} THEN {a} END")
+            | inner.map(lambda a: f"({a})")
+            | inner.map(lambda a: f"COALESCE({a}, {a} + INTERVAL '1 02:03' DAY TO MINUTE)")
+        ),
+        max_leaves=4,
+    )
+    text = st.sampled_from(["''", "'it''s'", "'- 5 SECOND'", "'`'"])
+    return (
+        moment
+        | st.builds(lambda a, t: f"CASE {t} WHEN 'x' THEN {a} END", moment, text)
+        | st.just(f"on_flag({rowtime}, {flag})")
+        | st.just(f"On_Moment({rowtime}, {flag}) - '0.001' SECOND")
+        | st.just(f"EXTRACT(EPOCH FROM {rowtime}) * 1000 - 1")
+        | st.just("CAST(NULL AS BIGINT)")
+    )
+
+
+@st.composite
+def declared(draw: st.DrawFn) -> Declared:
+    column, field, flag = draw(st.lists(NAMES, min_size=3, max_size=3, unique_by=str.casefold))
+    kind = draw(st.sampled_from(["TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP_LTZ(3)"]))
+    form = draw(st.sampled_from(["plain", "nested", "computed", "source"]))
+    rowtime = path = _quoted(column)
+    definition = f"{rowtime} {kind}"
+    expression = None
+    if form == "nested":
+        definition = f"{_quoted(column)} ROW<{_quoted(field)} {kind}>"
+        rowtime, path = f"{_quoted(column)}.{_quoted(field)}", f"{_quoted(column)}.{_quoted(field)}"
+    elif form == "computed":
+        definition = f"{rowtime} AS TO_TIMESTAMP('2024-01-31 12:00:00')"
+    elif form == "source":
+        definition = f"{rowtime} AS SYSTEM_ROWTIME()"
+        expression = draw(st.none() | st.sampled_from(["SYSTEM_WATERMARK()", "source_watermark ( )"]))
+    source = expression is not None
+    if expression is None:
+        expression = draw(_expressions(rowtime, _quoted(flag)))
+    script = (
+        f"CREATE TABLE t (id INT, {definition}, {_quoted(flag)} BOOLEAN,\n WATERMARK FOR {path} AS {expression})"
+        " WITH ('connector' = 'kafka', 'topic' = 'x');"
+    )
+    return Declared(script, f"{column}.{field}" if form == "nested" else column, source)
+
+
+@settings(max_examples=200, deadline=None)
+@given(declared())
+def test_any_watermark_comes_back_from_what_is_shown_and_from_properties(given: Declared) -> None:
+    pipeline = compiled(given.script)
+    table = pipeline.table("t")
+    spec = watermark_of(table)
+    assert (spec.column, spec.source) == (given.rowtime, given.source)
+
+    functions = "".join(map(show_create_function, pipeline.functions.values()))
+    again = compile_script(functions + show_create_table(table), connectors=CONNECTORS)
+    assert again.functions == pipeline.functions
+    assert again.table("t") == table
+    assert show_create_table(again.table("t")) == show_create_table(table)
+
+    found = to_properties(spec)
+    back = from_properties(found, table.columns, table="t", functions=pipeline.functions)
+    assert back == spec
+    assert back is not None
+    assert to_properties(back) == found
