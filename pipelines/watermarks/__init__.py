@@ -6,8 +6,21 @@ and FLIP-182's (alignment); docs/watermarks.md has them in one place.
 
 from pipelines.watermarks.alignment import AlignmentCoordinator
 from pipelines.watermarks.combined import CombinedWatermarkStatus
-from pipelines.watermarks.errors import InvalidWatermark, ProcessingTimeBehind, ProcessingTimeRevoked, WatermarkError
-from pipelines.watermarks.generators import BoundedOutOfOrderness, NoWatermarks, StatefulGenerator, WatermarkGenerator
+from pipelines.watermarks.errors import (
+    GeneratorError,
+    InvalidWatermark,
+    ProcessingTimeBehind,
+    ProcessingTimeRevoked,
+    WatermarkError,
+)
+from pipelines.watermarks.generators import (
+    BoundedOutOfOrderness,
+    ExpressionWatermarks,
+    NoWatermarks,
+    SourceWatermarks,
+    StatefulGenerator,
+    WatermarkGenerator,
+)
 from pipelines.watermarks.idleness import WithIdleness
 from pipelines.watermarks.multiplexer import WatermarkOutputMultiplexer
 from pipelines.watermarks.output import WatermarkOutput, WatermarkToDataOutput
@@ -23,10 +36,13 @@ __all__ = [
     "AlignmentCoordinator",
     "BoundedOutOfOrderness",
     "CombinedWatermarkStatus",
+    "ExpressionWatermarks",
+    "GeneratorError",
     "InvalidWatermark",
     "NoWatermarks",
     "ProcessingTimeBehind",
     "ProcessingTimeRevoked",
+    "SourceWatermarks",
     "StatefulGenerator",
     "StatusWatermarkValve",
     "TimestampAssigner",
