@@ -35,14 +35,9 @@ class Record:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """A stored row, read back. A column that is younger than the row is missing or null: its default holds."""
-        known = {item.name for item in dataclasses.fields(cls)}
-        return cls(
-            **{
-                name: json.loads(value) if name in cls._json() else value
-                for name, value in row.items()
-                if name in known and not (value is None and name in cls._json())
-            }
-        )
+        texts = cls._json()
+        given: dict[str, Any] = {name: value for name, value in row.items() if value is not None or name not in texts}
+        return cls(**{name: json.loads(value) if name in texts else value for name, value in given.items()})
 
     @classmethod
     def _json(cls) -> set[str]:

@@ -15,17 +15,20 @@ from pyspark.sql import functions as F
 
 from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
-from pipelines.lake import Lake, SplitRow, WatermarkRow
+from pipelines.lake import Lake, SplitRow, SplitWatermark, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
-from pipelines.runtime import faults
+from pipelines.runtime import alignment, faults
 from pipelines.runtime.plans import source_row, stored_step
-from pipelines.runtime.watermarking import SignalEmit, watermark_row
-from pipelines.sources.protocol import ExplainsFailures, Json, Source, SourceContext, StoredStep
+from pipelines.runtime.splits import counting, stored_splits
+from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
+from pipelines.sources.protocol import ExplainsFailures, Json, Landed, Source, SourceContext, Step, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
+from pipelines.watermarks import WatermarkStrategy
+from pipelines.watermarks.duration import milliseconds
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""
@@ -45,12 +48,20 @@ class LandedEpoch:
 
 @dataclass(frozen=True)
 class Advance:
-    """What an advance of a source table did, and where it stands now. `last` is None when nothing ever landed."""
+    """What an advance of a source table did, and where it stands now.
+
+    Attributes:
+        last: The newest row of its watermark log; None when nothing ever landed.
+        aligned: Where it stands in its alignment group, with its blocked splits; None outside of a group.
+        ends: The ends that it went up to.
+    """
 
     table: str
     generation: int
     epochs: tuple[LandedEpoch, ...]
     last: WatermarkRow | None
+    aligned: alignment.Standing | None = None
+    ends: Json | None = field(default=None, compare=False, repr=False)
 
     @property
     def rows(self) -> int:
@@ -59,6 +70,11 @@ class Advance:
     @property
     def flipped(self) -> bool:
         return self.last is not None and self.last.flip_epoch is not None
+
+    @property
+    def blocked(self) -> tuple[alignment.Blocked, ...]:
+        """The splits that alignment holds back now."""
+        return self.aligned.blocked if self.aligned else ()
 
 
 @dataclass
@@ -115,6 +131,8 @@ class Landing:
     spark: Callable[[], SparkSession]
     clock: Clock
     progress: Progress
+    strategy: WatermarkStrategy
+    members: alignment.Members
     environment: Mapping[str, str] | None = None
     ready: set[Path] = field(default_factory=set)
 
@@ -126,7 +144,8 @@ class Landing:
         """Land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them.
 
         An epoch that an earlier run left half done is finished first, from its stored plan. `resnapshot` starts a new
-        generation; readers stay on the old one until the new one has flipped.
+        generation; readers stay on the old one until the new one has flipped. It also ends where alignment holds every
+        split back; what it landed then is all that may land until the group has caught up.
         Raises LeaseHeld, SourceError, LakeError, ConcurrentRun.
         """
         self.leases.acquire(self.table.name)
@@ -144,11 +163,12 @@ class Landing:
                 source.preflight()
             limit = source.ends() if ends is None else ends
             while max_epochs is None or len(epochs) < max_epochs:
-                stored = self._plan(source, context, limit)
-                if stored is None:
+                planned = self._plan(source, context, limit)
+                if planned is None:
                     break
-                epochs.append(self._land(source, context, stored))
-        return Advance(self.table.name, generation, tuple(epochs), self._last(generation))
+                epochs.append(self._land(source, context, planned))
+            aligned = self._aligned()
+        return Advance(self.table.name, generation, tuple(epochs), self._last(generation), aligned, limit)
 
     @contextmanager
     def _open(self, generation: int) -> Iterator[tuple[Source, SourceContext]]:
@@ -162,6 +182,7 @@ class Landing:
             lake=str(self.lake.root),
             progress=self.progress,
             spark=self.spark,
+            max_rows=self._max_rows(),
         )
         source = connector(self.table.connector).source(context)
         try:
@@ -188,11 +209,38 @@ class Landing:
             return None
         return context.previous
 
+    def _max_rows(self) -> int | None:
+        text = self.table.options.resolve(self.environment).get("scan.max-rows-per-epoch")
+        return None if text is None else max(int(text), 1)
+
+    def _aligned(self) -> alignment.Standing | None:
+        """Where the table stands in its group, by the watermark log as it is now."""
+        if self.strategy.alignment is None:
+            return None
+        return alignment.standing(self.members, self.table.name, self.strategy.alignment, self.clock())
+
+    def _hold_back(self, context: SourceContext) -> bool:
+        """Tell the source which splits its group holds back; whether those are all that it has.
+
+        A bounded phase is never held back, nor what has to be read before it is over: all that joins to the table
+        waits for its flip.
+        """
+        context.blocked, context.limit = frozenset(), None
+        aligned = self._aligned()
+        if aligned is None or (not context.flipped and connector(self.table.connector).spec.phases(context.options)):
+            return False
+        context.blocked, context.limit = frozenset(item.split for item in aligned.blocked), aligned.limit
+        return bool(context.blocked) and context.blocked >= {
+            split.split for split in counting(stored_splits(self._last(context.generation))) if not split.ended
+        }
+
     def _plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
         instant = self.clock()
-        step = source.plan(ends, instant)
+        step = None if self._hold_back(context) else source.plan(ends, instant)
+        step = step or self._quiet(context, instant)
         if step is None:
             return None
+        step = replace(step, blocked=tuple(sorted(context.blocked)))
         epoch = context.previous.epoch + 1 if context.previous else 1
         row = source_row(self.table.name, context.generation, epoch, instant, step)
         application = self.lake.application(self.table.name, "plan", context.generation)
@@ -207,39 +255,72 @@ class Landing:
         self._refresh(context)
         return stored_step(stands)
 
+    def _quiet(self, context: SourceContext, instant: int) -> Step | None:
+        """A step that reads nothing, where the idle timeout of a split has passed: the log has to say so."""
+        last = self._last(context.generation)
+        if context.previous is None or last is None or self.strategy.idle_timeout is None:
+            return None
+        held = tuple(sorted(context.blocked))
+        step = replace(context.previous.step, flips=False, summary="no rows: idle", quiet=True, blocked=held)
+        planned = StoredStep(step, context.generation, last.epoch + 1, instant)
+        time = EpochTime(self.table, self.strategy, last, instant)
+        before = {split.split: split.idle for split in stored_splits(last)}
+        after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock, last))
+        return step if any(split.idle and not before.get(split.split) for split in after) else None
+
     def _land(self, source: Source, context: SourceContext, stored: StoredStep) -> LandedEpoch:
+        before = self._last(stored.generation)
+        time = EpochTime(self.table, self.strategy, before, stored.planned_at)
+        signal = SignalEmit(self.clock, before)
+        if stored.step.quiet:
+            kept = (before.lag_ms, before.position) if before else (None, "")
+            return self._log(context, stored, watermark_row(time, stored, Landed(*kept), 0, (), signal, self.clock()))
         spark = self.spark()
         name, generation, epoch = self.table.name, stored.generation, stored.epoch
         if self.path not in self.ready:
             lake_rows.ensure_table(spark, self.path, lake_rows.stored_columns(self.table), name)
             self.ready.add(self.path)
         application = self.lake.application(name, "data", generation)
-        signal = SignalEmit(self.clock)
         signal.offer(source)
         with self._reading(source, stored):
+            signal.before_first_record()
             if committed(self.path, application) < epoch:
                 observed = Observation(f"landed {name} {generation} {epoch}")
                 rows = self._computed(source.read(spark, stored), stored)
-                rows = rows.observe(observed, *map(F.expr, TALLY))
-                lake_rows.append(rows, self.path, application=application, generation=generation, epoch=epoch)
+                seen, counted = time.counted(rows)
+                seen = seen.observe(observed, *map(F.expr, TALLY), *counted).select(
+                    *map(lake_rows.quoted, rows.columns)
+                )
+                lake_rows.append(seen, self.path, application=application, generation=generation, epoch=epoch)
                 faults.point("source.appended")
                 tally = observed.get
             else:
-                tally = self._epoch_rows(spark, stored).agg(*map(F.expr, TALLY)).collect()[0].asDict()
+                rows, counted = time.counted(self._epoch_rows(spark, stored))
+                tally = rows.agg(*map(F.expr, TALLY), *counted).collect()[0].asDict()
             count = int(tally["rows"])
             epoch_rows = self._epoch_rows(spark, stored) if count else None
             landed = source.landed(stored, epoch_rows)
         faults.point("source.landed")
-        before = self._last(generation)
-        row = watermark_row(self.table, stored, landed, count, epoch_rows, before, signal, self.clock())
+        passes = time.passes(epoch_rows, tally, stored, told=landed.watermarks is not None)
+        row = watermark_row(time, stored, landed, count, passes, signal, self.clock())
         if tally["truncates"] or (before and before.truncated):
             row = replace(row, truncated=True)
-        watermark = self.lake.application(name, "watermark", generation)
-        self.lake.watermarks.append([row], application=watermark, version=epoch)
+        return self._log(context, stored, row)
+
+    def _log(self, context: SourceContext, step: StoredStep, row: WatermarkRow) -> LandedEpoch:
+        """Write the epoch's row of the watermark log: from here on it has landed."""
+        if self.strategy.alignment is not None:
+            timeout = self.strategy.idle_timeout
+            splits = [SplitWatermark(**split) for split in row.splits]
+            stands = alignment.standing(self.members, row.owner, self.strategy.alignment, row.landed_at, splits)
+            idle = None if timeout is None else milliseconds(timeout, "the idle timeout")
+            row = replace(row, alignment=stands.to_log(idle))
+        watermark = self.lake.application(row.owner, "watermark", row.generation)
+        self.lake.watermarks.append([row], application=watermark, version=row.epoch)
         faults.point("source.watermarked")
         self._refresh(context)
-        flipped = row.flip_epoch == epoch
-        return LandedEpoch(generation, epoch, count, stored.step.phase, stored.step.summary, flipped)
+        flipped = row.flip_epoch == row.epoch
+        return LandedEpoch(row.generation, row.epoch, row.rows, step.step.phase, step.step.summary, flipped)
 
     def _epoch_rows(self, spark: SparkSession, stored: StoredStep) -> DataFrame:
         return lake_rows.between(spark, self.path, stored.generation, stored.epoch - 1, stored.epoch)

@@ -63,6 +63,8 @@ class ScriptedSource:
         stop = ends["to"]
         if start >= stop:
             return None
+        if self._context.max_rows is not None:
+            stop = self._log.within(start, stop, self._context.max_rows)
         flips = False
         if not self._context.flipped:
             flip = next((number for number, word in self._log.words(start, stop) if self._flips(word)), None)
