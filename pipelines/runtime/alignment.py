@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from pipelines.lake import Lake, SplitWatermark, WatermarkRow
@@ -91,6 +92,15 @@ def standing(
         for split, watermark in words.items():
             coordinator.report(owner, split, watermark)
     return _standing(coordinator, source, told[source], own, alignment, now)
+
+
+def standing_of(lake: Lake, row: WatermarkRow, now: int) -> Standing | None:
+    """Where the source of a log row stands at `now`, by the log alone; None outside of a group."""
+    if row.alignment is None:
+        return None
+    drift = timedelta(milliseconds=row.alignment["max_drift_ms"])
+    aligned = WatermarkAlignment(row.alignment["group"], drift, timedelta(seconds=1))
+    return standing(Members(lake), row.owner, aligned, now)
 
 
 def _standing(

@@ -25,6 +25,7 @@ from pipelines.watermarks.idleness import WithIdleness
 from pipelines.watermarks.multiplexer import WatermarkOutputMultiplexer
 from pipelines.watermarks.output import WatermarkOutput, WatermarkToDataOutput
 from pipelines.watermarks.strategy import TimestampAssigner, WatermarkAlignment, WatermarkStrategy
+from pipelines.watermarks.timers import Scheduler, TickScheduler, Timers
 from pipelines.watermarks.valve import StatusWatermarkValve
 from pipelines.watermarks.watermark import BEGINNING, MAX_TIMESTAMP, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
 
@@ -42,9 +43,12 @@ __all__ = [
     "NoWatermarks",
     "ProcessingTimeBehind",
     "ProcessingTimeRevoked",
+    "Scheduler",
     "SourceWatermarks",
     "StatefulGenerator",
     "StatusWatermarkValve",
+    "TickScheduler",
+    "Timers",
     "TimestampAssigner",
     "Watermark",
     "WatermarkAlignment",

@@ -6,7 +6,7 @@ only (t, false), and only from its flip on; a table without emits (MIN, true), a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, replace
 
 from pipelines.lake import SplitWatermark, WatermarkRow
@@ -126,7 +126,9 @@ def combine(splits: Sequence[SplitWatermark], before: WatermarkRow | None) -> St
     last = Watermark(before.timestamp, before.use_processing_time) if before else BEGINNING
     heard = counting(splits)
     valve = StatusWatermarkValve([split.split for split in heard], Recorder(), last=last)
-    words = {split.split: (Watermark(split.timestamp, split.use_processing_time), split.idle) for split in heard}
+    words: dict[Hashable, tuple[Watermark, bool]] = {
+        split.split: (Watermark(split.timestamp, split.use_processing_time), split.idle) for split in heard
+    }
     if all(split.ended for split in heard):  # what they told last stands, and then nobody waits for them
         valve.input_all({name: (watermark, False) for name, (watermark, _) in words.items()})
     valve.input_all(words)
