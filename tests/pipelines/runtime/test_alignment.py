@@ -138,6 +138,6 @@ def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> Non
         console.print(part)
     text = console.export_text()
     assert "a waits for its group g" in text
-    assert "split 0: blocked for 1 min" in text
+    assert "split 0: blocked for 60.0 s" in text
     assert "ahead of b split 0" in text
     assert "b, idle: 1" in text

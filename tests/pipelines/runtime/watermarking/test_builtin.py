@@ -20,6 +20,7 @@ from pipelines.runtime.watermarking.passes import SplitPass, Standing
 from pipelines.runtime.watermarking.running import GeneratorRun
 from pipelines.watermarks import MIN_TIMESTAMP, BoundedOutOfOrderness, ExpressionWatermarks, WatermarkStrategy
 
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 EXPRESSION = ExpressionWatermarks("value", "BIGINT")
 BOUNDED = BoundedOutOfOrderness(timedelta(milliseconds=7))
 
@@ -51,13 +52,9 @@ def frame(spark: SparkSession, rows: Sequence[tuple[str, int, int | None, int | 
 
 def by_hand(generator: builtin.BuiltIn, gap: int | None, rows: Sequence[Any], before: Standing) -> list[SplitPass]:
     """The same by the generator itself, a row at a time."""
-    strategy = WatermarkStrategy.for_generator(
-        lambda: (
-            ExpressionWatermarks("", "BIGINT")
-            if isinstance(generator, ExpressionWatermarks)
-            else BoundedOutOfOrderness(timedelta(milliseconds=7))
-        )
-    )
+    expression = isinstance(generator, ExpressionWatermarks)
+    made = WatermarkStrategy.for_expression("", "BIGINT")
+    strategy = made if expression else WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=7))
     strategy = strategy if gap is None else strategy.with_emission_on_event(gap)
     found = []
     for name, own in itertools.groupby(sorted(rows, key=lambda row: row[:2]), key=lambda row: row[0]):
@@ -65,9 +62,13 @@ def by_hand(generator: builtin.BuiltIn, gap: int | None, rows: Sequence[Any], be
         for _, offset, tenths, value in own:
             least = MIN_TIMESTAMP if tenths is None else tenths // 10
             whole = MIN_TIMESTAMP if tenths is None else -(-tenths // 10)
-            run.row(value if isinstance(generator, ExpressionWatermarks) else {}, offset, least, whole)  # type: ignore[arg-type]
+            run.row(value if expression else {}, offset, least, whole)  # type: ignore[arg-type]
         found.append(run.end())
     return found
+
+
+def told(item: SplitPass) -> tuple[str, int, int, int]:
+    return item.split, item.rows, item.late, item.watermark.timestamp
 
 
 def after(before: Standing, passes: Sequence[SplitPass], floor: int | None) -> Standing:
