@@ -87,7 +87,7 @@ class SplitWatermark:
             idleness.
         late: late rows of this epoch.
         ended: the source has said that no row of it will come.
-        bounded: it was read in the bounded phase, and not since.
+        bounded: it was read in the bounded phase and not since, and the source does not name it as one that goes on.
     """
 
     split: str

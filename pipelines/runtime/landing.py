@@ -265,13 +265,13 @@ class Landing:
         planned = StoredStep(step, context.generation, last.epoch + 1, instant)
         time = EpochTime(self.table, self.strategy, last, instant)
         before = {split.split: split.idle for split in stored_splits(last)}
-        after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock, last))
+        after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock))
         return step if any(split.idle and not before.get(split.split) for split in after) else None
 
     def _land(self, source: Source, context: SourceContext, stored: StoredStep) -> LandedEpoch:
         before = self._last(stored.generation)
         time = EpochTime(self.table, self.strategy, before, stored.planned_at)
-        signal = SignalEmit(self.clock, before)
+        signal = SignalEmit(self.clock, before if time.processing_time else None)
         if stored.step.quiet:
             kept = (before.lag_ms, before.position) if before else (None, "")
             return self._log(context, stored, watermark_row(time, stored, Landed(*kept), 0, (), signal, self.clock()))
@@ -283,7 +283,8 @@ class Landing:
         application = self.lake.application(name, "data", generation)
         signal.offer(source)
         with self._reading(source, stored):
-            signal.before_first_record()
+            if time.processing_time:
+                signal.before_first_record()
             if committed(self.path, application) < epoch:
                 observed = Observation(f"landed {name} {generation} {epoch}")
                 rows = self._computed(source.read(spark, stored), stored)

@@ -163,7 +163,7 @@ class Landed:
 
     `position` is for people. `watermarks`: what the source itself emitted, by split, in order; None leaves it to the
     table's strategy. `splits` are all that it reads, also those without rows so far: each holds the table's watermark
-    until it has told one. `ended` are those of which no further row will come."""
+    until it has told one, and goes on after the bounded phase. `ended` are those of which no further row will come."""
 
     lag_ms: int | None = None
     position: str = ""

@@ -102,7 +102,8 @@ def _processing_time(told: Watermark) -> SplitWatermark:
 def _marked(split: SplitWatermark, time: EpochTime, step: StoredStep, landed: Landed, seen: set[str]) -> SplitWatermark:
     """Idle, ended, bounded: what the epoch says beside the watermark."""
     if split.split in seen:
-        bounded = step.step.phase == "bounded" and landed.watermarks is None
+        # One that the source goes on reading is named by it, whatever the phase.
+        bounded = step.step.phase == "bounded" and landed.watermarks is None and split.split not in landed.splits
         split = replace(split, last_row=time.now, ended=False, bounded=bounded)
         split = split if landed.idle.get(split.split) else replace(split, idle=False)
     elif split.split in step.step.blocked or split.last_row is None:

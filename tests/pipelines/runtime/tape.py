@@ -2,7 +2,7 @@
 
 A row is a dict by column; `_rowtime` in it is the source's own time (ms). Options: `rows-per-epoch` ("a=1,b=1000", all
 there are without it), `bounded` (so many rows of every split are its bounded phase), `ends` (a split is over after its
-last row).
+last row), `chunks` (the splits of the bounded phase are not named as those that go on).
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class TapeSource:
         splits = step.step.ranges["splits"]
         over = self.context.options.get("ends") == "true"
         ended = frozenset(split for split, (_, stop) in splits.items() if over and stop == len(self.tape()[split]))
-        return Landed(position=step.step.summary, splits=frozenset(splits), ended=ended)
+        going = frozenset() if self.context.options.get("chunks") == "true" else frozenset(splits)
+        return Landed(position=step.step.summary, splits=going, ended=ended)
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         return False
@@ -128,7 +129,12 @@ class TapeConnector:
     spec = ConnectorSpec(
         name="tape",
         doc="Rows of a test.",
-        options=(OptionSpec("rows-per-epoch"), OptionSpec("bounded", "integer"), OptionSpec("ends", "boolean")),
+        options=(
+            OptionSpec("rows-per-epoch"),
+            OptionSpec("bounded", "integer"),
+            OptionSpec("ends", "boolean"),
+            OptionSpec("chunks", "boolean"),
+        ),
         phases=lambda options: "bounded" in options,
         signals=lambda options: "bounded" in options,
     )

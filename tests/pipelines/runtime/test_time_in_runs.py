@@ -233,7 +233,7 @@ def test_a_split_that_has_said_nothing_holds_until_it_is_idle(spark, tmp_path) -
 
 
 def test_the_splits_of_a_bounded_phase_do_not_hold_the_watermark_after_it(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path, {"bounded": "2", "rows-per-epoch": "a=2,b=1"})
+    run = Run(spark, tmp_path, {"bounded": "2", "chunks": "true", "rows-per-epoch": "a=2,b=1"})
     run.push("a", 900, 100)
     run.push("b", 50, 60, 300)
     row = run.advance()
