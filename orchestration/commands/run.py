@@ -39,6 +39,7 @@ def run(
         str | None,
         typer.Option(
             "--auto-watermark-interval",
+            envvar="TIDEGATE_AUTO_WATERMARK_INTERVAL",
             metavar="DURATION",
             help="0 tells watermarks row by row (punctuated); otherwise at the end of every epoch.",
         ),

@@ -91,7 +91,7 @@ class EpochTime:
 
         Raises SourceError that names split and offset where a generator of one's own failed.
         """
-        if self.processing_time and not told:
+        if self.processing_time:
             return []
         generator = SourceWatermarks() if told else self._built_in
         if generator is None:
