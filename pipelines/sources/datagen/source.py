@@ -55,6 +55,8 @@ class DatagenSource:
         return {"at": self._context.clock()}
 
     def plan(self, ends: Json, instant: int) -> Step | None:
+        if SPLIT in self._context.blocked:
+            return None
         first, previous = self._context.first, self._context.previous
         base = first.step.ranges["base"] if first else instant
         start = previous.step.ranges["to"] if previous else 0

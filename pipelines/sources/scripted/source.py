@@ -59,6 +59,8 @@ class ScriptedSource:
         return {"to": len(self._log)}
 
     def plan(self, ends: Json, instant: int) -> Step | None:
+        if SPLIT in self._context.blocked:
+            return None
         start = self._context.previous.step.ranges["to"] if self._context.previous else 0
         stop = ends["to"]
         if start >= stop:

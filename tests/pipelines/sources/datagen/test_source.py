@@ -125,6 +125,8 @@ def test_a_step_has_as_many_rows_as_the_runtime_allows():
     step = CONNECTOR.source(context).plan({"at": START}, START)
     assert step is not None
     assert (step.ranges["from"], step.ranges["to"], step.flips) == (0, 30, False)
+    context.blocked = SPLITS
+    assert CONNECTOR.source(context).plan({"at": START}, START) is None
 
 
 @pytest.mark.parametrize(("role", "op"), [("probe", "+I"), ("build", "c")])

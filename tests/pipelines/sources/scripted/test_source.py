@@ -239,3 +239,5 @@ def test_a_step_has_as_many_rows_as_the_runtime_allows(tmp_path):
     assert step.ranges == {"from": 1, "to": 3}
     context.max_rows = 1  # what was pushed at once is not torn
     assert CONNECTOR.source(context).plan({"to": 4}, 0).ranges == {"from": 1, "to": 2}  # type: ignore[union-attr]
+    context.blocked = frozenset({"0"})
+    assert CONNECTOR.source(context).plan({"to": 4}, 0) is None
