@@ -167,7 +167,7 @@ class Landing:
                 if planned is None:
                     break
                 epochs.append(self._land(source, context, planned))
-            aligned = self._aligned()
+            aligned = self._aligned(generation)
         return Advance(self.table.name, generation, tuple(epochs), self._last(generation), aligned, limit)
 
     @contextmanager
@@ -213,11 +213,12 @@ class Landing:
         text = self.table.options.resolve(self.environment).get("scan.max-rows-per-epoch")
         return None if text is None else max(int(text), 1)
 
-    def _aligned(self) -> alignment.Standing | None:
-        """Where the table stands in its group, by the watermark log as it is now."""
+    def _aligned(self, generation: int) -> alignment.Standing | None:
+        """Where this generation of the table stands in its group, by the watermark log as it is now."""
         if self.strategy.alignment is None:
             return None
-        return alignment.standing(self.members, self.table.name, self.strategy.alignment, self.clock())
+        own = stored_splits(self._last(generation))
+        return alignment.standing(self.members, self.table.name, self.strategy.alignment, self.clock(), own)
 
     def _hold_back(self, context: SourceContext) -> bool:
         """Tell the source which splits its group holds back; whether those are all that it has.
@@ -226,7 +227,7 @@ class Landing:
         waits for its flip.
         """
         context.blocked, context.limit = frozenset(), None
-        aligned = self._aligned()
+        aligned = self._aligned(context.generation)
         if aligned is None or (not context.flipped and connector(self.table.connector).spec.phases(context.options)):
             return False
         context.blocked, context.limit = frozenset(item.split for item in aligned.blocked), aligned.limit

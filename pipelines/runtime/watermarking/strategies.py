@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import Pipeline, Table
+from pipelines.sql.model import Options, Pipeline, Table
 from pipelines.watermarks import WatermarkStrategy
 
 PREFIX = "scan.watermark."
@@ -24,16 +24,18 @@ def strategy_of(
     Raises InvalidWatermark for an option that makes no sense, PlanningError for an environment without its `${VAR}`.
     """
     given = pipeline.strategies.get(table.name)
-    strategy = declared(table, table.options.resolve(environment)) if given is None else given
+    strategy = declared(table, environment) if given is None else given
     if auto_watermark_interval == timedelta(0) and strategy.gap is None:
         return strategy.with_emission_on_event()
     return strategy
 
 
-def declared(table: Table, options: Mapping[str, str]) -> WatermarkStrategy:
-    """What the DDL says. `options` are the table's, with their real values."""
+def declared(table: Table, environment: Mapping[str, str] | None = None) -> WatermarkStrategy:
+    """What the DDL says; `environment` is where `${VAR}` of the watermark's own options is looked up."""
     strategy = _emits(table)
-    own = {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
+    # No others: a password that is not set here is no matter of a table's time.
+    named = {name.removeprefix(PREFIX): value for name, value in table.options.items() if name.startswith(PREFIX)}
+    own = Options(named).resolve(environment)
     if own.get("emit.strategy") == "on-event":
         strategy = strategy.with_emission_on_event(int(own.get("emit.on-event.gap", "1")))
     if timeout := own.get("idle-timeout"):

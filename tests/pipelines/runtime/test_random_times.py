@@ -63,18 +63,18 @@ def tapes(seed: int) -> dict[str, list[dict[str, int]]]:
     ids = itertools.count()
     return {
         split: [
-            {"id": next(ids), "n": start + n * 3 - chance.randrange(BOUND + 1)} for n in range(chance.randrange(3, 9))
+            {"id": next(ids), "n": start + n * 3 - chance.randrange(BOUND + 1)} for n in range(chance.randrange(3, 8))
         ]
         for split, start in (("a", 100), ("b", 90))
     }
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["ddl", "generator of one's own"])
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(
     seed=st.integers(0, 10**6),
-    pace=st.tuples(st.integers(1, 4), st.integers(1, 4)),
-    aborts=st.lists(st.sampled_from(["source.planned", "source.appended", "source.landed", None]), max_size=4),
+    pace=st.tuples(st.integers(2, 5), st.integers(2, 5)),
+    aborts=st.lists(st.sampled_from(["source.planned", "source.appended", "source.landed", None]), max_size=3),
     interval=st.sampled_from([None, timedelta(0)]),
 )
 def test_interleavings_change_nothing(

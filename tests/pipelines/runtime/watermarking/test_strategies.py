@@ -84,3 +84,4 @@ def test_an_interval_of_zero_is_punctuated_for_every_table() -> None:
 def test_what_the_environment_lacks_is_told() -> None:
     with pytest.raises(PlanningError, match="TIMEOUT"):
         of(pipeline(", 'scan.watermark.idle-timeout' = '${TIMEOUT}'"))
+    assert of(pipeline(", 'phases' = '${OTHER}'")).idle_timeout is None
