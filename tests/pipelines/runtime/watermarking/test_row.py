@@ -121,3 +121,19 @@ def test_what_counts() -> None:
     assert counting([]) == []
     assert folded([done, going], set()) == [done, going]
     assert asdict(going)["late"] == 0
+
+
+def test_a_build_that_does_not_delegate_is_told_before_its_first_record_and_shown_at_its_flip() -> None:
+    def land_one(before: WatermarkRow | None, flips: bool) -> WatermarkRow:
+        time = EpochTime(table({"n": "INT"}, "datagen"), WatermarkStrategy.no_watermarks(), before, 0)
+        signal = SignalEmit(lambda: 0, before)
+        signal.before_first_record()
+        step = StoredStep(Step({}, flips=flips), 1, before.epoch + 1 if before else 1, 0)
+        return watermark_row(time, step, Landed(), 1, (), signal, 0)
+
+    first = land_one(None, False)
+    assert [split["use_processing_time"] for split in first.splits] == [True]
+    assert (first.use_processing_time, first.flip_epoch) == (False, None)
+    second = land_one(first, True)
+    assert (second.timestamp, second.use_processing_time, second.flip_epoch) == (MIN_TIMESTAMP, True, 2)
+    assert second.splits == first.splits
