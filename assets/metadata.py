@@ -10,10 +10,11 @@ from deltalake import DeltaTable
 
 from assets.text import instant, markdown_table, resolving, watermark
 from pipelines.lake import Lake, StagedRow
+from pipelines.runtime.advances import Advance
 from pipelines.runtime.alignment import Standing
-from pipelines.runtime.landing import Advance, Splits
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
+from pipelines.runtime.split_store import Splits
 from pipelines.sql.model import Table
 
 SHOWN_ROWS = 20

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -15,13 +14,15 @@ from pyspark.sql import functions as F
 
 from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
-from pipelines.lake import Lake, SplitRow, SplitWatermark, WatermarkRow
+from pipelines.lake import Lake, SplitWatermark, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
 from pipelines.runtime import alignment, faults
+from pipelines.runtime.advances import Advance, LandedEpoch
 from pipelines.runtime.plans import source_row, stored_step
+from pipelines.runtime.split_store import Splits
 from pipelines.runtime.splits import counting, stored_splits
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
 from pipelines.sources.protocol import ExplainsFailures, Json, Landed, Source, SourceContext, Step, StoredStep
@@ -32,93 +33,6 @@ from pipelines.watermarks.duration import milliseconds
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""
-
-
-@dataclass(frozen=True)
-class LandedEpoch:
-    """One epoch that this advance landed."""
-
-    generation: int
-    epoch: int
-    rows: int
-    phase: str
-    summary: str
-    flipped: bool
-
-
-@dataclass(frozen=True)
-class Advance:
-    """What an advance of a source table did, and where it stands now.
-
-    Attributes:
-        last: The newest row of its watermark log; None when nothing ever landed.
-        aligned: Where it stands in its alignment group, with its blocked splits; None outside of a group.
-        ends: The ends that it went up to.
-    """
-
-    table: str
-    generation: int
-    epochs: tuple[LandedEpoch, ...]
-    last: WatermarkRow | None
-    aligned: alignment.Standing | None = None
-    ends: Json | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def rows(self) -> int:
-        return sum(epoch.rows for epoch in self.epochs)
-
-    @property
-    def flipped(self) -> bool:
-        return self.last is not None and self.last.flip_epoch is not None
-
-    @property
-    def blocked(self) -> tuple[alignment.Blocked, ...]:
-        """The splits that alignment holds back now."""
-        return self.aligned.blocked if self.aligned else ()
-
-
-@dataclass
-class Splits:
-    """The `splits` table of one source table and generation (pipelines.sources.protocol.SplitStore)."""
-
-    lake: Lake
-    owner: str
-    generation: int
-    epoch: int = 0
-
-    def rows(self) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
-        for row in self.lake.splits.rows(self.owner, generation=self.generation):
-            if row.epoch == 0:
-                entry = {"split": row.split, "ordinal": row.ordinal, "detail": row.detail, "cut": None}
-                found.setdefault(row.split, entry)
-        for row in self.lake.splits.rows(self.owner, generation=self.generation):
-            if row.epoch != 0 and row.split in found and found[row.split]["cut"] is None:
-                found[row.split]["cut"] = row.cut
-        return sorted(found.values(), key=lambda row: row["ordinal"])
-
-    def add(self, splits: Sequence[Json]) -> None:
-        known = {row["split"] for row in self.rows()}
-        new = [
-            SplitRow(self.owner, self.generation, 0, split["split"], split["ordinal"], split["detail"])
-            for split in splits
-            if split["split"] not in known
-        ]
-        self._write(new)
-
-    def cut(self, cuts: Mapping[str, Json]) -> None:
-        known = {row["split"]: row for row in self.rows()}
-        new = [
-            SplitRow(self.owner, self.generation, max(self.epoch, 1), name, known[name]["ordinal"], None, cut)
-            for name, cut in cuts.items()
-            if known[name]["cut"] is None
-        ]
-        self._write(new)
-
-    def _write(self, new: list[SplitRow]) -> None:
-        if new:
-            application = self.lake.application(self.owner, "splits", self.generation)
-            self.lake.splits.append(new, application=application, version=self.lake.splits.version(application) + 1)
 
 
 @dataclass

@@ -20,9 +20,10 @@ from pipelines.clock import Clock, system_clock
 from pipelines.lake import Lake, StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.progress import Progress, SilentProgress
+from pipelines.runtime.advances import Advance
 from pipelines.runtime.alignment import Members
 from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
-from pipelines.runtime.landing import Advance, Landing
+from pipelines.runtime.landing import Landing
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Published, Releasing, Waiting
 from pipelines.runtime.session import start_session
