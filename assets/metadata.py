@@ -10,9 +10,11 @@ from deltalake import DeltaTable
 
 from assets.text import instant, markdown_table, resolving, watermark
 from pipelines.lake import Lake, StagedRow
-from pipelines.runtime.landing import Advance, Splits
+from pipelines.runtime.advances import Advance
+from pipelines.runtime.alignment import Standing
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
+from pipelines.runtime.split_store import Splits
 from pipelines.sql.model import Table
 
 SHOWN_ROWS = 20
@@ -38,6 +40,10 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
         "watermark": watermark(last.timestamp, last.use_processing_time),
         "idle": last.idle,
     }
+    if last.late is not None:
+        metadata["late rows"] = last.late
+    if advance.aligned is not None:
+        metadata |= _aligned(advance.aligned)
     if last.lag_ms is not None:
         metadata["lag (ms)"] = last.lag_ms
     if last.position:
@@ -52,6 +58,21 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
             )
         )
     return metadata | _cuts(lake, table, advance.generation)
+
+
+def _aligned(aligned: Standing) -> dict[str, Any]:
+    """Where a source stands in its alignment group: what is blocked, by whom and since when."""
+    return {
+        "alignment group": aligned.group,
+        "group watermark": "none" if aligned.minimum is None else instant(aligned.minimum),
+        "blocked splits": len(aligned.blocked),
+        "blocked": dg.MetadataValue.md(
+            _table(
+                ("split", "since", "ahead (ms)", "waits for"),
+                [(item.split, instant(item.since), item.ahead_ms, " / ".join(item.by)) for item in aligned.blocked],
+            )
+        ),
+    }
 
 
 def _cuts(lake: Lake, table: Table, generation: int) -> dict[str, Any]:

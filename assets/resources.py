@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import dagster as dg
@@ -13,6 +14,7 @@ from pipelines.lake import Lake
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.session import start_session
+from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Pipeline, is_secret
 
 
@@ -23,11 +25,14 @@ class TidegateResource(dg.ConfigurableResource):
         lake: The lake's folder.
         master: A Spark master URL; $TIDEGATE_MASTER, else all cores of this machine, when empty.
         spark_config: Laid over the session's settings. Dagster shows it, so secrets belong in spark-defaults.conf.
+        auto_watermark_interval: "0" tells watermarks row by row; $TIDEGATE_AUTO_WATERMARK_INTERVAL, else at the end of
+            every epoch, when empty.
     """
 
     lake: str
     master: str = ""
     spark_config: dict[str, str] = Field(default_factory=dict)
+    auto_watermark_interval: str = ""
 
     @classmethod
     def at(
@@ -52,4 +57,12 @@ class TidegateResource(dg.ConfigurableResource):
     def runner(self, pipeline: Pipeline, *, progress: Progress | None = None, label: str = "dagster") -> Runner:
         """A runner of `pipeline` on the lake; close it to let its leases go."""
         progress = progress or SilentProgress()
-        return Runner(pipeline, Lake(self.lake), spark=lambda: self.session(progress), progress=progress, label=label)
+        interval = self.auto_watermark_interval or os.environ.get("TIDEGATE_AUTO_WATERMARK_INTERVAL", "")
+        return Runner(
+            pipeline,
+            Lake(self.lake),
+            spark=lambda: self.session(progress),
+            progress=progress,
+            label=label,
+            auto_watermark_interval=parse_duration(interval) if interval else None,
+        )

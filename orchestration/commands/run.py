@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -34,6 +35,15 @@ def run(
     every: Annotated[
         float, typer.Option("--every", min=0.0, metavar="SECONDS", help="From tick to tick, with --continuous.")
     ] = 1.0,
+    interval: Annotated[
+        str | None,
+        typer.Option(
+            "--auto-watermark-interval",
+            envvar="TIDEGATE_AUTO_WATERMARK_INTERVAL",
+            metavar="DURATION",
+            help="0 tells watermarks row by row (punctuated); otherwise at the end of every epoch.",
+        ),
+    ] = None,
     resnapshot: Annotated[
         list[str] | None,
         typer.Option(
@@ -60,22 +70,41 @@ def run(
         for table in resnapshot or []:
             if table not in known:
                 raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
+        every_row = _interval(interval)
         if continuous:
-            _continuous(screen, pipeline, lake, master, every, resnapshot or [])
+            _continuous(screen, pipeline, lake, master, every, resnapshot or [], every_row)
             return
-        with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run") as active:
+        with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", every_row) as active:
             for table in resnapshot or []:
                 active.advance(table, resnapshot=True)
             report = active.run()
         screen.result(of_run(pipeline, report), *run_tables(pipeline, report, lake))
 
 
-def runner(pipeline: Any, lake: Path, master: str | None, bars: Bars, label: str) -> Any:
+def _interval(text: str | None) -> timedelta | None:
+    from pipelines.sql.durations import EXAMPLES, parse_duration
+
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no duration, for example '0', {EXAMPLES}") from error
+
+
+def runner(
+    pipeline: Any, lake: Path, master: str | None, bars: Bars, label: str, interval: timedelta | None = None
+) -> Any:
     """The runner that a command uses; close it to let its leases go."""
     from pipelines.lake import Lake
     from pipelines.runtime.runner import Runner
 
-    return Runner(pipeline, Lake(lake), spark=session(lake, master, bars), progress=bars, label=label)
+    return Runner(
+        pipeline,
+        Lake(lake),
+        spark=session(lake, master, bars),
+        progress=bars,
+        label=label,
+        auto_watermark_interval=interval,
+    )
 
 
 def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
@@ -90,7 +119,13 @@ def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
 
 
 def _continuous(
-    screen: Screen, pipeline: Any, lake: Path, master: str | None, every: float, resnapshot: list[str]
+    screen: Screen,
+    pipeline: Any,
+    lake: Path,
+    master: str | None,
+    every: float,
+    resnapshot: list[str],
+    interval: timedelta | None,
 ) -> None:
     from orchestration.console.views import of_tick, tick_line
     from pipelines.errors import GateHeld
@@ -112,7 +147,8 @@ def _continuous(
             told.add(str(held))
             screen.say(str(held))
 
-    with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run --continuous") as active:
+    label = "tidegate run --continuous"
+    with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label, interval) as active:
         # Spark puts a handler of its own in place when it starts, so it starts before ours.
         active.session()
         with stopped_by_signals(stop):

@@ -11,6 +11,9 @@ from orchestration.console.grid import grid
 from orchestration.console.words import counted, moment, number, seconds, why
 from pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
 
+FAR_MS = 2**62
+"""Further ahead than this is ahead of a split that has told no watermark."""
+
 
 def standing(found: LakeStatus) -> Iterator[RenderableType]:
     """Sources, INSERTs, and what waits for a person."""
@@ -32,6 +35,8 @@ def standing(found: LakeStatus) -> Iterator[RenderableType]:
             escape(source.holder or ""),
         )
     yield sources
+    for source in found.sources:
+        yield from _time_notes(source, found.at)
     yield ""
     columns = ("INSERT", "epoch", "state", "landed", "published", "quarantined", "dropped", "waiting", "worked on by")
     inserts = grid(*columns, right=columns[3:8])
@@ -46,6 +51,21 @@ def standing(found: LakeStatus) -> Iterator[RenderableType]:
     yield inserts
     for insert in found.inserts:
         yield from _notes(insert)
+
+
+def _time_notes(source: SourceStatus, now: int) -> Iterator[RenderableType]:
+    if source.idle_splits:
+        yield escape(f"\n{source.table}, idle: {', '.join(source.idle_splits)}")
+    if source.late:
+        yield escape(f"\n{source.table}: {counted(source.late, 'row')} came late")
+    if source.aligned is not None and source.blocked:
+        group, drift = source.aligned.group, seconds(source.aligned.max_drift_ms)
+        yield escape(f"\n{source.table} waits for its group {group}, which may drift by {drift}:")
+        for item in source.blocked:
+            by = " split ".join(part for part in item.by if part)
+            told = item.ahead_ms < FAR_MS
+            ahead = f"{seconds(item.ahead_ms)} ahead of {by}" if told else f"{by} has told nothing yet"
+            yield escape(f"  split {item.split}: blocked for {seconds(max(now - item.since, 0))}, {ahead}")
 
 
 def _state(source: SourceStatus) -> str:

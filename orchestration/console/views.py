@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from rich.markup import escape
 from orchestration.console.grid import grid
 from orchestration.console.words import counted, number, seconds
 from pipelines.lake import Layout
+from pipelines.runtime.advances import Advance
 from pipelines.runtime.continuous import Tick
-from pipelines.runtime.landing import Advance
 from pipelines.runtime.releasing import Published
 from pipelines.runtime.runner import Released, RunReport
 from pipelines.sql.model import Pipeline
@@ -28,7 +29,7 @@ def run_tables(pipeline: Pipeline, report: RunReport, lake: Path) -> Iterator[Re
             escape(item.table),
             number(item.rows),
             str(len(item.epochs)),
-            "complete" if item.flipped else "loading",
+            _phase(item),
             escape(last.position if last else ""),
             seconds(last.lag_ms) if last and last.lag_ms is not None else "",
         )
@@ -50,6 +51,11 @@ def run_tables(pipeline: Pipeline, report: RunReport, lake: Path) -> Iterator[Re
         target = pipeline.table(insert.target)
         yield escape(f"{insert.id}: {_shown(layout.target_path(target))}")
         yield escape(f"  quarantine: {_shown(layout.quarantine_path(target, insert))}")
+
+
+def _phase(item: Advance) -> str:
+    blocked = f", {counted(len(item.blocked), 'split')} blocked" if item.blocked else ""
+    return f"{'complete' if item.flipped else 'loading'}{blocked}"
 
 
 def _then(item: Released) -> str:
@@ -85,6 +91,7 @@ def of_advance(item: Advance) -> dict[str, Any]:
         "flipped": item.flipped,
         "position": item.last.position if item.last else None,
         "lag_ms": item.last.lag_ms if item.last else None,
+        "blocked": [asdict(blocked) for blocked in item.blocked],
     }
 
 
@@ -131,6 +138,8 @@ def tick_line(tick: Tick) -> str:
             lag = item.last.lag_ms if item.last else None
             behind = f" ({seconds(lag)} behind)" if lag else ""
             parts.append(f"{item.table} +{item.rows:,}{behind}{'' if item.flipped else ' loading'}")
+        elif item.blocked:
+            parts.append(f"{item.table} waits for its group")
     for item in tick.releases:
         for done in item.published:
             kept_out = f", {done.quarantined:,} quarantined" if done.quarantined else ""

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -32,6 +32,7 @@ class ControlTable(Generic[R]):
         self.path = root / record.table
         self.record = record
         self._table: DeltaTable | None = None
+        self._wide = False
 
     def create(self) -> DeltaTable:
         """The Delta table, made if it is not there yet."""
@@ -44,7 +45,16 @@ class ControlTable(Generic[R]):
                 partition_by=["owner"],
                 configuration={"delta.logRetentionDuration": "interval 7 days", "delta.checkpointInterval": "100"},
             )
+        if not self._wide:
+            self._widen(self._table)
         return self._table
+
+    def _widen(self, table: DeltaTable) -> None:
+        """Give a table that an older version made the columns that were added since; its rows have null there."""
+        there = {field.name for field in table.schema().fields}
+        if missing := [field for field in self.record.schema if field.name not in there]:
+            table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
+        self._wide = True
 
     def refresh(self) -> DeltaTable | None:
         """The table as it is now; None when nothing was ever written."""

@@ -34,7 +34,10 @@ class Record:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        return cls(**{name: json.loads(value) if name in cls._json() else value for name, value in row.items()})
+        """A stored row, read back. A column that is younger than the row is missing or null: its default holds."""
+        texts = cls._json()
+        given: dict[str, Any] = {name: value for name, value in row.items() if value is not None or name not in texts}
+        return cls(**{name: json.loads(value) if name in texts else value for name, value in given.items()})
 
     @classmethod
     def _json(cls) -> set[str]:
@@ -77,13 +80,25 @@ class EpochRow(Record):
 
 @dataclass(frozen=True)
 class SplitWatermark:
-    """The last word of one split: its watermark, whether it is idle, and its generator's state."""
+    """The last word of one split: its watermark, whether it is idle, and its generator's state.
+
+    Attributes:
+        last_row: when its last row landed (ms, UTC: that epoch's planning), or when it was first seen; measures
+            idleness.
+        late: late rows of this epoch.
+        ended: the source has said that no row of it will come.
+        bounded: it was read in the bounded phase and not since, and the source does not name it as one that goes on.
+    """
 
     split: str
     timestamp: int
     use_processing_time: bool
     idle: bool = False
     state: Any = None
+    last_row: int | None = None
+    late: int = 0
+    ended: bool = False
+    bounded: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,9 @@ class WatermarkRow(Record):
     `flip_epoch`: the epoch whose landing proved the end of the bounded phase; None before. `timestamp` and
     `use_processing_time` are the table's watermark (FLIP-326's valve over `splits`). `position` is for people.
     `lag_ms` is how far behind the source the epoch's end was when it landed. `truncated`: there was a truncate.
+    `late`: rows whose rowtime was at or below the watermark at their place; None in rows of an older lake.
+    `alignment`: where the table's group stood once the epoch had landed (pipelines.runtime.alignment); None outside of
+    a group.
     """
 
     table: ClassVar[str] = "watermarks"
@@ -110,6 +128,8 @@ class WatermarkRow(Record):
             pa.field("position", pa.string()),
             pa.field("truncated", pa.bool_()),
             pa.field("splits", pa.string()),
+            pa.field("late", pa.int64()),
+            pa.field("alignment", pa.string()),
         ]
     )
 
@@ -124,6 +144,8 @@ class WatermarkRow(Record):
     position: str = ""
     truncated: bool = False
     splits: list[dict[str, Any]] = _json_field([])
+    late: int | None = None
+    alignment: Mapping[str, Any] | None = _json_field(None)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pipelines.errors import GateHeld, TidegateError
-from pipelines.runtime.landing import Advance
+from pipelines.runtime.advances import Advance
 from pipelines.runtime.runner import Released, Runner
+from pipelines.watermarks import TickScheduler
 
 LOST_ENGINE = (TidegateError, PySparkException, Py4JError, OSError)
 """What a step raises whose engine or source is taken away under its hands."""
@@ -57,12 +58,14 @@ class Continuous:
             is not kept waiting.
         stop: Set it (from a signal handler, or another thread) to leave after the step that is under way.
         on_tick: Called after every tick.
+        scheduler: Ticks with it: the system-time scheduler of timers whose watermarks turn to processing time.
     """
 
     runner: Runner
     every: float = 1.0
     stop: threading.Event = field(default_factory=threading.Event)
     on_tick: Callable[[Tick], None] = lambda tick: None
+    scheduler: TickScheduler = field(default_factory=TickScheduler)
     abandoned_by: Exception | None = field(default=None, init=False)
 
     def run(self, max_ticks: int | None = None) -> Ending:
@@ -86,8 +89,14 @@ class Continuous:
                 return "abandoned"
             self.on_tick(tick)
             if not tick.behind:
-                self.stop.wait(max(0.0, self.every - (time.monotonic() - started)))
+                self.stop.wait(max(0.0, self._pause(tick) - (time.monotonic() - started)))
         return "stopped"
+
+    def _pause(self, tick: Tick) -> float:
+        """Seconds between two ticks: while splits are held back, their group is compared at its update interval."""
+        held_back = [item.table for item in tick.advances if item.blocked]
+        aligned = [self.runner.strategy(table).alignment for table in held_back]
+        return min([self.every, *(found.update_interval.total_seconds() for found in aligned if found)])
 
     def _tick(self, number: int, started: float) -> Tick:
         advances: list[Advance] = []
@@ -97,6 +106,7 @@ class Continuous:
             if self.stop.is_set():
                 break
             advances.append(self.runner.advance(table.name, max_epochs=1))
+        self.scheduler.tick()
         for insert in self.runner.pipeline.inserts:
             if self.stop.is_set():
                 break

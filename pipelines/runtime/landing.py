@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -17,95 +16,26 @@ from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
 from pipelines.functions import UserFunction
 from pipelines.functions.registration import register
-from pipelines.lake import Lake, SplitRow, WatermarkRow
+from pipelines.lake import Lake, SplitWatermark, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
-from pipelines.runtime import faults
+from pipelines.runtime import alignment, faults
+from pipelines.runtime.advances import Advance, LandedEpoch
 from pipelines.runtime.plans import source_row, stored_step
+from pipelines.runtime.split_store import Splits
+from pipelines.runtime.splits import counting, stored_splits
 from pipelines.runtime.user_functions import blamed, functions_of, plan_instant, tried
-from pipelines.runtime.watermarking import SignalEmit, watermark_row
-from pipelines.sources.protocol import ExplainsFailures, Json, Source, SourceContext, StoredStep
+from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
+from pipelines.sources.protocol import ExplainsFailures, Json, Landed, Source, SourceContext, Step, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
+from pipelines.watermarks import WatermarkStrategy
+from pipelines.watermarks.duration import milliseconds
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""
-
-
-@dataclass(frozen=True)
-class LandedEpoch:
-    """One epoch that this advance landed."""
-
-    generation: int
-    epoch: int
-    rows: int
-    phase: str
-    summary: str
-    flipped: bool
-
-
-@dataclass(frozen=True)
-class Advance:
-    """What an advance of a source table did, and where it stands now. `last` is None when nothing ever landed."""
-
-    table: str
-    generation: int
-    epochs: tuple[LandedEpoch, ...]
-    last: WatermarkRow | None
-
-    @property
-    def rows(self) -> int:
-        return sum(epoch.rows for epoch in self.epochs)
-
-    @property
-    def flipped(self) -> bool:
-        return self.last is not None and self.last.flip_epoch is not None
-
-
-@dataclass
-class Splits:
-    """The `splits` table of one source table and generation (pipelines.sources.protocol.SplitStore)."""
-
-    lake: Lake
-    owner: str
-    generation: int
-    epoch: int = 0
-
-    def rows(self) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
-        for row in self.lake.splits.rows(self.owner, generation=self.generation):
-            if row.epoch == 0:
-                entry = {"split": row.split, "ordinal": row.ordinal, "detail": row.detail, "cut": None}
-                found.setdefault(row.split, entry)
-        for row in self.lake.splits.rows(self.owner, generation=self.generation):
-            if row.epoch != 0 and row.split in found and found[row.split]["cut"] is None:
-                found[row.split]["cut"] = row.cut
-        return sorted(found.values(), key=lambda row: row["ordinal"])
-
-    def add(self, splits: Sequence[Json]) -> None:
-        known = {row["split"] for row in self.rows()}
-        new = [
-            SplitRow(self.owner, self.generation, 0, split["split"], split["ordinal"], split["detail"])
-            for split in splits
-            if split["split"] not in known
-        ]
-        self._write(new)
-
-    def cut(self, cuts: Mapping[str, Json]) -> None:
-        known = {row["split"]: row for row in self.rows()}
-        new = [
-            SplitRow(self.owner, self.generation, max(self.epoch, 1), name, known[name]["ordinal"], None, cut)
-            for name, cut in cuts.items()
-            if known[name]["cut"] is None
-        ]
-        self._write(new)
-
-    def _write(self, new: list[SplitRow]) -> None:
-        if new:
-            application = self.lake.application(self.owner, "splits", self.generation)
-            self.lake.splits.append(new, application=application, version=self.lake.splits.version(application) + 1)
 
 
 @dataclass
@@ -118,6 +48,8 @@ class Landing:
     spark: Callable[[], SparkSession]
     clock: Clock
     progress: Progress
+    strategy: WatermarkStrategy
+    members: alignment.Members
     environment: Mapping[str, str] | None = None
     ready: set[Path] = field(default_factory=set)
     peers: Sequence[Table] = ()
@@ -131,7 +63,8 @@ class Landing:
         """Land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them.
 
         An epoch that an earlier run left half done is finished first, from its stored plan. `resnapshot` starts a new
-        generation; readers stay on the old one until the new one has flipped.
+        generation; readers stay on the old one until the new one has flipped. It also ends where alignment holds every
+        split back; what it landed then is all that may land until the group has caught up.
         Raises LeaseHeld, SourceError, LakeError, ConcurrentRun.
         """
         self.leases.acquire(self.table.name)
@@ -149,11 +82,12 @@ class Landing:
                 source.preflight()
             limit = source.ends() if ends is None else ends
             while max_epochs is None or len(epochs) < max_epochs:
-                stored = self._plan(source, context, limit)
-                if stored is None:
+                planned = self._plan(source, context, limit)
+                if planned is None:
                     break
-                epochs.append(self._land(source, context, stored))
-        return Advance(self.table.name, generation, tuple(epochs), self._last(generation))
+                epochs.append(self._land(source, context, planned))
+            aligned = self._aligned(generation)
+        return Advance(self.table.name, generation, tuple(epochs), self._last(generation), aligned, limit)
 
     @contextmanager
     def _open(self, generation: int) -> Iterator[tuple[Source, SourceContext]]:
@@ -168,6 +102,7 @@ class Landing:
             peers=self.peers,
             progress=self.progress,
             spark=self.spark,
+            max_rows=self._max_rows(),
         )
         source = connector(self.table.connector).source(context)
         try:
@@ -194,11 +129,39 @@ class Landing:
             return None
         return context.previous
 
+    def _max_rows(self) -> int | None:
+        text = self.table.options.resolve(self.environment).get("scan.max-rows-per-epoch")
+        return None if text is None else max(int(text), 1)
+
+    def _aligned(self, generation: int) -> alignment.Standing | None:
+        """Where this generation of the table stands in its group, by the watermark log as it is now."""
+        if self.strategy.alignment is None:
+            return None
+        own = stored_splits(self._last(generation))
+        return alignment.standing(self.members, self.table.name, self.strategy.alignment, self.clock(), own)
+
+    def _hold_back(self, context: SourceContext) -> bool:
+        """Tell the source which splits its group holds back; whether those are all that it has.
+
+        A bounded phase is never held back, nor what has to be read before it is over: all that joins to the table
+        waits for its flip.
+        """
+        context.blocked, context.limit = frozenset(), None
+        aligned = self._aligned(context.generation)
+        if aligned is None or (not context.flipped and connector(self.table.connector).spec.phases(context.options)):
+            return False
+        context.blocked, context.limit = frozenset(item.split for item in aligned.blocked), aligned.limit
+        return bool(context.blocked) and context.blocked >= {
+            split.split for split in counting(stored_splits(self._last(context.generation))) if not split.ended
+        }
+
     def _plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
         instant = self.clock()
-        step = source.plan(ends, instant)
+        step = None if self._hold_back(context) else source.plan(ends, instant)
+        step = step or self._quiet(context, instant)
         if step is None:
             return None
+        step = replace(step, blocked=tuple(sorted(context.blocked)))
         epoch = context.previous.epoch + 1 if context.previous else 1
         row = source_row(self.table.name, context.generation, epoch, instant, step)
         application = self.lake.application(self.table.name, "plan", context.generation)
@@ -213,7 +176,26 @@ class Landing:
         self._refresh(context)
         return stored_step(stands)
 
+    def _quiet(self, context: SourceContext, instant: int) -> Step | None:
+        """A step that reads nothing, where the idle timeout of a split has passed: the log has to say so."""
+        last = self._last(context.generation)
+        if context.previous is None or last is None or self.strategy.idle_timeout is None:
+            return None
+        held = tuple(sorted(context.blocked))
+        step = replace(context.previous.step, flips=False, summary="no rows: idle", quiet=True, blocked=held)
+        planned = StoredStep(step, context.generation, last.epoch + 1, instant)
+        time = EpochTime(self.table, self.strategy, last, instant)
+        before = {split.split: split.idle for split in stored_splits(last)}
+        after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock))
+        return step if any(split.idle and not before.get(split.split) for split in after) else None
+
     def _land(self, source: Source, context: SourceContext, stored: StoredStep) -> LandedEpoch:
+        before = self._last(stored.generation)
+        time = EpochTime(self.table, self.strategy, before, stored.planned_at)
+        signal = SignalEmit(self.clock, before if time.processing_time else None)
+        if stored.step.quiet:
+            kept = (before.lag_ms, before.position) if before else (None, "")
+            return self._log(context, stored, watermark_row(time, stored, Landed(*kept), 0, (), signal, self.clock()))
         spark = self.spark()
         name, generation, epoch = self.table.name, stored.generation, stored.epoch
         if self.path not in self.ready:
@@ -222,33 +204,46 @@ class Landing:
         called = functions_of(self.table, self.functions)
         register(spark, called)
         application = self.lake.application(name, "data", generation)
-        signal = SignalEmit(self.clock)
         signal.offer(source)
         with self._reading(source, stored):
+            if time.processing_time:
+                signal.before_first_record()
             if committed(self.path, application) < epoch:
                 observed = Observation(f"landed {name} {generation} {epoch}")
                 rows = self._computed(source.read(spark, stored), stored)
-                rows = rows.observe(observed, *map(F.expr, TALLY))
-                rows = tried(rows, self.table, called, stored)
-                lake_rows.append(rows, self.path, application=application, generation=generation, epoch=epoch)
+                seen, counted = time.counted(rows)
+                seen = seen.observe(observed, *map(F.expr, TALLY), *counted)
+                seen = tried(seen.select(*map(lake_rows.quoted, rows.columns)), self.table, called, stored)
+                lake_rows.append(seen, self.path, application=application, generation=generation, epoch=epoch)
                 faults.point("source.appended")
                 tally = observed.get
             else:
-                tally = self._epoch_rows(spark, stored).agg(*map(F.expr, TALLY)).collect()[0].asDict()
+                rows, counted = time.counted(self._epoch_rows(spark, stored))
+                tally = rows.agg(*map(F.expr, TALLY), *counted).collect()[0].asDict()
             count = int(tally["rows"])
             epoch_rows = self._epoch_rows(spark, stored) if count else None
             landed = source.landed(stored, epoch_rows)
         faults.point("source.landed")
-        before = self._last(generation)
-        row = watermark_row(self.table, stored, landed, count, epoch_rows, before, signal, self.clock())
+        passes = time.passes(epoch_rows, tally, stored, told=landed.watermarks is not None)
+        row = watermark_row(time, stored, landed, count, passes, signal, self.clock())
         if tally["truncates"] or (before and before.truncated):
             row = replace(row, truncated=True)
-        watermark = self.lake.application(name, "watermark", generation)
-        self.lake.watermarks.append([row], application=watermark, version=epoch)
+        return self._log(context, stored, row)
+
+    def _log(self, context: SourceContext, step: StoredStep, row: WatermarkRow) -> LandedEpoch:
+        """Write the epoch's row of the watermark log: from here on it has landed."""
+        if self.strategy.alignment is not None:
+            timeout = self.strategy.idle_timeout
+            splits = [SplitWatermark(**split) for split in row.splits]
+            stands = alignment.standing(self.members, row.owner, self.strategy.alignment, row.landed_at, splits)
+            idle = None if timeout is None else milliseconds(timeout, "the idle timeout")
+            row = replace(row, alignment=stands.to_log(idle))
+        watermark = self.lake.application(row.owner, "watermark", row.generation)
+        self.lake.watermarks.append([row], application=watermark, version=row.epoch)
         faults.point("source.watermarked")
         self._refresh(context)
-        flipped = row.flip_epoch == epoch
-        return LandedEpoch(generation, epoch, count, stored.step.phase, stored.step.summary, flipped)
+        flipped = row.flip_epoch == row.epoch
+        return LandedEpoch(row.generation, row.epoch, row.rows, step.step.phase, step.step.summary, flipped)
 
     def _epoch_rows(self, spark: SparkSession, stored: StoredStep) -> DataFrame:
         """The committed rows of a step, with the plan's instant for a watermark that names it."""

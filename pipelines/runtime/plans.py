@@ -28,12 +28,17 @@ def digest(plan: Mapping[str, Any]) -> str:
 def source_row(owner: str, generation: int, epoch: int, planned_at: int, step: Step) -> EpochRow:
     """A source's plan as a control row."""
     plan = {"ranges": step.ranges, "phase": step.phase, "flips": step.flips, "summary": step.summary}
+    if step.quiet:
+        plan["quiet"] = True
+    if step.blocked:
+        plan["blocked"] = list(step.blocked)
     return EpochRow(owner, generation, epoch, "source", planned_at, plan, digest(plan))
 
 
 def stored_step(row: EpochRow) -> StoredStep:
     """A source's plan, read back."""
-    return StoredStep(Step(**row.plan), row.generation, row.epoch, row.planned_at)
+    plan = {**row.plan, "blocked": tuple(row.plan.get("blocked", ()))}
+    return StoredStep(Step(**plan), row.generation, row.epoch, row.planned_at)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ A run advances every source to its end as of the run's start, then takes every I
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,14 +20,18 @@ from pipelines.clock import Clock, system_clock
 from pipelines.lake import Lake, StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.progress import Progress, SilentProgress
+from pipelines.runtime.advances import Advance
+from pipelines.runtime.alignment import Members
 from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
-from pipelines.runtime.landing import Advance, Landing
+from pipelines.runtime.landing import Landing
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Published, Releasing, Waiting
 from pipelines.runtime.session import start_session
+from pipelines.runtime.watermarking import strategy_of
 from pipelines.sinks.print import IDENTIFIER, show_epoch
 from pipelines.sources.protocol import Json
 from pipelines.sql.model import OnUnmatched, Pipeline
+from pipelines.watermarks import WatermarkStrategy
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class Runner:
         label: Who this is, as another runner that finds the lease held will read it.
         gate: The checks; the installed gate when None.
         environment: Where `${VAR}` of options is looked up.
+        auto_watermark_interval: Flink's `pipeline.auto-watermark-interval`: 0 is punctuated, a watermark after every
+            row. Otherwise one is emitted at the end of every epoch, however long the interval.
     """
 
     pipeline: Pipeline
@@ -72,6 +80,7 @@ class Runner:
     label: str = "tidegate"
     gate: Gate | None = None
     environment: Mapping[str, str] | None = None
+    auto_watermark_interval: timedelta | None = None
 
     def __post_init__(self) -> None:
         self.leases = self.lake.leases(self.label)
@@ -100,15 +109,31 @@ class Runner:
         return Landing(
             lake=self.lake,
             table=self.pipeline.table(table),
+            strategy=self.strategy(table),
+            members=Members(self.lake, self._groups),
             leases=self.leases,
             spark=self.session,
             clock=self.clock,
             progress=self.progress,
-            environment=os.environ if self.environment is None else self.environment,
+            environment=self._environment,
             ready=self._ready,
             peers=self.pipeline.sources,
             functions=self.pipeline.functions,
         )
+
+    @property
+    def _environment(self) -> Mapping[str, str]:
+        return os.environ if self.environment is None else self.environment
+
+    def strategy(self, table: str) -> WatermarkStrategy:
+        """The watermark strategy of one source table."""
+        return strategy_of(self.pipeline, self.pipeline.table(table), self._environment, self.auto_watermark_interval)
+
+    @cached_property
+    def _groups(self) -> dict[str, str | None]:
+        """The alignment group of every source table; None for one that is in none."""
+        found = {table.name: self.strategy(table.name).alignment for table in self.pipeline.sources}
+        return {name: alignment.group if alignment else None for name, alignment in found.items()}
 
     def advance(
         self,
@@ -182,6 +207,24 @@ class Runner:
         self.judge(insert)
         return self._published(releasing)
 
+    def advance_all(self, tables: Sequence[str]) -> list[Advance]:
+        """Land what these source tables have now, in order. Those of an alignment group take turns, an epoch each,
+        until none of them moves: what one may land depends on how far the others are."""
+        done: dict[str, Advance] = {}
+        for name in tables:
+            if self._groups[name] is None:
+                done[name] = self.advance(name)
+        turns = [name for name in tables if self._groups[name] is not None]
+        moving = bool(turns)
+        while moving:
+            moving = False
+            for name in turns:
+                known = done.get(name)
+                turn = self.advance(name, ends=known.ends if known else None, max_epochs=1)
+                done[name] = turn if known is None else replace(turn, epochs=known.epochs + turn.epochs)
+                moving = moving or bool(turn.epochs)
+        return [done[name] for name in tables]
+
     # --- all of it -----------------------------------------------------------------------------------------------
 
     def run(self, tables: Iterable[str] | None = None, inserts: Iterable[str] | None = None) -> RunReport:
@@ -189,8 +232,7 @@ class Runner:
         INSERTs had their turn where it is a GateHeld."""
         from pipelines.errors import GateHeld
 
-        names = [table.name for table in self.pipeline.sources] if tables is None else list(tables)
-        advances = [self.advance(name) for name in names]
+        advances = self.advance_all([table.name for table in self.pipeline.sources] if tables is None else list(tables))
         releases: list[Released] = []
         held: GateHeld | None = None
         for insert in [item.id for item in self.pipeline.inserts] if inserts is None else list(inserts):

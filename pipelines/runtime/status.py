@@ -10,8 +10,10 @@ from pipelines.clock import Clock, system_clock
 from pipelines.lake import EpochRow, Lake, Lease, SplitRow, WatermarkRow
 from pipelines.lake.leases import read_leases
 from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
+from pipelines.runtime.alignment import Blocked, Standing, standing_of
 from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
 from pipelines.runtime.plans import Pin, insert_owner
+from pipelines.runtime.splits import counting, stored_splits
 from pipelines.sql.model import Pipeline
 
 _INSERT = insert_owner("")
@@ -49,6 +51,9 @@ class SourceStatus:
         watermark: ms, UTC; None before the flip. `use_processing_time`: FLIP-326's second half of it.
         lag_ms: how far behind the source the newest epoch was when it landed.
         holder: who works on the table now; None when nobody does.
+        idle_splits, ended_splits: their names.
+        late: late rows of the generation; rows of before they were counted are not in it.
+        aligned: where it stands in its alignment group, with the splits that are blocked, by whom and since when.
     """
 
     table: str
@@ -67,6 +72,14 @@ class SourceStatus:
     position: str
     landed_at: int | None
     holder: str | None
+    idle_splits: tuple[str, ...] = ()
+    ended_splits: tuple[str, ...] = ()
+    late: int = 0
+    aligned: Standing | None = None
+
+    @property
+    def blocked(self) -> tuple[Blocked, ...]:
+        return self.aligned.blocked if self.aligned else ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +159,7 @@ def status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_c
         tables = [table.name for table in pipeline.sources]
         inserts = [insert.id for insert in pipeline.inserts]
     holders = {lease.owner: lease.describe() for lease in _live(lake, now)}
-    sources = tuple(_source(lake, table, holders.get(table)) for table in tables)
+    sources = tuple(_source(lake, table, holders.get(table), now) for table in tables)
     found = tuple(_insert(lake, pipeline, name, holders.get(insert_owner(name))) for name in inserts)
     return LakeStatus(str(lake.root), now, sources, found, _totals(sources, found))
 
@@ -155,13 +168,14 @@ def _live(lake: Lake, now: int) -> list[Lease]:
     return [lease for lease in read_leases(lake.control) if not lease.over(now)]
 
 
-def _source(lake: Lake, table: str, holder: str | None) -> SourceStatus:
+def _source(lake: Lake, table: str, holder: str | None, now: int) -> SourceStatus:
     plan: EpochRow | None = lake.epochs.last(table)
     generation = plan.generation if plan else 1
     log = lake.watermarks.rows(table, generation=generation)
     last: WatermarkRow | None = log[-1] if log else None
     splits = lake.splits.rows(table, generation=generation)
     flipped = last is not None and last.flip_epoch is not None
+    heard = counting(stored_splits(last))
     return SourceStatus(
         table=table,
         generation=generation,
@@ -179,6 +193,10 @@ def _source(lake: Lake, table: str, holder: str | None) -> SourceStatus:
         position=last.position if last else "",
         landed_at=last.landed_at if last else None,
         holder=holder,
+        idle_splits=tuple(split.split for split in heard if split.idle and not split.ended),
+        ended_splits=tuple(split.split for split in stored_splits(last) if split.ended),
+        late=sum(row.late or 0 for row in log),
+        aligned=standing_of(lake, last, now) if last else None,
     )
 
 

@@ -92,12 +92,17 @@ class Step:
         flips: once this step has landed, the bounded phase is proved to be over. True for one step of a generation
             at most; the runtime keeps the first.
         summary: a few words for people ("chunks 41-60 of 124", "binlog.000003:4711 -> binlog.000004:120").
+        quiet: the runtime's own: nothing is read, only the time goes on (a split has fallen idle). `ranges` are those
+            of the step before.
+        blocked: the runtime's own: the splits that alignment held back when it was planned.
     """
 
     ranges: Json
     phase: Phase = "unbounded"
     flips: bool = False
     summary: str = ""
+    quiet: bool = False
+    blocked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,11 @@ class SourceContext:
     are all source tables of the pipeline, this one among them.
 
     `options` are resolved, passwords and all, so no repr shows them.
+
+    For `Source.plan` under watermark alignment (FLIP-182): the splits in `blocked` get no range in the next step, and
+    where the source can tell times, no row whose time is past `limit` (ms, UTC) should be in it. `max_rows` is about
+    how many rows it may have ('scan.max-rows-per-epoch'). All three may change from plan to plan. A source all of whose
+    splits are blocked is not asked.
     """
 
     table: Table
@@ -147,6 +157,9 @@ class SourceContext:
     peers: Sequence[Table] = ()
     progress: Progress = field(default_factory=SilentProgress)
     spark: Callable[[], SparkSession] | None = None
+    blocked: frozenset[str] = frozenset()
+    limit: int | None = None
+    max_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -154,12 +167,15 @@ class Landed:
     """What `Source.landed` found in a committed step. `lag_ms`: how far the step's end was behind the source then.
 
     `position` is for people. `watermarks`: what the source itself emitted, by split, in order; None leaves it to the
-    table's strategy."""
+    table's strategy. `splits` are all that it reads, also those without rows so far: each holds the table's watermark
+    until it has told one, and goes on after the bounded phase. `ended` are those of which no further row will come."""
 
     lag_ms: int | None = None
     position: str = ""
     watermarks: Sequence[tuple[str, Watermark]] | None = None
     idle: Mapping[str, bool] = field(default_factory=dict)
+    splits: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
 
 
 @runtime_checkable

@@ -47,6 +47,11 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         "Default: everything stays.",
     ),
     OptionSpec(
+        "scan.max-rows-per-epoch",
+        "integer",
+        doc="About how many rows one epoch may have, where the source can tell. So far may an aligned one overshoot.",
+    ),
+    OptionSpec(
         "scan.watermark.emit.strategy",
         "choice",
         default="on-periodic",

@@ -6,12 +6,26 @@ and FLIP-182's (alignment); docs/watermarks.md has them in one place.
 
 from pipelines.watermarks.alignment import AlignmentCoordinator
 from pipelines.watermarks.combined import CombinedWatermarkStatus
-from pipelines.watermarks.errors import InvalidWatermark, ProcessingTimeBehind, ProcessingTimeRevoked, WatermarkError
-from pipelines.watermarks.generators import BoundedOutOfOrderness, NoWatermarks, StatefulGenerator, WatermarkGenerator
+from pipelines.watermarks.errors import (
+    GeneratorError,
+    InvalidWatermark,
+    ProcessingTimeBehind,
+    ProcessingTimeRevoked,
+    WatermarkError,
+)
+from pipelines.watermarks.generators import (
+    BoundedOutOfOrderness,
+    ExpressionWatermarks,
+    NoWatermarks,
+    SourceWatermarks,
+    StatefulGenerator,
+    WatermarkGenerator,
+)
 from pipelines.watermarks.idleness import WithIdleness
 from pipelines.watermarks.multiplexer import WatermarkOutputMultiplexer
 from pipelines.watermarks.output import WatermarkOutput, WatermarkToDataOutput
 from pipelines.watermarks.strategy import TimestampAssigner, WatermarkAlignment, WatermarkStrategy
+from pipelines.watermarks.timers import Scheduler, TickScheduler, Timers
 from pipelines.watermarks.valve import StatusWatermarkValve
 from pipelines.watermarks.watermark import BEGINNING, MAX_TIMESTAMP, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
 
@@ -23,12 +37,18 @@ __all__ = [
     "AlignmentCoordinator",
     "BoundedOutOfOrderness",
     "CombinedWatermarkStatus",
+    "ExpressionWatermarks",
+    "GeneratorError",
     "InvalidWatermark",
     "NoWatermarks",
     "ProcessingTimeBehind",
     "ProcessingTimeRevoked",
+    "Scheduler",
+    "SourceWatermarks",
     "StatefulGenerator",
     "StatusWatermarkValve",
+    "TickScheduler",
+    "Timers",
     "TimestampAssigner",
     "Watermark",
     "WatermarkAlignment",

@@ -44,9 +44,19 @@ class AlignmentCoordinator:
         """`split` of `source` is idle or gone: nobody waits for it. A report brings it back."""
         self._timestamps.pop((source, split), None)
 
+    @property
+    def slowest(self) -> tuple[tuple[Hashable, Hashable], int] | None:
+        """The (source, split) that the group waits for, and its watermark in ms; None when nobody takes part."""
+        if not self._timestamps:
+            return None
+        return min(self._timestamps.items(), key=lambda item: item[1])
+
+    @property
+    def limit(self) -> int | None:
+        """The greatest watermark in ms that is not too far ahead; None when nobody takes part."""
+        return None if self.slowest is None else self.slowest[1] + self._drift
+
     def blocked(self) -> set[tuple[Hashable, Hashable]]:
         """The (source, split) pairs that must not be read further now. Never all of them."""
-        if not self._timestamps:
-            return set()
-        limit = min(self._timestamps.values()) + self._drift
-        return {pair for pair, timestamp in self._timestamps.items() if timestamp > limit}
+        limit = self.limit
+        return {pair for pair, timestamp in self._timestamps.items() if limit is not None and timestamp > limit}

@@ -38,3 +38,14 @@ class ProcessingTimeRevoked(WatermarkError):
             state="nothing was sent; the last watermark stands",
             next_command="let the source emit only (t, true) once it has emitted it",
         )
+
+
+class GeneratorError(WatermarkError):
+    """A generator or a timestamp assigner of one's own failed. One line, since it comes out of a worker process."""
+
+    def __init__(self, split: str, offset: int | None, error: BaseException) -> None:
+        self.split = split
+        self.offset = offset
+        place = f"split {split!r}" if offset is None else f"split {split!r} at offset {offset}"
+        cause = " ".join(str(error).split())
+        super().__init__(f"the watermark generator of {place} failed: {type(error).__name__}: {cause}")

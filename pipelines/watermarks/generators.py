@@ -44,20 +44,67 @@ class BoundedOutOfOrderness:
     """
 
     def __init__(self, delay: timedelta) -> None:
-        self._behind = milliseconds(delay, "the delay", zero=True) + 1
+        self.behind = milliseconds(delay, "the delay", zero=True) + 1
+        """How many ms a watermark is behind the greatest rowtime."""
         self._greatest = MIN_TIMESTAMP
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         self._greatest = max(self._greatest, event_timestamp)
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        output.emit_watermark(Watermark(max(self._greatest - self._behind, MIN_TIMESTAMP)))
+        output.emit_watermark(Watermark(max(self._greatest - self.behind, MIN_TIMESTAMP)))
 
     def state(self) -> dict[str, int]:
         return {"greatest": self._greatest}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._greatest = state["greatest"]
+
+
+class ExpressionWatermarks:
+    """What `WATERMARK FOR … AS expression` says (FLIP-66): emits, periodically, the greatest value of the expression.
+
+    The expression is a row's watermark, computed by whoever reads the row, so an event is that value: ms, UTC, or None
+    where the expression is NULL.
+
+    Args:
+        expression: Spark SQL over the columns of the table.
+        type: What it gives: BIGINT (ms, UTC), TIMESTAMP(p) or TIMESTAMP_LTZ(p).
+    """
+
+    def __init__(self, expression: str, type: str) -> None:
+        self.expression = expression
+        self.type = type
+        self._greatest = MIN_TIMESTAMP
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        if event is not None:
+            self._greatest = max(self._greatest, event)
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        output.emit_watermark(Watermark(self._greatest))
+
+    def state(self) -> dict[str, int]:
+        return {"greatest": self._greatest}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._greatest = state["greatest"]
+
+
+class SourceWatermarks:
+    """Keeps what the source itself emits (FLIP-66, SYSTEM_WATERMARK()); says nothing of its own."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        """The source speaks."""
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        """The source speaks."""
+
+    def state(self) -> dict[str, int]:
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """There is nothing to remember."""
 
 
 class NoWatermarks:

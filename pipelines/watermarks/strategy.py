@@ -11,7 +11,13 @@ from typing import Any
 from pipelines.clock import Clock
 from pipelines.watermarks.duration import milliseconds
 from pipelines.watermarks.errors import InvalidWatermark
-from pipelines.watermarks.generators import BoundedOutOfOrderness, NoWatermarks, WatermarkGenerator
+from pipelines.watermarks.generators import (
+    BoundedOutOfOrderness,
+    ExpressionWatermarks,
+    NoWatermarks,
+    SourceWatermarks,
+    WatermarkGenerator,
+)
 from pipelines.watermarks.idleness import WithIdleness
 
 TimestampAssigner = Callable[[Any, int], int]
@@ -45,6 +51,8 @@ class WatermarkStrategy:
     timestamp_assigner: TimestampAssigner = keep_timestamp
     idle_timeout: timedelta | None = None
     alignment: WatermarkAlignment | None = None
+    gap: int | None = None
+    """After how many rows each time a watermark is emitted; None emits periodically."""
 
     @classmethod
     def for_bounded_out_of_orderness(cls, delay: timedelta) -> WatermarkStrategy:
@@ -61,6 +69,19 @@ class WatermarkStrategy:
     def no_watermarks(cls) -> WatermarkStrategy:
         """Processing time: emits (MIN_TIMESTAMP, true)."""
         return cls(NoWatermarks)
+
+    @classmethod
+    def for_expression(cls, expression: str, type: str = "TIMESTAMP(3)") -> WatermarkStrategy:
+        """What WATERMARK FOR says: the greatest value of a Spark SQL `expression` over the table's columns, exactly.
+
+        `type` is what it gives, in Flink's spelling: BIGINT (ms, UTC), TIMESTAMP(p) or TIMESTAMP_LTZ(p).
+        """
+        return cls(partial(ExpressionWatermarks, expression, type))
+
+    @classmethod
+    def from_source(cls) -> WatermarkStrategy:
+        """The watermarks that the source itself emits, and no others."""
+        return cls(SourceWatermarks)
 
     @classmethod
     def for_generator(cls, factory: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
@@ -93,6 +114,12 @@ class WatermarkStrategy:
         milliseconds(max_drift, "the drift", zero=True)
         milliseconds(update_interval, "the update interval")
         return replace(self, alignment=WatermarkAlignment(group, max_drift, update_interval))
+
+    def with_emission_on_event(self, gap: int = 1) -> WatermarkStrategy:
+        """Emit after every `gap` rows (punctuated) instead of periodically. Raises InvalidWatermark if below 1."""
+        if isinstance(gap, bool) or not isinstance(gap, int) or gap < 1:
+            raise InvalidWatermark(f"the gap between two emissions is a number of rows, at least 1, not {gap!r}")
+        return replace(self, gap=gap)
 
     def create_generator(self, clock: Clock) -> WatermarkGenerator:
         """A new generator for one split. `clock` (ms, UTC) measures idleness."""

@@ -28,6 +28,7 @@ MAX_STEP_ROWS = 5_000_000
 """Rows of one step, so that a table with much to make up for shows progress and is resumed in between."""
 
 ROWS_PER_TASK = 100_000
+SPLIT = "0"
 
 
 class DatagenSource:
@@ -54,6 +55,8 @@ class DatagenSource:
         return {"at": self._context.clock()}
 
     def plan(self, ends: Json, instant: int) -> Step | None:
+        if SPLIT in self._context.blocked:
+            return None
         first, previous = self._context.first, self._context.previous
         base = first.step.ranges["base"] if first else instant
         start = previous.step.ranges["to"] if previous else 0
@@ -61,7 +64,7 @@ class DatagenSource:
         due = self._schedule.count(ends["at"] - base)
         if first_end and not self._context.flipped:
             due = min(due, first_end)
-        stop = max(min(due, start + MAX_STEP_ROWS), start)
+        stop = max(min(due, start + (self._context.max_rows or MAX_STEP_ROWS)), start)
         if stop == start and first is not None:
             return None
         limit = self._schedule.limit
@@ -83,7 +86,7 @@ class DatagenSource:
             f"'{op}' AS _op",
             f"CAST({seq} AS {SEQ_TYPE}) AS _seq",
             f"timestamp_micros({due_us}) AS _rowtime",
-            "'0' AS _split",
+            f"'{SPLIT}' AS _split",
             "id AS _offset",
         )
 
@@ -92,7 +95,8 @@ class DatagenSource:
         elapsed = self._context.clock() - base
         behind = stop < self._schedule.count(elapsed)
         lag = max(elapsed - self._schedule.due_us(stop) // 1000, 0) if behind else 0
-        return Landed(lag_ms=lag, position=f"row {stop}")
+        ended = frozenset({SPLIT}) if stop == self._schedule.limit else frozenset()
+        return Landed(lag_ms=lag, position=f"row {stop}", splits=frozenset({SPLIT}), ended=ended)
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """The runtime emits."""

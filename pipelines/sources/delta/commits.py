@@ -16,6 +16,9 @@ from pipelines.errors import SourceError
 
 Effect = Literal["nothing", "added", "changed"]
 
+SPLIT = "0"
+"""A Delta table is read as one split."""
+
 
 @dataclass(frozen=True)
 class Commit:

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.sources.delta.commits import Commit
+from pipelines.sources.delta.commits import SPLIT, Commit
 from pipelines.sources.protocol import SEQ_TYPE
 from pipelines.sql.model import Table
 from pipelines.sql.types import quoted
@@ -78,7 +78,7 @@ def landable(rows: DataFrame, table: Table, *, snapshot: bool) -> DataFrame:
         f"{op} AS _op",
         f"CAST(named_struct({seq}) AS {SEQ_TYPE}) AS _seq",
         "_at AS _rowtime",
-        "'0' AS _split",
+        f"'{SPLIT}' AS _split",
         f"shiftleft(_version, {_ROW_BITS + _TASK_BITS}) + {row} AS _offset",
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from pipelines.errors import PlanningError, SourceError
-from pipelines.sources.delta.commits import Commit, CommitLog
+from pipelines.sources.delta.commits import SPLIT, Commit, CommitLog
 from pipelines.sources.protocol import (
     ConnectorSpec,
     Json,
@@ -76,6 +76,8 @@ class DeltaSource:
         if first is None or previous is None:
             ranges = {"mode": "snapshot", "to": latest, "id": ends["id"]}
             return Step(ranges, phase="bounded", flips=True, summary=f"snapshot of version {latest}")
+        if SPLIT in self._context.blocked:
+            return None
         start = previous.step.ranges["to"]
         if first.step.ranges["id"] != ends["id"] or latest < start:
             raise self._error(
@@ -135,7 +137,7 @@ class DeltaSource:
         behind = self._log.latest() > stop
         since = self._timestamp(stop + 1) if behind else None
         lag = 0 if since is None else max(self._context.clock() - since, 0)
-        return Landed(lag_ms=lag, position=f"version {stop}")
+        return Landed(lag_ms=lag, position=f"version {stop}", splits=frozenset({SPLIT}))
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """The runtime emits, from the flip on."""

@@ -82,6 +82,14 @@ class EventLog:
         named = list(enumerate(self._names()))[start:stop]
         return [(number, _read_word(self.folder / name)) for number, name in named if name.endswith("json")]
 
+    def within(self, start: int, stop: int, rows: int) -> int:
+        """Where events from `start` on, up to and without `stop`, have reached `rows` rows; at least one event."""
+        for number, event in enumerate(self.read(start, stop), start + 1):
+            rows -= event.table.num_rows if isinstance(event, Rows) else 0
+            if rows <= 0:
+                return number
+        return stop
+
     def last_word(self) -> tuple[Word, bool]:
         """The last word (or how everything starts), and whether rows came after it."""
         rows_after = False

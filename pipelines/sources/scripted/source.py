@@ -59,10 +59,14 @@ class ScriptedSource:
         return {"to": len(self._log)}
 
     def plan(self, ends: Json, instant: int) -> Step | None:
+        if SPLIT in self._context.blocked:
+            return None
         start = self._context.previous.step.ranges["to"] if self._context.previous else 0
         stop = ends["to"]
         if start >= stop:
             return None
+        if self._context.max_rows is not None:
+            stop = self._log.within(start, stop, self._context.max_rows)
         flips = False
         if not self._context.flipped:
             flip = next((number for number, word in self._log.words(start, stop) if self._flips(word)), None)

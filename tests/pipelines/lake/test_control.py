@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
-from pipelines.lake import EpochRow, Lake
+from pipelines.lake import EpochRow, Lake, WatermarkRow
 from pipelines.lake.control import ControlTable
 
 
@@ -77,3 +80,29 @@ def test_two_writers_of_one_version_leave_one_row(tmp_path: Path) -> None:
 def test_a_lake_keeps_its_identity(tmp_path: Path) -> None:
     assert Lake(tmp_path / "lake").id == Lake(tmp_path / "lake").id
     assert Lake(tmp_path / "lake").id != Lake(tmp_path / "other").id
+
+
+def test_a_table_of_an_older_version_is_read_and_takes_the_new_columns(tmp_path: Path) -> None:
+    young = {"late", "alignment"}
+    old_schema = pa.schema([field for field in WatermarkRow.schema if field.name not in young])
+
+    @dataclass(frozen=True)
+    class OldRow(WatermarkRow):
+        schema: ClassVar[pa.Schema] = old_schema
+
+        def to_row(self) -> dict[str, Any]:
+            return {name: value for name, value in super().to_row().items() if name not in young}
+
+    first = WatermarkRow(
+        "t", 1, 1, 5, 10, 7, False, splits=[{"split": "0", "timestamp": 7, "use_processing_time": False}]
+    )
+    old = ControlTable(tmp_path, OldRow)
+    old.append([OldRow(**vars(first))], application="t", version=1)
+    table = ControlTable(tmp_path, WatermarkRow)
+    assert table.rows("t") == [first]
+
+    second = replace(first, epoch=2, late=3, alignment={"group": "g"})
+    assert table.append([second], application="t", version=2)
+    assert table.rows("t") == [first, second]
+    table.compact()
+    assert ControlTable(tmp_path, WatermarkRow).rows("t") == [first, second]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pipelines.errors import GateHeld, SourceError
+from pipelines.runtime.advances import Advance, LandedEpoch
+from pipelines.runtime.alignment import Blocked, Standing
 from pipelines.runtime.continuous import Continuous, Tick
-from pipelines.runtime.landing import Advance, LandedEpoch
 from pipelines.runtime.runner import Released
+from pipelines.watermarks import PROCESSING_TIME, Timers, WatermarkStrategy
 
 
 class ScriptedRunner:
@@ -125,3 +128,29 @@ def test_it_waits_between_ticks_unless_a_source_is_behind() -> None:
     active.run(max_ticks=2)
     assert len(waits) == 1
     assert 0.0 < waits[0] <= 3600.0
+
+
+def test_a_blocked_source_looks_again_at_its_group_s_update_interval() -> None:
+    aligned = WatermarkStrategy.no_watermarks().with_watermark_alignment("g", timedelta(0), timedelta(seconds=2))
+    standing = Standing("g", 0, 5, 5, ("b", "0"), (Blocked("0", 0, 10, ("b", "0")),))
+    waits: list[float] = []
+    stop = threading.Event()
+    stop.wait = lambda timeout=None: waits.append(timeout or 0.0) or False  # type: ignore[method-assign]
+    runner = ScriptedRunner(user_info=Advance("user_info", 1, (), None, standing))
+    runner.strategy = lambda table: aligned  # type: ignore[attr-defined]
+    Continuous(runner, every=3600.0, stop=stop).run(max_ticks=1)  # type: ignore[arg-type]
+    assert 0.0 < waits[0] <= 2.0
+
+
+def test_every_tick_ticks_the_system_time_scheduler() -> None:
+    fired: list[tuple[object, int]] = []
+    now = [0]
+    active = loop(ScriptedRunner())
+    timers = Timers(lambda key, time: fired.append((key, time)), lambda: now[0], active.scheduler)
+    timers.register("a", 5)
+    timers.advance(PROCESSING_TIME)
+    active.run(max_ticks=1)
+    assert fired == []
+    now[0] = 5
+    active.run(max_ticks=1)
+    assert fired == [("a", 5)]

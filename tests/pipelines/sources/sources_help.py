@@ -70,21 +70,23 @@ class Bench:
     steps: list[StoredStep] = field(default_factory=list)
     flipped: bool = False
 
+    def context(self) -> SourceContext:
+        """What the runtime hands to a new source."""
+        return SourceContext(
+            table=self.table,
+            options=self.table.options.resolve({}),
+            generation=self.generation,
+            splits=NoSplits(),
+            scratch=self.scratch,
+            clock=lambda: self.now,
+            previous=self.steps[-1] if self.steps else None,
+            first=self.steps[0] if self.steps else None,
+            flipped=self.flipped,
+        )
+
     def source(self) -> Source:
         """A new source, as after a restart."""
-        return self.connector.source(
-            SourceContext(
-                table=self.table,
-                options=self.table.options.resolve({}),
-                generation=self.generation,
-                splits=NoSplits(),
-                scratch=self.scratch,
-                clock=lambda: self.now,
-                previous=self.steps[-1] if self.steps else None,
-                first=self.steps[0] if self.steps else None,
-                flipped=self.flipped,
-            )
-        )
+        return self.connector.source(self.context())
 
     def plan(self, ends: Json | None = None) -> Step | None:
         """Plan the next step, and store it."""

@@ -6,12 +6,15 @@ import pytest
 from pipelines.watermarks import (
     MIN_TIMESTAMP,
     BoundedOutOfOrderness,
+    ExpressionWatermarks,
     InvalidWatermark,
     NoWatermarks,
+    SourceWatermarks,
     WatermarkAlignment,
     WatermarkStrategy,
     WithIdleness,
 )
+from tests.pipelines.watermarks.tables import Recorder
 
 SECOND = timedelta(seconds=1)
 
@@ -92,3 +95,34 @@ def test_a_generator_of_ones_own():
 def test_what_makes_no_sense_is_refused_where_it_is_said(wrong):
     with pytest.raises(InvalidWatermark):
         wrong()
+
+
+def test_an_expression_is_a_strategy_like_any_other():
+    strategy = WatermarkStrategy.for_expression("at - INTERVAL 5 SECOND", "TIMESTAMP(3)")
+    generator = strategy.create_generator(lambda: 0)
+    assert isinstance(generator, ExpressionWatermarks)
+    assert (generator.expression, generator.type) == ("at - INTERVAL 5 SECOND", "TIMESTAMP(3)")
+    recorder = Recorder()
+    for value in (7, None, 5):
+        generator.on_event(value, 0, recorder)
+    generator.on_periodic_emit(recorder)
+    assert recorder.take() == ["7"]
+    assert generator.state() == {"greatest": 7}
+
+
+def test_the_source_s_own_watermarks_are_added_to_by_nobody():
+    generator = WatermarkStrategy.from_source().create_generator(lambda: 0)
+    recorder = Recorder()
+    generator.on_event({"t": 7}, 7, recorder)
+    generator.on_periodic_emit(recorder)
+    assert (type(generator), recorder.take()) == (SourceWatermarks, [])
+
+
+def test_emission_on_event_is_by_a_number_of_rows():
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    assert strategy.gap is None
+    assert strategy.with_emission_on_event().gap == 1
+    assert strategy.with_emission_on_event(5).gap == 5
+    for wrong in (0, -1, True, 1.5):
+        with pytest.raises(InvalidWatermark, match="number of rows"):
+            strategy.with_emission_on_event(wrong)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from tests.pipelines.sources.sources_help import Bench, table
 
 START = 1_767_225_600_000
 COLUMNS = {"user_id": "INT", "item_id": "INT"}
+SPLITS = frozenset({"0"})
 PROCTIME = Column("proctime", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_instant", proctime=True)
 
 
@@ -108,13 +109,24 @@ def test_landed_tells_how_far_behind_the_step_was():
     run.plan()
     run.now += 1000
     run.plan()
-    assert landed(run, 1) == Landed(0, "row 10")
+    assert landed(run, 1) == Landed(0, "row 10", splits=SPLITS)
     run.now += 550
-    assert landed(run, 1) == Landed(550, "row 10")
+    assert landed(run, 1) == Landed(550, "row 10", splits=SPLITS)
     run.plan()
     run.now += 5000
     run.plan()
-    assert landed(run, 3) == Landed(0, "row 20")
+    assert landed(run, 3) == Landed(0, "row 20", splits=SPLITS, ended=SPLITS)
+
+
+def test_a_step_has_as_many_rows_as_the_runtime_allows():
+    run = bench(rows_at_start="100")
+    context = run.context()
+    context.max_rows = 30
+    step = CONNECTOR.source(context).plan({"at": START}, START)
+    assert step is not None
+    assert (step.ranges["from"], step.ranges["to"], step.flips) == (0, 30, False)
+    context.blocked = SPLITS
+    assert CONNECTOR.source(context).plan({"at": START}, START) is None
 
 
 @pytest.mark.parametrize(("role", "op"), [("probe", "+I"), ("build", "c")])

@@ -219,3 +219,25 @@ def test_the_spec_says_what_the_options_say():
     assert CONNECTOR.spec.signals({"signals": "TRUE"})
     assert CONNECTOR.spec.source
     assert CONNECTOR.spec.sink
+
+
+def test_a_step_has_as_many_rows_as_the_runtime_allows(tmp_path):
+    hand, bench = hand_and_bench(tmp_path, EVENT_TIME)
+    hand.watermark(5)
+    for count in (2, 1, 4):
+        hand.rows([{"k": 1}] * count)
+    context = bench.context()
+    context.max_rows = 3
+    step = CONNECTOR.source(context).plan({"to": 4}, 0)
+    assert step is not None
+    assert (step.ranges["to"], step.flips) == (1, True)  # the flip still ends a step
+    bench.plan()
+    context = bench.context()
+    context.max_rows = 3
+    step = CONNECTOR.source(context).plan({"to": 4}, 0)
+    assert step is not None
+    assert step.ranges == {"from": 1, "to": 3}
+    context.max_rows = 1  # what was pushed at once is not torn
+    assert CONNECTOR.source(context).plan({"to": 4}, 0).ranges == {"from": 1, "to": 2}  # type: ignore[union-attr]
+    context.blocked = frozenset({"0"})
+    assert CONNECTOR.source(context).plan({"to": 4}, 0) is None

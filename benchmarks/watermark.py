@@ -1,0 +1,55 @@
+"""Ingest with WATERMARK FOR beside the same ingest without: what a built-in strategy costs."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.measure import Figure, seconds
+from pipelines.lake import Lake
+from pipelines.runtime.runner import Runner
+from pipelines.runtime.session import start_session
+from pipelines.sql import compile_script
+
+SCRIPT = """
+CREATE TABLE clicks (user_id BIGINT, item_id BIGINT, at TIMESTAMP_LTZ(3){watermark}) WITH (
+    'connector' = 'datagen', 'number-of-rows' = '{rows}', 'rows-at-start' = '{rows}',
+    'fields.user_id.min' = '1', 'fields.user_id.max' = '1000000', 'fields.at.max-past' = '1 min'{options});
+CREATE TABLE kept (user_id BIGINT) WITH ('connector' = 'delta');
+INSERT INTO kept SELECT user_id FROM clicks
+"""
+WATERMARK = ", WATERMARK FOR at AS at - INTERVAL '5' SECOND"
+PUNCTUATED = ", 'scan.watermark.emit.strategy' = 'on-event'"
+LARGE, SMALL = 5_000_000, 10_000
+
+
+def measure(runs: int = 5) -> list[Figure]:
+    """The median of `runs` ingests of each kind, taken in turns after one that does not count; of one large epoch and
+    of one small one."""
+    spark = start_session()
+    kinds = {"without": ("", ""), "with": (WATERMARK, ""), "punctuated": (WATERMARK, PUNCTUATED)}
+    figures: list[Figure] = []
+    for rows, aim in ((LARGE, "under 1.10"), (SMALL, "under 1.10")):
+        took: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for number in range(runs + 1):
+            for kind, (watermark, options) in kinds.items():
+                value = _ingest(spark, SCRIPT.format(watermark=watermark, options=options, rows=rows))
+                if number:
+                    took[kind].append(value)
+        median = {kind: statistics.median(values) for kind, values in took.items()}
+        for kind, wanted in (("with", aim), ("punctuated", "")):
+            name = f"ingest {rows:,} rows, WATERMARK FOR{' on-event' if kind == 'punctuated' else ''}"
+            figures.append(Figure(name, median[kind], "s", median["without"], "without", wanted))
+    return figures
+
+
+def _ingest(spark: SparkSession, script: str) -> float:
+    """Seconds to land all rows of `clicks` in a new lake."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Runner(compile_script(script), Lake(Path(folder) / "lake"), spark=lambda: spark) as runner,
+    ):
+        return seconds(lambda: runner.advance("clicks"))

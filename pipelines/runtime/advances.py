@@ -1,0 +1,52 @@
+"""What an advance of a source table reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipelines.lake import WatermarkRow
+from pipelines.runtime.alignment import Blocked, Standing
+from pipelines.sources.protocol import Json
+
+
+@dataclass(frozen=True)
+class LandedEpoch:
+    """One epoch that this advance landed."""
+
+    generation: int
+    epoch: int
+    rows: int
+    phase: str
+    summary: str
+    flipped: bool
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What an advance of a source table did, and where it stands now.
+
+    Attributes:
+        last: The newest row of its watermark log; None when nothing ever landed.
+        aligned: Where it stands in its alignment group, with its blocked splits; None outside of a group.
+        ends: The ends that it went up to.
+    """
+
+    table: str
+    generation: int
+    epochs: tuple[LandedEpoch, ...]
+    last: WatermarkRow | None
+    aligned: Standing | None = None
+    ends: Json | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def rows(self) -> int:
+        return sum(epoch.rows for epoch in self.epochs)
+
+    @property
+    def flipped(self) -> bool:
+        return self.last is not None and self.last.flip_epoch is not None
+
+    @property
+    def blocked(self) -> tuple[Blocked, ...]:
+        """The splits that alignment holds back now."""
+        return self.aligned.blocked if self.aligned else ()

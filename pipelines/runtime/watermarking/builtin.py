@@ -1,0 +1,155 @@
+"""The strategies that Tidegate brings, as Spark SQL aggregates over an epoch's rows: no row enters Python.
+
+Each row has a value (FLIP-66: what the expression gives; FLIP-126: its rowtime - delay - 1 ms) and a split's watermark
+is the greatest value so far. Periodic: emitted at the end of the epoch, so a row's place has what the epoch before
+left. Punctuated: emitted after every `gap` rows, so a row's place has what its split emitted before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipelines.runtime.watermarking.passes import SplitPass, Standing
+from pipelines.watermarks import MIN_TIMESTAMP, BoundedOutOfOrderness, ExpressionWatermarks, SourceWatermarks, Watermark
+
+BuiltIn = BoundedOutOfOrderness | ExpressionWatermarks | SourceWatermarks
+
+_KIND = "greatest"
+
+
+def scan(rows: DataFrame | None, generator: BuiltIn, gap: int | None, standing: Standing) -> list[SplitPass]:
+    """What `rows` (with _split, _offset, _seq, _rowtime) say of every split that they have."""
+    if rows is None:
+        return []
+    rows = valued(rows, generator)
+    found = _periodic(rows, standing) if gap is None else _punctuated(rows, gap, standing)
+    return [_pass(row.asDict(), gap, standing) for row in found.collect()]  # one row a split
+
+
+def _pass(row: Mapping[str, Any], gap: int | None, standing: Standing) -> SplitPass:
+    split, before = row["_split"], standing.emitted(row["_split"])
+    known, since = remembered(standing.state(split))
+    greatest = max((value for value in (known, row["greatest"]) if value is not None), default=None)
+    emitted = greatest if gap is None else row["emitted"]
+    timestamp = max(before.timestamp, MIN_TIMESTAMP if emitted is None else emitted)
+    state = {_KIND: greatest} if gap is None else {_KIND: greatest, "since": (since + row["rows"]) % gap}
+    return SplitPass(split, row["rows"], row["late"], Watermark(timestamp), state)
+
+
+def remembered(state: Any) -> tuple[int | None, int]:
+    """(the greatest value so far, rows since the last emission) of a stored state; that of another strategy is none."""
+    if isinstance(state, int):  # a lake of version 0.1
+        return state, 0
+    if isinstance(state, dict) and _KIND in state:
+        return state[_KIND], state.get("since", 0)
+    return None, 0
+
+
+_FIRST, _LAST, _GREATEST, _LATE = "first_split", "last_split", "greatest", "late"
+
+
+def tally(standing: Standing) -> list[Column]:
+    """Counted over `valued` rows on their way into the lake: what `scan` would find, if they are all of one split."""
+    return [
+        F.min("_split").alias(_FIRST),
+        F.max("_split").alias(_LAST),
+        F.max(VALUE).alias(_GREATEST),
+        _late(standing, _threshold(standing)),
+    ]
+
+
+def counted(found: Mapping[str, Any], standing: Standing) -> list[SplitPass] | None:
+    """The pass of an epoch of not more than one split, from what `tally` found; None where that is not enough."""
+    if _FIRST not in found or found[_FIRST] != found[_LAST]:
+        return None
+    if found[_FIRST] is None:
+        return []
+    return [_pass({"_split": found[_FIRST], **found}, None, standing)]
+
+
+VALUE = "_watermark"
+
+
+def valued(rows: DataFrame, generator: BuiltIn) -> DataFrame:
+    """`rows` with their values, as a column: an expression may hold a Python function, which no aggregate takes."""
+    return rows.withColumn(VALUE, _value(generator))
+
+
+def _value(generator: BuiltIn) -> Column:
+    """A row's value in ms; null says nothing."""
+    if isinstance(generator, SourceWatermarks):
+        return F.lit(None).cast("bigint")
+    if isinstance(generator, BoundedOutOfOrderness):
+        return F.unix_millis(F.col("_rowtime")) - F.lit(generator.behind)
+    value = F.expr(generator.expression)
+    return value.cast("bigint") if generator.type == "BIGINT" else F.unix_millis(value.cast("timestamp"))
+
+
+def rowtime_ms() -> Column:
+    """The rowtime in ms, a part of one counted as a whole one: it is at or below t exactly if this is."""
+    rowtime = F.col("_rowtime")
+    return F.unix_millis(rowtime) + F.when(F.pmod(F.unix_micros(rowtime), F.lit(1000)) == 0, 0).otherwise(1)
+
+
+def _by_split(values: Mapping[str, int], default: int) -> Column:
+    """A number by split."""
+    named = {split: value for split, value in values.items() if value != default}
+    if not named:
+        return F.lit(default).cast("bigint")
+    entries = [item for split, value in named.items() for item in (F.lit(split), F.lit(value).cast("bigint"))]
+    return F.coalesce(F.try_element_at(F.create_map(*entries), F.col("_split")), F.lit(default).cast("bigint"))
+
+
+def _threshold(standing: Standing) -> Column:
+    """The watermark at the start of the epoch: the table's, or the split's own where it is further."""
+    floor = MIN_TIMESTAMP if standing.floor is None else standing.floor
+    return _by_split({name: max(split.timestamp, floor) for name, split in standing.splits.items()}, floor)
+
+
+def _late(standing: Standing, threshold: Column) -> Column:
+    late = F.count_if(rowtime_ms() <= threshold) if standing.floor is not None else F.lit(0)
+    return late.cast("bigint").alias("late")
+
+
+def _periodic(rows: DataFrame, standing: Standing) -> DataFrame:
+    return rows.groupBy("_split").agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.max(VALUE).alias("greatest"),
+        _late(standing, _threshold(standing)),
+    )
+
+
+def _punctuated(rows: DataFrame, gap: int, standing: Standing) -> DataFrame:
+    """Rows in blocks of `gap`, counted on from the epoch before: a whole block is emitted, and holds for the next."""
+    carried = {name: remembered(split.state) for name, split in standing.splits.items()}
+    pending = _by_split(
+        {n: MIN_TIMESTAMP if greatest is None else greatest for n, (greatest, _) in carried.items()}, MIN_TIMESTAMP
+    )
+    ordered = Window.partitionBy("_split").orderBy("_offset", "_seq")
+    number = F.row_number().over(ordered).cast("bigint") + _by_split({n: since for n, (_, since) in carried.items()}, 0)
+    split = Window.partitionBy("_split")
+    blocks = rows.select(
+        "_split",
+        "_rowtime",
+        F.col(VALUE).alias("_value"),
+        number.alias("_number"),
+    ).select("*", F.expr(f"(_number - 1) div {gap}").alias("_block"))
+    placed = blocks.select(
+        "*",
+        F.max("_value").over(split.orderBy("_block").rangeBetween(Window.unboundedPreceding, -1)).alias("_told"),
+        F.expr(f"max(_number) OVER (PARTITION BY _split) div {gap}").alias("_whole"),
+    )
+    told = F.when(F.col("_block") > 0, F.greatest(F.coalesce("_told", F.lit(MIN_TIMESTAMP)), pending))
+    here = F.greatest(_threshold(standing), F.coalesce(told, F.lit(MIN_TIMESTAMP)))
+    # What an epoch before left pending is emitted with the first block that is whole.
+    emitted = F.when(F.col("_block") < F.col("_whole"), F.greatest(F.coalesce("_value", F.lit(MIN_TIMESTAMP)), pending))
+    return placed.groupBy("_split").agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.max("_value").alias("greatest"),
+        F.max(emitted).alias("emitted"),
+        _late(standing, here),
+    )

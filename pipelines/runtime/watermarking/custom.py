@@ -1,0 +1,89 @@
+"""A generator of one's own over an epoch's rows: one pass on the executors, a split's rows in their order.
+
+The rows come in Arrow batches, sorted by Spark; a split's generator takes up the state that the epoch before stored
+and gives back its new one. What comes to the driver is one row a split.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.runtime.watermarking.builtin import rowtime_ms
+from pipelines.runtime.watermarking.passes import SplitPass, Standing
+from pipelines.runtime.watermarking.running import GeneratorRun
+from pipelines.sql.types import quoted
+from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
+
+_TOLD = "split STRING, rows BIGINT, late BIGINT, timestamp BIGINT, processing BOOLEAN, idle BOOLEAN, state STRING"
+
+
+def scan(
+    rows: DataFrame | None, strategy: WatermarkStrategy, standing: Standing, now: int, columns: Sequence[str]
+) -> list[SplitPass]:
+    """What the generators of `strategy` make of `rows`; those of splits without rows are asked too, if periodic.
+
+    Args:
+        rows: With `columns`, which make an element, and _split, _offset, _seq, _rowtime.
+        now: The epoch's time in ms, UTC.
+
+    Raises GeneratorError, inside of what Spark raises where it was a worker's.
+    """
+    found: list[SplitPass] = []
+    if rows is not None:
+        own = F.coalesce(F.unix_millis("_rowtime"), F.lit(MIN_TIMESTAMP)).alias("_own")
+        whole = F.coalesce(rowtime_ms(), F.lit(MIN_TIMESTAMP)).alias("_whole")
+        ordered = (
+            rows.select("_split", "_offset", "_seq", own, whole, *map(quoted, columns))
+            .repartition("_split")
+            .sortWithinPartitions("_split", "_offset", "_seq")
+            .drop("_seq")
+        )
+        told = ordered.mapInArrow(_worker(strategy, standing, now, tuple(columns)), _TOLD)
+        for row in told.collect():  # one row a split
+            watermark = Watermark(row["timestamp"], row["processing"])
+            state = json.loads(row["state"])
+            found.append(SplitPass(row["split"], row["rows"], row["late"], watermark, state, row["idle"]))
+    seen = {item.split for item in found}
+    quiet = [name for name, split in standing.splits.items() if name not in seen and not split.ended]
+    return found + [GeneratorRun(strategy, name, standing, now).end() for name in quiet]
+
+
+def _worker(
+    strategy: WatermarkStrategy, standing: Standing, now: int, columns: tuple[str, ...]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        split: str | None = None
+        active: GeneratorRun | None = None
+        for batch in batches:
+            splits = batch.column("_split").to_pylist()
+            offsets = batch.column("_offset").to_pylist()
+            times = zip(batch.column("_own").to_pylist(), batch.column("_whole").to_pylist(), strict=True)
+            elements = batch.select(list(columns)).to_pylist()
+            for name, offset, (own, whole), element in zip(splits, offsets, times, elements, strict=True):
+                if active is None or name != split:
+                    if active is not None:
+                        yield _told(active.end())
+                    split, active = name, GeneratorRun(strategy, name, standing, now)
+                active.row(element, offset, own, whole)
+        if active is not None:
+            yield _told(active.end())
+
+    return run
+
+
+def _told(item: SplitPass) -> pa.RecordBatch:
+    row = {
+        "split": item.split,
+        "rows": item.rows,
+        "late": item.late,
+        "timestamp": item.watermark.timestamp,
+        "processing": item.watermark.use_processing_time,
+        "idle": item.idle,
+        "state": json.dumps(item.state),
+    }
+    return pa.RecordBatch.from_pylist([row])

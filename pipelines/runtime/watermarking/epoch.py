@@ -1,0 +1,121 @@
+"""What time it is in one epoch of one table: by its strategy, over its rows, in the cheapest way that is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+
+from pipelines.errors import SourceError
+from pipelines.lake import WatermarkRow
+from pipelines.runtime.splits import stored_splits
+from pipelines.runtime.watermarking import builtin, custom
+from pipelines.runtime.watermarking.passes import SplitPass, Standing
+from pipelines.sources.protocol import StoredStep
+from pipelines.sql.model import Table
+from pipelines.watermarks import (
+    BoundedOutOfOrderness,
+    ExpressionWatermarks,
+    GeneratorError,
+    NoWatermarks,
+    SourceWatermarks,
+    WatermarkStrategy,
+)
+from pipelines.watermarks.strategy import keep_timestamp
+
+
+@dataclass(frozen=True)
+class EpochTime:
+    """One epoch's rows under a strategy.
+
+    Attributes:
+        before: The log row of the epoch before; where this one goes on.
+        now: The epoch's time in ms, UTC: that of its plan, so that a rerun comes to the same.
+    """
+
+    table: Table
+    strategy: WatermarkStrategy
+    before: WatermarkRow | None
+    now: int
+
+    @property
+    def standing(self) -> Standing:
+        """The splits as the epoch before left them; nothing is late before the flip, or in processing time."""
+        row = self.before
+        flipped = row is not None and row.flip_epoch is not None and not row.use_processing_time
+        return Standing(
+            {split.split: split for split in stored_splits(row)}, row.timestamp if row and flipped else None
+        )
+
+    @property
+    def processing_time(self) -> bool:
+        """Whether the table emits (MIN, true) and nothing else."""
+        return type(self._generator) is NoWatermarks
+
+    @property
+    def _generator(self) -> object:
+        return self.strategy.generator_factory()
+
+    @property
+    def _built_in(self) -> builtin.BuiltIn | SourceWatermarks | None:
+        """The generator, if its watermarks are those of a SQL expression; an assigner is Python, and sees every row."""
+        generator = self._generator
+        if type(generator) is ExpressionWatermarks or type(generator) is SourceWatermarks:
+            return generator
+        if type(generator) is BoundedOutOfOrderness and self.strategy.timestamp_assigner is keep_timestamp:
+            return generator
+        return None
+
+    def counted(self, rows: DataFrame) -> tuple[DataFrame, list[Column]]:
+        """`rows` (of the source, or committed) and what to count of them while they pass by; see `passes`.
+
+        Rows of one split need no second look then. The frame may have a column more than `rows`.
+        """
+        generator = self._built_in
+        if self.processing_time or generator is None or self.strategy.gap is not None:
+            return rows, []
+        return builtin.valued(rows, generator), builtin.tally(self.standing)
+
+    def passes(
+        self, rows: DataFrame | None, tally: Mapping[str, Any], step: StoredStep, *, told: bool = False
+    ) -> list[SplitPass]:
+        """What the epoch says of each split that has rows.
+
+        Args:
+            rows: Its committed rows, None when there are none.
+            tally: What was `counted`, by name.
+            told: The source itself has emitted the watermarks; only rows and late rows are counted.
+
+        Raises SourceError that names split and offset where a generator of one's own failed.
+        """
+        if self.processing_time:
+            return []
+        generator = SourceWatermarks() if told else self._built_in
+        if generator is None:
+            columns = [column.name for column in self.table.stored_columns]
+            return self._own(lambda: custom.scan(rows, self.strategy, self.standing, self.now, columns), step)
+        gap = None if told else self.strategy.gap
+        counted = builtin.counted(tally, self.standing) if gap is None else None
+        return builtin.scan(rows, generator, gap, self.standing) if counted is None else counted
+
+    def _own(self, scan: Callable[[], list[SplitPass]], step: StoredStep) -> list[SplitPass]:
+        try:
+            return scan()
+        except (GeneratorError, PySparkException) as error:
+            raise SourceError(
+                f"{self.table.name}: {_what(error)}",
+                where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
+                state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
+                next_command="mend the generator, then run the same command again: it goes on at this epoch",
+            ) from error
+
+
+def _what(error: Exception) -> str:
+    """The generator's own error, out of what Spark makes of a worker's."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    marker = f"{GeneratorError.__name__}: "
+    told = next((line.partition(marker)[2] for line in reversed(lines) if marker in line), None)
+    return told or (lines[0] if lines else type(error).__name__)

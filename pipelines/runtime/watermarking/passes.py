@@ -1,0 +1,54 @@
+"""One epoch's rows as a strategy sees them: what they say of each split, in (_split, _offset) order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.lake import SplitWatermark
+from pipelines.watermarks import MIN_TIMESTAMP, Watermark
+
+
+@dataclass(frozen=True)
+class SplitPass:
+    """What an epoch's rows said of one split.
+
+    Attributes:
+        rows: how many there were.
+        late: those whose rowtime was at or below the watermark at their place.
+        watermark: the last one emitted, also before this epoch; BEGINNING before the first.
+        state: of its generator, after them, as JSON.
+        idle: a generator of one's own has said that the split is idle.
+    """
+
+    split: str
+    rows: int
+    late: int
+    watermark: Watermark
+    state: Any
+    idle: bool = False
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How the splits stood before the epoch.
+
+    Attributes:
+        splits: by name.
+        floor: the table's watermark (ms), against which a row is late whatever its own split has emitted; None
+            before the flip, where nothing was emitted and nothing is late.
+    """
+
+    splits: Mapping[str, SplitWatermark] = field(default_factory=dict)
+    floor: int | None = None
+
+    def emitted(self, split: str) -> Watermark:
+        """The last watermark of `split`; BEGINNING for one that was never seen."""
+        known = self.splits.get(split)
+        return Watermark(known.timestamp, known.use_processing_time) if known else Watermark(MIN_TIMESTAMP)
+
+    def state(self, split: str) -> Any:
+        """The state of its generator, None where there is none."""
+        known = self.splits.get(split)
+        return known.state if known else None

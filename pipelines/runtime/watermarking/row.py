@@ -1,0 +1,136 @@
+"""The watermark-log row of an epoch: computed from what the epoch committed and from the row before, nothing else.
+
+The flip (the proved end of the bounded phase, FLIP-326) is apart from the watermark: a table with WATERMARK FOR emits
+only (t, false), and only from its flip on; a table without emits (MIN, true), and it is told at its flip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, replace
+
+from pipelines.lake import SplitWatermark, WatermarkRow
+from pipelines.runtime.splits import counting, folded, stored_splits
+from pipelines.runtime.watermarking.emit import SignalEmit
+from pipelines.runtime.watermarking.epoch import EpochTime
+from pipelines.runtime.watermarking.passes import SplitPass
+from pipelines.runtime.watermarking.running import Recorder
+from pipelines.sources.protocol import Landed, StoredStep
+from pipelines.watermarks import BEGINNING, MIN_TIMESTAMP, StatusWatermarkValve, Watermark
+from pipelines.watermarks.duration import milliseconds
+
+
+def watermark_row(
+    time: EpochTime,
+    step: StoredStep,
+    landed: Landed,
+    rows: int,
+    passes: Sequence[SplitPass],
+    signal: SignalEmit,
+    landed_at: int,
+) -> WatermarkRow:
+    """The log row of one landed epoch.
+
+    Args:
+        time: Where the epoch before left the table, and its strategy.
+        rows: How many the epoch committed.
+        passes: What they say of their splits.
+    """
+    before = time.before
+    flip_epoch = before.flip_epoch if before else None
+    flipped_at = before.flipped_at if before else None
+    if flip_epoch is None and step.step.flips:
+        flip_epoch, flipped_at = step.epoch, landed_at
+    splits = splits_after(time, step, landed, passes, signal)
+    shown = combine(splits, before) if flip_epoch is not None and splits else None
+    last = shown.watermark if shown else BEGINNING
+    return WatermarkRow(
+        owner=time.table.name,
+        generation=step.generation,
+        epoch=step.epoch,
+        landed_at=landed_at,
+        rows=rows,
+        timestamp=last.timestamp,
+        use_processing_time=last.use_processing_time,
+        idle=shown is not None and shown.idle,
+        flip_epoch=flip_epoch,
+        flipped_at=flipped_at,
+        lag_ms=landed.lag_ms,
+        position=landed.position,
+        splits=[asdict(split) for split in splits],
+        late=sum(item.late for item in passes),
+    )
+
+
+def splits_after(
+    time: EpochTime,
+    step: StoredStep,
+    landed: Landed,
+    passes: Sequence[SplitPass],
+    signal: SignalEmit,
+) -> list[SplitWatermark]:
+    """Every split's last word once the epoch has landed."""
+    if time.processing_time and landed.watermarks is None:
+        return [_processing_time(signal.told)] if signal.told else stored_splits(time.before)
+    found = {split.split: replace(split, late=0) for split in stored_splits(time.before)}
+    for name in sorted(landed.splits):
+        found.setdefault(name, SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now))
+    told = landed.watermarks is not None
+    for item in passes:
+        known = found.get(item.split) or SplitWatermark(item.split, MIN_TIMESTAMP, False, last_row=time.now)
+        word = known if told else replace(known, state=item.state, **_word(item.watermark))
+        found[item.split] = replace(word, late=item.late, idle=item.idle if not told else known.idle)
+    for name, watermark in landed.watermarks or ():
+        known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
+        found[name] = replace(known, **_word(watermark))
+    for name, idle in landed.idle.items():
+        known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
+        found[name] = replace(known, idle=idle)
+    seen = {item.split for item in passes if item.rows}
+    marked = [_marked(split, time, step, landed, seen) for split in found.values()]
+    return sorted(folded(marked, seen), key=lambda split: split.split)
+
+
+def _word(watermark: Watermark) -> dict[str, int | bool]:
+    return {"timestamp": watermark.timestamp, "use_processing_time": watermark.use_processing_time}
+
+
+def _processing_time(told: Watermark) -> SplitWatermark:
+    return SplitWatermark("table", told.timestamp, told.use_processing_time)
+
+
+def _marked(split: SplitWatermark, time: EpochTime, step: StoredStep, landed: Landed, seen: set[str]) -> SplitWatermark:
+    """Idle, ended, bounded: what the epoch says beside the watermark."""
+    if split.split in seen:
+        # One that the source goes on reading is named by it, whatever the phase.
+        bounded = step.step.phase == "bounded" and landed.watermarks is None and split.split not in landed.splits
+        split = replace(split, last_row=time.now, ended=False, bounded=bounded)
+        split = split if landed.idle.get(split.split) else replace(split, idle=False)
+    elif split.split in step.step.blocked or split.last_row is None:
+        # Alignment holds it back: no row could come, so its idle timeout stands still.
+        split = replace(split, last_row=time.now)
+    if timed_out(split, time):
+        split = replace(split, idle=True)
+    return replace(split, ended=True) if split.split in landed.ended else split
+
+
+def timed_out(split: SplitWatermark, time: EpochTime) -> bool:
+    """Whether the idle timeout has passed since the split's last row."""
+    timeout = time.strategy.idle_timeout
+    if timeout is None or split.last_row is None:
+        return False
+    return time.now - split.last_row >= milliseconds(timeout, "the idle timeout")
+
+
+def combine(splits: Sequence[SplitWatermark], before: WatermarkRow | None) -> StatusWatermarkValve:
+    """The table's watermark: FLIP-326's valve over its splits, going on from the epoch before."""
+    last = Watermark(before.timestamp, before.use_processing_time) if before else BEGINNING
+    heard = counting(splits)
+    valve = StatusWatermarkValve([split.split for split in heard], Recorder(), last=last)
+    words: dict[Hashable, tuple[Watermark, bool]] = {
+        split.split: (Watermark(split.timestamp, split.use_processing_time), split.idle) for split in heard
+    }
+    if all(split.ended for split in heard):  # what they told last stands, and then nobody waits for them
+        valve.input_all({name: (watermark, False) for name, (watermark, _) in words.items()})
+    valve.input_all(words)
+    return valve

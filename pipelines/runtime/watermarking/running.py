@@ -1,0 +1,114 @@
+"""One generator of one split over the rows of one epoch, wherever it runs (a worker, or the driver without rows)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pipelines.runtime.watermarking.passes import SplitPass, Standing
+from pipelines.watermarks import (
+    BEGINNING,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    GeneratorError,
+    StatefulGenerator,
+    Watermark,
+    WatermarkStrategy,
+    WatermarkToDataOutput,
+)
+
+T = TypeVar("T")
+_KIND = "generator"
+
+
+class Recorder:
+    """A WatermarkOutput that remembers what it was told last."""
+
+    def __init__(self) -> None:
+        self.last: Watermark | None = None
+        self.idle = False
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        self.last = watermark
+        self.idle = False
+
+    def mark_idle(self) -> None:
+        self.idle = True
+
+    def mark_active(self) -> None:
+        self.idle = False
+
+
+def guarded(recorder: Recorder, told: Watermark, now: int) -> WatermarkToDataOutput:
+    """The end of a source that has told `told` already: nothing that goes back passes it. `now` in ms, UTC."""
+    clock = [MAX_TIMESTAMP]
+    output = WatermarkToDataOutput(recorder, lambda: clock[0])
+    output.emit_watermark(Watermark(told.timestamp))
+    if told.use_processing_time:
+        output.emit_watermark(told)
+    clock[0] = now
+    return output
+
+
+class GeneratorRun:
+    """Feeds a generator the rows of `split`, in order. What it raises becomes a GeneratorError that names the place.
+
+    Args:
+        strategy: Its factory makes the generator, its assigner gives each row its timestamp.
+        standing: Where the epoch before left the splits.
+        now: The epoch's time in ms, UTC, for watermarks in processing time.
+    """
+
+    def __init__(self, strategy: WatermarkStrategy, split: str, standing: Standing, now: int) -> None:
+        self._assign = strategy.timestamp_assigner
+        self._gap = strategy.gap
+        self._split = split
+        self._floor = standing.floor
+        self._offset: int | None = None
+        self._recorder = Recorder()
+        self._output = guarded(self._recorder, standing.emitted(split), now)
+        stored = standing.state(split)
+        known = stored if isinstance(stored, dict) and _KIND in stored else {}
+        self._since = known.get("since", 0)
+        self._recorder.idle = known.get("idle", False)
+        self._generator = self._asked(strategy.generator_factory)
+        if _KIND in known and isinstance(self._generator, StatefulGenerator):
+            generator = self._generator
+            self._asked(lambda: generator.restore(known[_KIND]))
+        self.rows = self.late = 0
+
+    def row(self, element: dict[str, Any], offset: int, own: int, whole: int) -> None:
+        """One row: `element` by column, `own` its timestamp (ms, UTC, or MIN_TIMESTAMP for none), `whole` the same with
+        a part of a ms counted as a whole one, by which it is late or not."""
+        self._offset = offset
+        timestamp = self._asked(lambda: self._assign(element, own))
+        self.rows += 1
+        due = whole if timestamp == own else timestamp
+        if self._floor is not None and due != MIN_TIMESTAMP and due <= max(self._floor, self._told().timestamp):
+            self.late += 1
+        self._asked(lambda: self._generator.on_event(element, timestamp, self._output))
+        if self._gap is not None:
+            self._since += 1
+            if self._since >= self._gap:
+                self._since = 0
+                self._asked(lambda: self._generator.on_periodic_emit(self._output))
+
+    def end(self) -> SplitPass:
+        """The end of the epoch, which is a periodic emit unless emission is punctuated."""
+        if self._gap is None:
+            self._asked(lambda: self._generator.on_periodic_emit(self._output))
+        state: dict[str, Any] = {"since": self._since, "idle": self._recorder.idle}
+        if isinstance(self._generator, StatefulGenerator):
+            generator = self._generator
+            state[_KIND] = self._asked(lambda: json.loads(json.dumps(generator.state())))
+        return SplitPass(self._split, self.rows, self.late, self._told(), state, self._recorder.idle)
+
+    def _told(self) -> Watermark:
+        return self._recorder.last or BEGINNING
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except Exception as error:
+            raise GeneratorError(self._split, self._offset, error) from error

@@ -1,0 +1,146 @@
+"""The connector `tape` of the tests: several splits, each a list of rows that the test writes, read as the test likes.
+
+A row is a dict by column; `_rowtime` in it is the source's own time (ms). Options: `rows-per-epoch` ("a=1,b=1000", all
+there are without it), `bounded` (so many rows of every split are its bounded phase), `ends` (a split is over after its
+last row), `chunks` (the splits of the bounded phase are not named as those that go on).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pipelines.frames import empty_frame
+from pipelines.lake import Lake
+from pipelines.sources import phaseless, registry
+from pipelines.sources.protocol import (
+    SOURCE_COLUMNS,
+    ConnectorSpec,
+    Json,
+    Landed,
+    OptionSpec,
+    Source,
+    SourceContext,
+    Step,
+    StoredStep,
+)
+
+Tape = Mapping[str, list[dict[str, Any]]]
+
+
+def write(lake: Lake, table: str, tape: Tape) -> None:
+    """What each split of `table` holds from now on."""
+    folder = lake.scratch(table)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tape.json").write_text(json.dumps(tape))
+
+
+def install(monkeypatch: Any) -> None:
+    """Make the connector known, beside the installed ones."""
+    points = {**registry._points(), "tape": EntryPoint("tape", f"{__name__}:CONNECTOR", registry.GROUP)}
+    monkeypatch.setattr(registry, "_points", lambda: points)
+
+
+class TapeSource:
+    def __init__(self, context: SourceContext) -> None:
+        self.context = context
+        self.path = Path(context.scratch) / "tape.json"
+        pairs = [pair.split("=") for pair in context.options.get("rows-per-epoch", "").split(",") if pair]
+        self.steps = {split: int(rows) for split, rows in pairs}
+        self.bounded = int(context.options.get("bounded", "0"))
+
+    def tape(self) -> Tape:
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def preflight(self) -> None:
+        """It can be read."""
+
+    def ends(self) -> Json:
+        return {split: len(rows) for split, rows in self.tape().items()}
+
+    def plan(self, ends: Json, instant: int) -> Step | None:
+        previous = self.context.previous.step.ranges["splits"] if self.context.previous else {}
+        first_ends = phaseless.first_ends(self.context, ends)
+        loading = self.bounded and any(previous.get(split, [0, 0])[1] < self.bounded for split in ends)
+        splits: dict[str, list[int]] = {}
+        for split, end in ends.items():
+            start = previous.get(split, [0, 0])[1]
+            stop = min(end, self.bounded) if loading else end
+            most = min(self.steps.get(split, stop), self.context.max_rows or stop)
+            stop = start if split in self.context.blocked else max(start, min(stop, start + most))
+            splits[split] = [start, stop]
+        if self.context.first is not None and all(start == stop for start, stop in splits.values()):
+            return None
+        goal = dict.fromkeys(ends, self.bounded) if self.bounded else first_ends
+        flips = not self.context.flipped and all(splits[split][1] >= goal[split] for split in goal if split in splits)
+        return Step(
+            phaseless.ranges(self.context, ends, splits=splits),
+            phase="bounded" if loading else "unbounded",
+            flips=flips,
+            summary=str(splits),
+        )
+
+    def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
+        columns = {
+            **SOURCE_COLUMNS,
+            **{column.name: column.spark_type for column in self.context.table.physical_columns},
+        }
+        schema = StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in columns.items()))
+        tape, op = self.tape(), "c" if self.context.table.role == "build" else "+I"
+        rows = [
+            {
+                **{name: value for name, value in row.items() if name != "_rowtime"},
+                "_op": op,
+                "_seq": {"phase": 1, "log": 0, "file": 0, "position": offset, "row": 0},
+                "_rowtime": None if row.get("_rowtime") is None else row["_rowtime"] * 1000,
+                "_split": split,
+                "_offset": offset,
+            }
+            for split, (start, stop) in step.step.ranges["splits"].items()
+            for offset, row in enumerate(tape[split][start:stop], start)
+        ]
+        if not rows:
+            return empty_frame(spark, schema)
+        arrow = spark.createDataFrame([], schema).toArrow().schema
+        return spark.createDataFrame(pa.Table.from_pylist(rows, schema=arrow), schema)
+
+    def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        splits = step.step.ranges["splits"]
+        over = self.context.options.get("ends") == "true"
+        ended = frozenset(split for split, (_, stop) in splits.items() if over and stop == len(self.tape()[split]))
+        going = frozenset() if self.context.options.get("chunks") == "true" else frozenset(splits)
+        return Landed(position=step.step.summary, splits=going, ended=ended)
+
+    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class TapeConnector:
+    spec = ConnectorSpec(
+        name="tape",
+        doc="Rows of a test.",
+        options=(
+            OptionSpec("rows-per-epoch"),
+            OptionSpec("bounded", "integer"),
+            OptionSpec("ends", "boolean"),
+            OptionSpec("chunks", "boolean"),
+        ),
+        phases=lambda options: "bounded" in options,
+        signals=lambda options: "bounded" in options,
+    )
+
+    def source(self, context: SourceContext) -> Source:
+        return TapeSource(context)
+
+
+CONNECTOR = TapeConnector()

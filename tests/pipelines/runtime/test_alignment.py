@@ -1,0 +1,143 @@
+"""Who stands where in an alignment group, by hand-written rows of the watermark log; no Spark."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from orchestration.console.standing import standing as standing_shown
+from pipelines.lake import Lake, SplitWatermark, WatermarkRow
+from pipelines.runtime.alignment import Blocked, Members, Standing, standing, standing_of
+from pipelines.runtime.plans import source_row
+from pipelines.runtime.status import status
+from pipelines.sources.protocol import Step
+from pipelines.watermarks import MIN_TIMESTAMP, WatermarkAlignment
+
+GROUP = WatermarkAlignment("g", timedelta(milliseconds=10), timedelta(seconds=1))
+GROUPS = {"a": "g", "b": "g"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def log(
+    lake: Lake, table: str, *splits: SplitWatermark, group: str | None = "g", at: int = 0, timeout: int | None = None
+):
+    """The next epoch of `table` as its landing would have logged it."""
+    last = lake.watermarks.last(table)
+    epoch = last.epoch + 1 if last else 1
+    row = WatermarkRow(table, 1, epoch, at, 0, 0, False, flip_epoch=1, splits=[asdict(split) for split in splits])
+    if group is not None:
+        aligned = WatermarkAlignment(group, GROUP.max_drift, GROUP.update_interval)
+        stands = standing(Members(lake), table, aligned, at, splits).to_log(timeout)
+        row = WatermarkRow(**{**vars(row), "alignment": stands})
+    lake.watermarks.append([row], application=f"{table}/watermark", version=epoch)
+
+
+def split(name: str, timestamp: int, **more: Any) -> SplitWatermark:
+    return SplitWatermark(name, timestamp, more.pop("use_processing_time", False), **more)
+
+
+def blocked(lake: Lake, table: str, now: int = 0, known: dict[str, str | None] | None = None) -> list[str]:
+    found = standing(Members(lake, GROUPS if known is None else known), table, GROUP, now)
+    return [item.split for item in found.blocked]
+
+
+def test_a_member_that_has_landed_nothing_holds_the_others_but_not_itself(lake: Lake) -> None:
+    assert (blocked(lake, "a"), blocked(lake, "b")) == ([], [])
+    log(lake, "a", split("0", 100))
+    assert (blocked(lake, "a"), blocked(lake, "b")) == (["0"], [])
+    assert standing(Members(lake, GROUPS), "a", GROUP, 0).held_by == ("b", "")
+
+
+def test_a_split_beyond_the_least_and_the_drift_is_blocked_and_others_go_on(lake: Lake) -> None:
+    log(lake, "b", split("0", 100))
+    log(lake, "a", split("0", 110), split("1", 111), split("2", 95))
+    assert (blocked(lake, "a"), blocked(lake, "b")) == (["0", "1"], [])
+    found = standing(Members(lake, GROUPS), "a", GROUP, 0)
+    assert (found.minimum, found.limit, found.held_by) == (95, 105, ("a", "2"))
+    assert [item.ahead_ms for item in found.blocked] == [15, 16]
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        pytest.param(split("0", 0, idle=True), id="idle"),
+        pytest.param(split("0", 0, ended=True), id="ended"),
+        pytest.param(split("0", MIN_TIMESTAMP, use_processing_time=True), id="processing time"),
+    ],
+)
+def test_who_is_not_waited_for(lake: Lake, slow: SplitWatermark) -> None:
+    log(lake, "b", slow)
+    log(lake, "a", split("0", 100))
+    assert blocked(lake, "a") == []
+
+
+def test_a_finished_bounded_phase_counts_by_its_greatest_until_others_go_on(lake: Lake) -> None:
+    log(lake, "b", split("chunk-0", 5, bounded=True), split("chunk-1", 95, bounded=True))
+    log(lake, "a", split("0", 100))
+    assert blocked(lake, "a") == []
+    log(lake, "b", split("(bounded phase)", 95, bounded=True), split("binlog", 20))
+    assert blocked(lake, "a") == ["0"]
+
+
+def test_members_of_other_pipelines_count_by_their_log_rows(lake: Lake) -> None:
+    log(lake, "elsewhere", split("0", 0))
+    log(lake, "a", split("0", 100))
+    assert blocked(lake, "a", known={"a": "g"}) == ["0"]
+    log(lake, "elsewhere", split("0", 0), group="another")
+    assert blocked(lake, "a", known={"a": "g"}) == []
+    log(lake, "b", split("0", 0))
+    assert blocked(lake, "a", known={"a": "g", "b": None}) == []  # this script has taken b out of the group
+
+
+def test_the_idle_timeout_of_a_member_runs_on_where_nobody_lands_it(lake: Lake) -> None:
+    log(lake, "elsewhere", split("0", 0, last_row=1000), timeout=500)
+    log(lake, "a", split("0", 100))
+    assert blocked(lake, "a", 1499, {"a": "g"}) == ["0"]
+    assert blocked(lake, "a", 1500, {"a": "g"}) == []
+
+
+def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
+    log(lake, "b", split("0", 0))
+    log(lake, "a", split("0", 50), split("1", 0), at=1000)
+    log(lake, "a", split("0", 50), split("1", 5), at=2000)
+    row = lake.watermarks.last("a")
+    assert row is not None
+    assert row.alignment is not None
+    assert row.alignment["blocked"] == [{"split": "0", "since": 1000, "ahead_ms": 50, "by": ["b", "0"]}]
+    assert standing_of(lake, row, 9000) == Standing("g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),))
+    log(lake, "b", split("0", 40))
+    log(lake, "a", split("0", 50), split("1", 40), at=3000)
+    log(lake, "a", split("0", 90), split("1", 40), at=4000)
+    assert [item.since for item in standing(Members(lake), "a", GROUP, 5000).blocked] == [4000]
+
+
+def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> None:
+    log(lake, "b", split("0", 0), split("1", 9, idle=True))
+    log(lake, "a", split("0", 50), at=1000)
+    lake.epochs.create()
+    for table in ("a", "b"):
+        lake.epochs.append([source_row(table, 1, 1, 0, Step({}))], application=f"{table}/plan", version=1)
+    found = status(lake, clock=lambda: 61_000)
+    told = {source.table: source for source in found.sources}
+    assert told["a"].blocked == (Blocked("0", 1000, 50, ("b", "0")),)
+    assert (told["b"].blocked, told["b"].idle_splits) == ((), ("1",))
+    shown = found.to_json()["sources"][0]["aligned"]
+    assert (shown["group"], shown["blocked"][0]["by"]) == ("g", ("b", "0"))
+    console = Console(width=200, file=io.StringIO(), record=True)
+    for part in standing_shown(found):
+        console.print(part)
+    text = console.export_text()
+    assert "a waits for its group g" in text
+    assert "split 0: blocked for 60.0 s" in text
+    assert "ahead of b split 0" in text
+    assert "b, idle: 1" in text

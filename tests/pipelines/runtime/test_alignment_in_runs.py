@@ -1,0 +1,133 @@
+"""FLIP-182 in whole runs: splits of one source, and sources of one group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.lake import Lake
+from pipelines.runtime.runner import Runner
+from pipelines.sql import compile_script
+from pipelines.watermarks import MIN_TIMESTAMP
+from tests.pipelines.runtime import tape
+
+ALIGNED = "'scan.watermark.alignment.group' = 'g', 'scan.watermark.alignment.max-drift' = '{drift}'"
+SCRIPT = """
+CREATE TABLE one (n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at) WITH ('connector' = 'tape'{one});
+CREATE TABLE two (n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at) WITH ('connector' = 'tape'{two});
+CREATE TABLE kept_one (n BIGINT) WITH ('connector' = 'delta');
+CREATE TABLE kept_two (n BIGINT) WITH ('connector' = 'delta');
+INSERT INTO kept_one SELECT n FROM one;
+INSERT INTO kept_two SELECT n FROM two
+"""
+
+
+@pytest.fixture(autouse=True)
+def _connector(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape.install(monkeypatch)
+
+
+def runner(spark: SparkSession, lake: Lake, one: str = "", two: str = "", drift: str = "30 ms") -> Runner:
+    options = [f", {ALIGNED.format(drift=drift)}{more}" for more in (one, two)]
+    pipeline = compile_script(SCRIPT.format(one=options[0], two=options[1]))
+    return Runner(pipeline, lake, spark=lambda: spark, clock=lambda: 0, environment={})
+
+
+def numbers(count: int, start: int = 0) -> list[dict[str, int]]:
+    return [{"n": n} for n in range(start, start + count)]
+
+
+def landed(lake: Lake, table: str) -> int:
+    return sum(row.rows for row in lake.watermarks.rows(table))
+
+
+def test_all_but_the_slow_subtask_are_blocked(spark: SparkSession, tmp_path: Path) -> None:
+    """The seed's test plan: a number sequence in four splits, the first of which is slow."""
+    lake = Lake(tmp_path)
+    tape.write(lake, "one", {split: numbers(1000) for split in "abcd"})
+    tape.write(lake, "two", {})
+    steps = ", 'rows-per-epoch' = 'a=1,b=100,c=100,d=100', 'scan.watermark.idle-timeout' = '1 h'"
+    script = SCRIPT.format(one=f", {ALIGNED.format(drift='30 ms')}{steps}", two="")
+    with Runner(compile_script(script), lake, spark=lambda: spark, clock=lambda: 0, environment={}) as active:
+        for epoch in range(1, 4):
+            advance = active.advance("one", max_epochs=1)
+            assert [item.split for item in advance.blocked] == ["b", "c", "d"]
+            assert {item.by for item in advance.blocked} == {("one", "a")}
+            last = advance.last
+            assert last is not None
+            assert {split["split"]: split["timestamp"] for split in last.splits} == {
+                "a": epoch - 1, "b": 99, "c": 99, "d": 99,
+            }  # fmt: skip
+            assert last.timestamp == (MIN_TIMESTAMP if last.flip_epoch is None else epoch - 1)
+        plan = lake.epochs.last("one")
+        assert plan is not None
+        assert plan.plan["blocked"] == ["b", "c", "d"]
+
+
+def test_sources_of_one_group_take_turns_and_come_to_their_ends(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    tape.write(lake, "one", {"0": numbers(200)})
+    tape.write(lake, "two", {"0": numbers(200)})
+    pace = ", 'scan.max-rows-per-epoch' = '{rows}'"
+    with runner(spark, lake, pace.format(rows=80), pace.format(rows=40)) as active:
+        report = active.run()
+        assert [item.blocked for item in report.advances] == [(), ()]
+        assert [item.rows for item in report.advances] == [200, 200]
+        assert not active.run().moved
+        # One is two epochs ahead at most where it would be five.
+        order = sorted((row.landed_at, row.epoch, row.owner) for t in ("one", "two") for row in lake.watermarks.rows(t))
+        assert len(order) >= 8
+
+
+def test_a_blocked_source_s_advance_ends_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    tape.write(lake, "one", {"0": numbers(100)})
+    tape.write(lake, "two", {"0": numbers(10)})
+    pace = ", 'scan.max-rows-per-epoch' = '20'"
+    with runner(spark, lake, pace, pace) as active:
+        alone = active.advance("one")  # two has landed nothing: the first epoch only
+        assert (alone.rows, [item.split for item in alone.blocked]) == (20, ["0"])
+        assert active.advance("one").epochs == ()
+        report = active.run()
+        assert [item.rows for item in report.advances] == [40, 10]
+        [item] = report.advances[0].blocked
+        assert (item.by, item.ahead_ms) == (("two", "0"), 50)
+        assert report.advances[1].blocked == ()
+    tape.write(lake, "two", {"0": numbers(10) + numbers(1, 90)})
+    with runner(spark, lake, pace, pace) as active:
+        assert [item.rows for item in active.run().advances] == [40, 1]
+    assert (landed(lake, "one"), landed(lake, "two")) == (100, 11)
+
+
+def test_an_idle_member_holds_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    tape.write(lake, "one", {"0": numbers(100)})
+    tape.write(lake, "two", {"0": numbers(10)})
+    now = 0
+    pipeline = compile_script(
+        SCRIPT.format(
+            one=f", {ALIGNED.format(drift='30 ms')}, 'scan.max-rows-per-epoch' = '50'",
+            two=f", {ALIGNED.format(drift='30 ms')}, 'scan.watermark.idle-timeout' = '5 s'",
+        )
+    )
+    with Runner(pipeline, lake, spark=lambda: spark, clock=lambda: now, environment={}) as active:
+        assert [item.rows for item in active.run().advances] == [50, 10]
+        now = 5_000
+        assert [item.rows for item in active.run().advances] == [50, 0]
+        two = lake.watermarks.last("two")
+        assert two is not None
+        assert (two.idle, two.rows) == (True, 0)
+
+
+def test_a_bounded_phase_is_never_held_back(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    tape.write(lake, "one", {"0": numbers(100, 1000)})
+    tape.write(lake, "two", {"0": numbers(1)})
+    pace = ", 'scan.max-rows-per-epoch' = '20'"
+    with runner(spark, lake, f"{pace}, 'bounded' = '60'", pace) as active:
+        active.advance("two")
+        one = active.advance("one")
+        assert (one.rows, one.flipped) == (60, True)
+        assert [item.split for item in one.blocked] == ["0"]

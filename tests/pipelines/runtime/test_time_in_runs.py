@@ -1,0 +1,302 @@
+"""Strategies in whole runs, over a source of several splits: what the watermark log says, whatever is done between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import SourceError
+from pipelines.lake import Lake, WatermarkRow
+from pipelines.runtime import faults
+from pipelines.runtime.runner import Runner
+from pipelines.sql import compile_script
+from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
+from tests.pipelines.runtime import tape
+
+SCRIPT = """
+CREATE TABLE clicks (id BIGINT, at_ms BIGINT, at AS TO_TIMESTAMP_LTZ(at_ms, 3){watermark})
+WITH ('connector' = 'tape'{options});
+CREATE TABLE kept (id BIGINT) WITH ('connector' = 'delta');
+INSERT INTO kept SELECT id FROM clicks
+"""
+WATERMARK = ", WATERMARK FOR at AS at - INTERVAL '0.005' SECOND"
+
+
+@pytest.fixture(autouse=True)
+def _connector(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape.install(monkeypatch)
+
+
+@dataclass
+class Run:
+    """A lake, a tape, and a clock that the test moves."""
+
+    spark: SparkSession
+    folder: Path
+    options: Mapping[str, str] = field(default_factory=dict)
+    watermark: str = WATERMARK
+    strategy: WatermarkStrategy | None = None
+    interval: timedelta | None = None
+    now: int = 1_000_000
+    told: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lake = Lake(self.folder)
+
+    def runner(self) -> Runner:
+        options = "".join(f", '{name}' = '{value}'" for name, value in self.options.items())
+        pipeline = compile_script(SCRIPT.format(watermark=self.watermark, options=options))
+        if self.strategy is not None:
+            pipeline = pipeline.with_strategy("clicks", self.strategy)
+        return Runner(
+            pipeline,
+            self.lake,
+            spark=lambda: self.spark,
+            clock=lambda: self.now,
+            environment={},
+            auto_watermark_interval=self.interval,
+        )
+
+    def push(self, split: str, *times: int | None, **more: Any) -> None:
+        rows = self.told.setdefault(split, [])
+        for time in times:
+            rows.append({"id": len(rows), "at_ms": time, **more})
+        tape.write(self.lake, "clicks", self.told)
+
+    def advance(self) -> WatermarkRow:
+        with self.runner() as runner:
+            last = runner.advance("clicks").last
+        assert last is not None
+        return last
+
+    def step(self, split: str, *times: int | None) -> WatermarkRow:
+        self.push(split, *times)
+        return self.advance()
+
+
+def emitted(row: WatermarkRow) -> dict[str, int]:
+    return {split["split"]: split["timestamp"] for split in row.splits}
+
+
+def idle(row: WatermarkRow) -> list[str]:
+    return [split["split"] for split in row.splits if split["idle"]]
+
+
+def test_ddl_emits_the_greatest_value_of_its_expression_at_the_end_of_an_epoch(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path)
+    first = run.step("a", 100, 120, None, 90)
+    assert (first.timestamp, emitted(first), first.late, first.flip_epoch) == (115, {"a": 115}, 0, 1)
+    second = run.step("a", 115, 116, 200)  # 115 <= 115 is late
+    assert (second.timestamp, second.late) == (195, 1)
+    third = run.step("a", 10)
+    assert (third.timestamp, third.late) == (195, 1)
+    run.push("b", 300)
+    behind = run.step("a", 400)
+    assert (behind.timestamp, emitted(behind)) == (295, {"a": 395, "b": 295})
+
+
+def test_punctuated_emission_takes_effect_row_by_row(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, {"scan.watermark.emit.strategy": "on-event"})
+    run.step("a", 100)
+    row = run.step("a", 200, 195, 196, 300, 250)  # after 200 its place has 195; after 300 its place has 295
+    assert (row.timestamp, row.late) == (295, 2)
+
+
+def test_a_gap_waits_for_so_many_rows_across_epochs(spark, tmp_path) -> None:
+    options = {"scan.watermark.emit.strategy": "on-event", "scan.watermark.emit.on-event.gap": "3"}
+    run = Run(spark, tmp_path, options)
+    assert run.step("a", 100, 110).timestamp == MIN_TIMESTAMP
+    row = run.step("a", 50, 60)  # the third row emits 105; 60 is late
+    assert (row.timestamp, row.late) == (105, 1)
+    assert run.step("a", 500).timestamp == 105
+    assert run.step("a", 400).timestamp == 495
+
+
+def test_an_auto_watermark_interval_of_zero_is_punctuated(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, interval=timedelta(0))
+    run.step("a", 100)
+    assert run.step("a", 200, 150).late == 1
+
+
+def test_a_strategy_in_python_takes_the_place_of_the_ddl(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=10)))
+    assert run.step("a", 100, 120, 90).timestamp == 109
+    run.strategy = WatermarkStrategy.for_monotonous_timestamps()
+    assert run.step("a", 130).timestamp == 129
+    run.strategy = WatermarkStrategy.no_watermarks()
+    row = run.step("a", 140)
+    assert (row.timestamp, row.use_processing_time, row.late) == (MIN_TIMESTAMP, True, 0)
+
+
+def test_without_a_timestamp_of_its_own_a_row_has_the_source_s(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, watermark="", strategy=WatermarkStrategy.for_monotonous_timestamps())
+    run.push("a", 1, _rowtime=700)
+    assert run.advance().timestamp == 699
+
+
+class OnFlag:
+    """Emits the rowtime of every row whose id is even; remembers how many rows it saw."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+        self.seen += 1
+        if event["at_ms"] == 666:
+            raise RuntimeError("the number\nof the beast")
+        if event["id"] % 2 == 0:
+            output.emit_watermark(Watermark(event_timestamp))
+
+    def on_periodic_emit(self, output: Any) -> None:
+        """Emits on rows only."""
+
+    def state(self) -> dict[str, int]:
+        return {"seen": self.seen}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.seen = state["seen"]
+
+
+def test_a_generator_of_ones_own_sees_every_row_in_order_and_keeps_its_state(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_generator(OnFlag))
+    run.push("a", 100, 110, 105)
+    run.push("b", 50)
+    first = run.advance()
+    assert (emitted(first), first.timestamp) == ({"a": 105, "b": 50}, 50)
+    row = run.step("a", 90, 120, 100)  # ids 3, 4, 5: 90 is late against 105, 100 against 120
+    assert (emitted(row), row.late) == ({"a": 120, "b": 50}, 2)
+    assert {split["split"]: split["state"]["generator"]["seen"] for split in row.splits} == {"a": 6, "b": 1}
+
+
+def test_an_exception_names_split_and_offset(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_generator(OnFlag))
+    run.step("a", 100)
+    run.push("a", 101, 666)
+    with pytest.raises(
+        SourceError, match="split 'a' at offset 2 failed: RuntimeError: the number of the beast"
+    ) as failed:
+        run.advance()
+    assert "its rows" not in failed.value.what
+    assert run.lake.watermarks.last("clicks").epoch == 1  # type: ignore[union-attr]
+    run.strategy = WatermarkStrategy.for_monotonous_timestamps()
+    assert run.advance().timestamp == 665
+
+
+def test_an_assigner_gets_the_element_and_its_timestamp(spark, tmp_path) -> None:
+    def assign(element: Mapping[str, Any], timestamp: int) -> int:
+        return timestamp + element["id"] * 1000
+
+    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(assign))
+    assert run.step("a", 5, 6, 7).timestamp == 2006
+    bare = Run(
+        spark,
+        tmp_path / "bare",
+        watermark="",
+        strategy=WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, at: max(at, 8)),
+    )
+    assert bare.step("a", 5).timestamp == 7  # without any time a row has MIN
+
+
+def test_an_idle_split_is_passed_over_and_wakes_at_its_next_row(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, {"scan.watermark.idle-timeout": "10 s"})
+    run.push("a", 100)
+    run.push("b", 50)
+    assert run.advance().timestamp == 45
+    run.now += 9_999
+    row = run.step("a", 200)
+    assert (row.timestamp, idle(row)) == (45, [])
+    run.now += 1
+    row = run.advance()  # an epoch without rows, which says that b is idle
+    assert (row.epoch, row.rows, row.timestamp, idle(row), row.idle) == (3, 0, 195, ["b"], False)
+    assert run.advance().epoch == 3
+    run.now += 20_000
+    row = run.advance()
+    assert (row.epoch, idle(row), row.idle, row.timestamp) == (4, ["a", "b"], True, 195)
+    row = run.step("b", 60)  # awake, behind the last output: late, and passed over until it has caught up
+    assert (idle(row), row.idle, row.timestamp, row.late) == (["a"], False, 195, 1)
+    assert run.step("b", 300).timestamp == 295
+
+
+def test_a_split_that_has_said_nothing_holds_until_it_is_idle(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, {"scan.watermark.idle-timeout": "10 s"})
+    run.push("a", 100)
+    run.push("b")
+    assert run.advance().timestamp == MIN_TIMESTAMP
+    run.now += 10_000
+    assert run.step("a", 101).timestamp == 96
+
+
+def test_the_splits_of_a_bounded_phase_do_not_hold_the_watermark_after_it(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, {"bounded": "2", "chunks": "true", "rows-per-epoch": "a=2,b=1"})
+    run.push("a", 900, 100)
+    run.push("b", 50, 60, 300)
+    row = run.advance()
+    assert [item.timestamp for item in run.lake.watermarks.rows("clicks")] == [MIN_TIMESTAMP, 895, 895]
+    assert (row.flip_epoch, row.late) == (2, 1)
+    assert run.step("b", 1000).timestamp == 995
+
+
+def test_an_ended_split_holds_nobody(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, {"ends": "true", "rows-per-epoch": "a=1,b=1"})
+    run.push("a", 100)
+    run.push("b", 500, 600)
+    row = run.advance()
+    assert (row.timestamp, row.idle) == (595, True)
+    assert [emitted(item) for item in run.lake.watermarks.rows("clicks")] == [{"a": 95, "b": 495}, {"a": 95, "b": 595}]
+
+
+def log_of(run: Run) -> list[WatermarkRow]:
+    """The whole log, without the clock's readings at which rows were written."""
+    return [replace(row, landed_at=0, flipped_at=None) for row in run.lake.watermarks.rows("clicks")]
+
+
+class Abort(BaseException):
+    """Stands for the death of the process."""
+
+
+GENERATOR: dict[str, Any] = {"strategy": WatermarkStrategy.for_generator(OnFlag)}
+
+
+@pytest.mark.parametrize(
+    ("point", "how"),
+    [
+        pytest.param("source.planned", {}, id="planned"),
+        pytest.param("source.appended", {}, id="appended"),
+        pytest.param("source.landed", {}, id="landed"),
+        pytest.param("source.appended", GENERATOR, id="appended, a generator of one's own"),
+        pytest.param("source.landed", {"interval": timedelta(0)}, id="landed, punctuated"),
+    ],
+)
+def test_a_crash_before_the_log_row_gives_the_same_row(spark, tmp_path, point: str, how: dict[str, Any]) -> None:
+    def story(folder: Path, crash: bool) -> list[WatermarkRow]:
+        run = Run(spark, folder, {"scan.watermark.idle-timeout": "10 s"}, **how)
+        run.push("a", 100, 110)
+        run.push("b", 50)
+        run.advance()
+        run.now += 6_000
+        run.push("a", 90, 300, 200)
+        if crash:
+
+            def abort(passed: str) -> None:
+                if passed == point:
+                    raise Abort
+
+            disarm = faults.arm(abort)
+            try:
+                with pytest.raises(Abort):
+                    run.advance()
+            finally:
+                disarm()
+            run.now += 3_600_000  # the run that finishes it comes an hour later
+            with run.runner() as runner:
+                runner.advance("clicks", max_epochs=1)
+        run.advance()
+        return log_of(run)[:2]
+
+    assert story(tmp_path / "crash", True) == story(tmp_path / "calm", False)

@@ -1,0 +1,106 @@
+"""The SQL of a built-in strategy says what its generator says, row by row: random splits, epochs, gaps, restarts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.lake import SplitWatermark
+from pipelines.runtime.watermarking import builtin
+from pipelines.runtime.watermarking.passes import SplitPass, Standing
+from pipelines.runtime.watermarking.running import GeneratorRun
+from pipelines.watermarks import MIN_TIMESTAMP, BoundedOutOfOrderness, ExpressionWatermarks, WatermarkStrategy
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+EXPRESSION = ExpressionWatermarks("value", "BIGINT")
+BOUNDED = BoundedOutOfOrderness(timedelta(milliseconds=7))
+
+_row = st.tuples(
+    st.sampled_from("ab"),
+    st.one_of(st.none(), st.integers(-500, 500)),  # the rowtime in tenths of a ms
+    st.one_of(st.none(), st.integers(-50, 50)),  # what the expression gives
+)
+_epochs = st.lists(st.lists(_row, max_size=12), min_size=1, max_size=3)
+
+
+def frame(spark: SparkSession, rows: Sequence[tuple[str, int, int | None, int | None]]) -> DataFrame:
+    data = [
+        {
+            "_split": split,
+            "_offset": offset,
+            "_seq": offset,
+            "_rowtime": None
+            if tenths is None
+            else dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + timedelta(microseconds=tenths * 100),
+            "value": value,
+        }
+        for split, offset, tenths, value in rows
+    ]
+    schema = "_split STRING, _offset BIGINT, _seq BIGINT, _rowtime TIMESTAMP, value BIGINT"
+    arrow = spark.createDataFrame([], schema).toArrow().schema
+    return spark.createDataFrame(pa.Table.from_pylist(data, schema=arrow), schema)
+
+
+def by_hand(generator: builtin.BuiltIn, gap: int | None, rows: Sequence[Any], before: Standing) -> list[SplitPass]:
+    """The same by the generator itself, a row at a time."""
+    expression = isinstance(generator, ExpressionWatermarks)
+    made = WatermarkStrategy.for_expression("", "BIGINT")
+    strategy = made if expression else WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=7))
+    strategy = strategy if gap is None else strategy.with_emission_on_event(gap)
+    found = []
+    for name, own in itertools.groupby(sorted(rows, key=lambda row: row[:2]), key=lambda row: row[0]):
+        run = GeneratorRun(strategy, name, before, 0)
+        for _, offset, tenths, value in own:
+            least = MIN_TIMESTAMP if tenths is None else tenths // 10
+            whole = MIN_TIMESTAMP if tenths is None else -(-tenths // 10)
+            run.row(value if expression else {}, offset, least, whole)  # type: ignore[arg-type]
+        found.append(run.end())
+    return found
+
+
+def told(item: SplitPass) -> tuple[str, int, int, int]:
+    return item.split, item.rows, item.late, item.watermark.timestamp
+
+
+def after(before: Standing, passes: Sequence[SplitPass], floor: int | None) -> Standing:
+    new = {item.split: SplitWatermark(item.split, item.watermark.timestamp, False, state=item.state) for item in passes}
+    return Standing({**before.splits, **new}, floor)
+
+
+@pytest.mark.parametrize("generator", [EXPRESSION, BOUNDED], ids=["expression", "bounded"])
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(epochs=_epochs, gap=st.sampled_from([None, 1, 3]), floor=st.one_of(st.none(), st.integers(-40, 40)))
+def test_sql_says_what_the_generator_says(
+    spark: SparkSession, generator: builtin.BuiltIn, epochs: list[list[Any]], gap: int | None, floor: int | None
+) -> None:
+    mine, theirs, offset = Standing(floor=floor), Standing(floor=floor), 0
+    for epoch in epochs:
+        rows = [(split, offset + n, tenths, value) for n, (split, tenths, value) in enumerate(epoch)]
+        offset += len(rows)
+        found = builtin.scan(frame(spark, rows), generator, gap, mine)
+        expected = by_hand(generator, gap, rows, theirs)
+        told = [
+            (item.split, item.rows, item.late, item.watermark) for item in sorted(found, key=lambda item: item.split)
+        ]
+        assert told == [(item.split, item.rows, item.late, item.watermark) for item in expected]
+        if gap is None and rows:
+            seen = builtin.valued(frame(spark, rows), generator)
+            counted = builtin.counted(seen.agg(*builtin.tally(mine)).collect()[0].asDict(), mine)
+            assert counted == (found if len(found) == 1 else None)
+        mine, theirs = after(mine, found, floor), after(theirs, expected, floor)
+
+
+def test_a_state_of_an_older_lake_is_the_greatest_value() -> None:
+    assert builtin.remembered(17) == (17, 0)
+    assert builtin.remembered({"greatest": 5, "since": 2}) == (5, 2)
+    assert builtin.remembered({"generator": {"greatest": 5}}) == (None, 0)
+    assert builtin.remembered(None) == (None, 0)

@@ -1,0 +1,139 @@
+"""The row of an epoch, from what its rows said: random epochs of random splits, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.lake import SplitWatermark, WatermarkRow
+from pipelines.runtime.splits import BOUNDED, counting, folded
+from pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
+from pipelines.runtime.watermarking.passes import SplitPass
+from pipelines.sources.protocol import Landed, Step, StoredStep
+from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
+from tests.pipelines.sources.sources_help import table
+
+TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
+STRATEGY = WatermarkStrategy.for_expression("`at`")
+
+
+def land(
+    before: WatermarkRow | None,
+    said: dict[str, int],
+    *,
+    now: int = 0,
+    phase: str = "unbounded",
+    flips: bool = False,
+    strategy: WatermarkStrategy = STRATEGY,
+    landed: Landed | None = None,
+    blocked: tuple[str, ...] = (),
+) -> WatermarkRow:
+    epoch = before.epoch + 1 if before else 1
+    step = StoredStep(Step({}, phase, flips, blocked=blocked), 1, epoch, now)  # type: ignore[arg-type]
+    time = EpochTime(TABLE, strategy, before, now)
+    passes = [
+        SplitPass(name, 1, 0, Watermark(max(value, time.standing.emitted(name).timestamp)), {"greatest": value})
+        for name, value in said.items()
+    ]
+    return watermark_row(time, step, landed or Landed(), len(said), passes, SignalEmit(lambda: now), now)
+
+
+def heard(row: WatermarkRow) -> dict[str, tuple[int, bool]]:
+    return {split["split"]: (split["timestamp"], split["idle"]) for split in row.splits}
+
+
+_said = st.dictionaries(st.sampled_from("abc"), st.integers(-100, 100), max_size=3)
+
+
+@given(
+    st.lists(st.tuples(_said, st.integers(0, 30), st.booleans()), min_size=1, max_size=8),
+    st.one_of(st.none(), st.integers(1, 40)),
+)
+def test_a_watermark_never_decreases_and_never_passes_a_split_that_counts(epochs, timeout) -> None:
+    strategy = STRATEGY if timeout is None else STRATEGY.with_idleness(timedelta(milliseconds=timeout))
+    row: WatermarkRow | None = None
+    now = 0
+    for said, wait, flips in epochs:
+        now += wait
+        before = row
+        row = land(before, said, now=now, flips=flips, strategy=strategy)
+        assert not row.use_processing_time
+        if row.flip_epoch is None:
+            assert row.timestamp == MIN_TIMESTAMP
+        if before is not None:
+            assert row.timestamp >= before.timestamp
+            if row.timestamp > before.timestamp:
+                aligned = [at for at, idle in heard(row).values() if not idle and at >= before.timestamp]
+                assert row.timestamp <= min(aligned)
+
+
+def test_an_idle_split_is_measured_across_epochs_by_the_plan_s_clock() -> None:
+    strategy = STRATEGY.with_idleness(timedelta(milliseconds=10))
+    first = land(None, {"a": 5, "b": 1}, now=100, flips=True, strategy=strategy)
+    assert (first.timestamp, heard(first)) == (1, {"a": (5, False), "b": (1, False)})
+    second = land(first, {"a": 7}, now=109, strategy=strategy)
+    assert second.timestamp == 1
+    third = land(second, {"a": 8}, now=110, strategy=strategy)
+    assert (third.timestamp, heard(third)) == (8, {"a": (8, False), "b": (1, True)})
+    held = land(second, {"a": 8}, now=110, strategy=strategy, blocked=("b",))
+    assert (held.timestamp, heard(held)) == (1, {"a": (8, False), "b": (1, False)})  # it could not get a row
+
+
+def test_idle_beside_processing_time_never_opens_the_gate() -> None:
+    told = Landed(watermarks=[("a", Watermark(MIN_TIMESTAMP, True)), ("b", Watermark(5))], idle={"b": True})
+    row = land(None, {}, flips=True, landed=told)
+    assert (row.timestamp, row.use_processing_time, row.idle) == (MIN_TIMESTAMP, False, False)
+    row = land(row, {}, landed=Landed(watermarks=[("b", Watermark(MIN_TIMESTAMP, True))]))
+    assert (row.timestamp, row.use_processing_time) == (MIN_TIMESTAMP, True)
+
+
+def test_splits_without_rows_are_registered_and_hold() -> None:
+    row = land(None, {"a": 5}, flips=True, landed=Landed(splits=frozenset("ab")))
+    assert (row.timestamp, heard(row)) == (MIN_TIMESTAMP, {"a": (5, False), "b": (MIN_TIMESTAMP, False)})
+
+
+def test_chunks_that_are_read_are_put_together() -> None:
+    row: WatermarkRow | None = None
+    for number in range(5):
+        row = land(row, {f"chunk-{number}": number}, phase="bounded")
+    assert row is not None
+    assert sorted(heard(row)) == [BOUNDED, "chunk-4"]
+    row = land(row, {}, flips=True)
+    assert (row.timestamp, heard(row)) == (4, {BOUNDED: (4, False)})
+    row = land(row, {"binlog": 2})
+    assert row.timestamp == 4
+    assert land(row, {"binlog": 9}).timestamp == 9
+
+
+def test_a_snapshot_s_only_split_goes_on_under_its_name() -> None:
+    row = land(None, {"0": 5}, phase="bounded", flips=True)
+    assert row.timestamp == 5
+    assert land(row, {"0": 7}).timestamp == 7
+
+
+def test_what_counts() -> None:
+    done, going = SplitWatermark("a", 5, False, ended=True), SplitWatermark("b", 3, False)
+    assert counting([done, going]) == [going]
+    assert [(split.timestamp, split.idle) for split in counting([done])] == [(5, True)]
+    assert counting([]) == []
+    assert folded([done, going], set()) == [done, going]
+    assert asdict(going)["late"] == 0
+
+
+def test_a_build_that_does_not_delegate_is_told_before_its_first_record_and_shown_at_its_flip() -> None:
+    def land_one(before: WatermarkRow | None, flips: bool) -> WatermarkRow:
+        time = EpochTime(table({"n": "INT"}, "datagen"), WatermarkStrategy.no_watermarks(), before, 0)
+        signal = SignalEmit(lambda: 0, before)
+        signal.before_first_record()
+        step = StoredStep(Step({}, flips=flips), 1, before.epoch + 1 if before else 1, 0)
+        return watermark_row(time, step, Landed(), 1, (), signal, 0)
+
+    first = land_one(None, False)
+    assert [split["use_processing_time"] for split in first.splits] == [True]
+    assert (first.use_processing_time, first.flip_epoch) == (False, None)
+    second = land_one(first, True)
+    assert (second.timestamp, second.use_processing_time, second.flip_epoch) == (MIN_TIMESTAMP, True, 2)
+    assert second.splits == first.splits

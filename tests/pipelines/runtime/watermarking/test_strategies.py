@@ -1,0 +1,87 @@
+"""DDL and Python give the same objects."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pipelines.errors import PlanningError
+from pipelines.runtime.watermarking import strategy_of
+from pipelines.sql import compile_script
+from pipelines.sql.model import Pipeline
+from pipelines.watermarks import ExpressionWatermarks, NoWatermarks, WatermarkStrategy
+
+SECOND = timedelta(seconds=1)
+
+
+def pipeline(options: str = "", watermark: str = ", WATERMARK FOR at AS at - INTERVAL '5' SECOND") -> Pipeline:
+    return compile_script(
+        f"CREATE TABLE clicks (id INT, at TIMESTAMP(3){watermark}) WITH ('connector' = 'scripted'{options}); "
+        "CREATE TABLE kept (id INT) WITH ('connector' = 'scripted'); INSERT INTO kept SELECT id FROM clicks"
+    )
+
+
+def of(made: Pipeline, interval: timedelta | None = None, **environment: str) -> WatermarkStrategy:
+    return strategy_of(made, made.table("clicks"), environment, interval)
+
+
+def test_watermark_for_is_an_expression() -> None:
+    made = pipeline()
+    spec = made.table("clicks").watermark
+    assert spec is not None
+    generator = of(made).generator_factory()
+    assert isinstance(generator, ExpressionWatermarks)
+    assert (generator.expression, generator.type) == (spec.expression, "TIMESTAMP(3)")
+    assert (of(made).idle_timeout, of(made).alignment, of(made).gap) == (None, None, None)
+
+
+def test_a_table_without_is_in_processing_time() -> None:
+    assert of(pipeline(watermark="")) == WatermarkStrategy.no_watermarks()
+    assert of(pipeline(watermark="")).generator_factory is NoWatermarks
+
+
+@pytest.mark.parametrize(
+    ("options", "strategy"),
+    [
+        ("'scan.watermark.idle-timeout' = '1 min'", lambda base: base.with_idleness(60 * SECOND)),
+        ("'scan.watermark.emit.strategy' = 'on-periodic'", lambda base: base),
+        ("'scan.watermark.emit.strategy' = 'on-event'", lambda base: base.with_emission_on_event(1)),
+        (
+            "'scan.watermark.emit.strategy' = 'on-event', 'scan.watermark.emit.on-event.gap' = '7'",
+            lambda base: base.with_emission_on_event(7),
+        ),
+        (
+            "'scan.watermark.alignment.group' = 'g', 'scan.watermark.alignment.max-drift' = '2 s'",
+            lambda base: base.with_watermark_alignment("g", 2 * SECOND, SECOND),
+        ),
+        (
+            "'scan.watermark.alignment.group' = 'g', 'scan.watermark.alignment.max-drift' = '2 s', "
+            "'scan.watermark.alignment.update-interval' = '${EVERY}'",
+            lambda base: base.with_watermark_alignment("g", 2 * SECOND, 3 * SECOND),
+        ),
+    ],
+)
+def test_an_option_is_a_method(options: str, strategy) -> None:
+    found = of(pipeline(f", {options}"), EVERY="3 s")
+    wanted = strategy(of(pipeline()))
+    assert (found.idle_timeout, found.gap, found.alignment) == (wanted.idle_timeout, wanted.gap, wanted.alignment)
+
+
+def test_python_takes_the_place_of_all_that_ddl_says() -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(SECOND)
+    made = pipeline(", 'scan.watermark.idle-timeout' = '1 min'").with_strategy("clicks", strategy)
+    assert of(made) == strategy
+
+
+def test_an_interval_of_zero_is_punctuated_for_every_table() -> None:
+    assert of(pipeline(), timedelta(0)).gap == 1
+    assert of(pipeline(), 5 * SECOND).gap is None
+    gap = pipeline(", 'scan.watermark.emit.strategy' = 'on-event', 'scan.watermark.emit.on-event.gap' = '7'")
+    assert of(gap, timedelta(0)).gap == 7
+
+
+def test_what_the_environment_lacks_is_told() -> None:
+    with pytest.raises(PlanningError, match="TIMEOUT"):
+        of(pipeline(", 'scan.watermark.idle-timeout' = '${TIMEOUT}'"))
+    assert of(pipeline(", 'phases' = '${OTHER}'")).idle_timeout is None
