@@ -211,9 +211,11 @@ class Landing:
             if committed(self.path, application) < epoch:
                 observed = Observation(f"landed {name} {generation} {epoch}")
                 rows = self._computed(source.read(spark, stored), stored)
-                seen, counted = time.counted(rows)
+                seen, counted = time.counted(rows.withColumn("_instant", plan_instant(stored)))
                 seen = seen.observe(observed, *map(F.expr, TALLY), *counted)
-                seen = tried(seen.select(*map(lake_rows.quoted, rows.columns)), self.table, called, stored)
+                seen = seen.select(*map(lake_rows.quoted, rows.columns))
+                if not counted:
+                    seen = tried(seen, self.table, called, stored)
                 lake_rows.append(seen, self.path, application=application, generation=generation, epoch=epoch)
                 faults.point("source.appended")
                 tally = observed.get
