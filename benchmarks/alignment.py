@@ -23,7 +23,8 @@ from pipelines.testing import spark_session
 
 TABLE = """
 CREATE TABLE {name} (n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at) WITH (
-    'connector' = 'datagen', 'rows-at-start' = '1000000', 'fields.n.kind' = 'sequence', 'fields.n.start' = '0',
+    'connector' = 'datagen', 'rows-at-start' = '1', 'rows-per-second' = '1000000',
+    'fields.n.kind' = 'sequence', 'fields.n.start' = '0',
     'fields.n.end' = '999999', 'scan.max-rows-per-epoch' = '{pace}'{aligned});
 CREATE TABLE kept_{name} (n BIGINT) WITH ('connector' = 'delta');
 INSERT INTO kept_{name} SELECT n FROM {name};
@@ -40,8 +41,10 @@ def unreleased(spark: SparkSession, aligned: str, ticks: int = TICKS) -> list[in
     found: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder) / "lake")
-        with Runner(compile_script(script), lake, spark=lambda: spark) as runner:
-            for _ in range(ticks):
+        now = 0
+        with Runner(compile_script(script), lake, spark=lambda: spark, clock=lambda: now) as runner:
+            for tick in range(ticks):
+                now = tick * 1000  # so that a table flips at its first row, and has all others from then on
                 for name in PACE:
                     runner.advance(name, max_epochs=1)
                 told = [row.timestamp for name in PACE if (row := lake.watermarks.last(name)) is not None]
