@@ -28,3 +28,16 @@ def as_views(frames: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
     finally:
         for key, frame in frames.items():
             frame.sparkSession.catalog.dropTempView(names[key])
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Plan and run queries under other settings of the session while the block runs."""
+    before = {key: spark.conf.get(key) for key in values}
+    try:
+        for key, value in values.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, str(value))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from functools import lru_cache
 from pathlib import Path
 
 from deltalake import DeltaTable, Schema
@@ -135,9 +136,15 @@ def between(spark: SparkSession, path: Path, generation: int, after: int, upto: 
     table = delta_log.opened(path)
     if table is None or not delta_log.plain(table):
         return read(spark, path).where(wanted)
-    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    schema = table.schema().to_json()
     files = delta_log.data_files(table, generation, after, upto)
     if not files.paths:
-        return empty_frame(spark, schema)
-    rows = spark.read.schema(schema).parquet(*files.paths)
+        return empty_frame(spark, StructType.fromJson(json.loads(schema)))
+    rows = _of_files(spark, schema, tuple(files.paths))
     return rows if files.exact else rows.where(wanted)
+
+
+@lru_cache(maxsize=16)
+def _of_files(spark: SparkSession, schema: str, paths: tuple[str, ...]) -> DataFrame:
+    """Files never change once they are written; Spark looks each of them up anew for every frame."""
+    return spark.read.schema(StructType.fromJson(json.loads(schema))).parquet(*paths)

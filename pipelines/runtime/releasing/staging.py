@@ -12,7 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from pipelines.clock import Clock
-from pipelines.joins import Build, Probe, Release, joined
+from pipelines.frames import settings
+from pipelines.joins import SMALL_PROBE, Build, Probe, Release, joined
 from pipelines.lake import StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import survey
@@ -33,6 +34,10 @@ QUARANTINE_COLUMNS = {
 }
 
 
+OF_SMALL_RELEASES = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+"""Planning anew after every stage costs more than such a release has to gain; measured in docs/decisions/0009."""
+
+
 @dataclass(frozen=True)
 class Stager:
     """Stages the plans of one INSERT. `ready`: the tables that this process has found to be there and as declared."""
@@ -49,7 +54,11 @@ class Stager:
         self._prepare(spark)
         folder = self.standing.staged_path / f"{_prefix(plan)}{uuid.uuid4().hex[:8]}"
         observed = Observation(f"staged {plan.insert} {plan.epoch}")
-        with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
+        small = self.standing.released(plan) <= SMALL_PROBE
+        with (
+            step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"),
+            settings(spark, OF_SMALL_RELEASES if small else {}),
+        ):
             frame = self.frame(spark, plan, observed)
             frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
         faults.point("insert.written")
