@@ -7,6 +7,7 @@ from dataclasses import replace
 from pymysql.cursors import Cursor
 
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from pipelines.sources.mysql_cdc.binlog.scan import border_past
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
 from pipelines.sources.mysql_cdc.catalog import SourceTable
 from pipelines.sources.mysql_cdc.headers import birth
@@ -59,11 +60,12 @@ def next_piece(
     end: BinlogPosition,
     seen_at: int,
     spool: Spool | None = None,
+    latest: int | None = None,
 ) -> BinlogStep | None:
     """What follows `before`, up to `end` and at least to the flip; None when there is nothing.
 
-    A table of scan.startup.mode snapshot ends at its flip. With a `spool`, a piece ends where those of
-    the other tables do.
+    A table of scan.startup.mode snapshot ends at its flip. With a `spool`, a piece ends where those of the other tables
+    do; with `latest` (ms, UTC), before the first transaction that committed after it.
     """
     start, flip_at = before.span.end, before.flip_at
     if options.startup.mode == "snapshot":
@@ -75,6 +77,8 @@ def next_piece(
     goal = _within(files, start, max([start, end, flip_at or end], key=lambda position: position.order))
     if spool is not None:
         goal = spool.meeting(start, goal)
+    if latest is not None:
+        goal = border_past(options.server, start, goal, latest * 1000 + 999) or goal
     step = replace(
         before,
         start_birth=before.birth,

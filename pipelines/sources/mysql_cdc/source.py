@@ -107,8 +107,16 @@ class MysqlCdcSource:
                 before = from_snapshot(before, greatest_cut(self.context, before, self.options.where))
             elif before.flips or self.context.flipped:
                 before = replace(before, flip_at=None)
-            spool = self._spool(before.birth)
-            step = next_piece(cursor, self.options, self.context.table.name, before, end, instant, spool)
+            step = next_piece(
+                cursor,
+                self.options,
+                self.context.table.name,
+                before,
+                end,
+                instant,
+                self._spool(before.birth),
+                self.context.limit if self._commit_time_is_rowtime else None,
+            )
         if step is None:
             return None
         return Step(step.to_json(), "unbounded", step.flips, f"binlog {step}")
@@ -153,6 +161,13 @@ class MysqlCdcSource:
         )
         ranges = split_by_file(step.span, list(step.files))
         return read_binlog(spark, self.options.server, ranges, wanted, self._spool(step.start_birth))
+
+    @property
+    def _commit_time_is_rowtime(self) -> bool:
+        """Whether the log tells the rowtime of what has not been read yet, as far as alignment wants to know it."""
+        table = self.context.table
+        column = next((c for c in table.columns if table.watermark and c.name == table.watermark.column), None)
+        return column is not None and column.source_time
 
     def _spool(self, birth: Birth | None) -> Spool | None:
         """Where the tables of this server share what they read; None for a table that is alone."""

@@ -135,3 +135,15 @@ def commit_time(
     for borders in scan_borders(server, start, position, server_id=server_id):
         latest = int(borders.times[-1])
     return latest
+
+
+def border_past(
+    server: ServerOptions, start: BinlogPosition, end: BinlogPosition, instant: int, *, server_id: int = 0
+) -> BinlogPosition | None:
+    """Where the first transaction begins in [start, end) that committed after `instant` (microseconds, UTC)."""
+    with closing(scan_borders(server, start, end, server_id=server_id)) as found:
+        for borders in found:
+            past = np.flatnonzero(borders.times > instant)
+            if len(past):
+                return borders.place(int(past[0]))
+    return None

@@ -75,6 +75,7 @@ class Driver:
         peers: Sequence[Table] = (),
     ) -> None:
         self.peers = peers
+        self.limit: int | None = None
         self.spark = spark
         self.directory = directory
         self.table = table
@@ -95,6 +96,7 @@ class Driver:
             splits=self.splits,
             scratch=str(self.directory.parent / "scratch" / self.table.name),
             peers=self.peers,
+            limit=self.limit,
             clock=self.clock,
             previous=self.steps[-1] if self.steps else None,
             first=self.steps[0] if self.steps else None,
@@ -141,7 +143,7 @@ class Driver:
 
     def _refresh(self, source: Any) -> None:
         fresh = self.context()
-        for name in ("previous", "first", "flipped"):
+        for name in ("previous", "first", "flipped", "limit"):
             setattr(source.context, name, getattr(fresh, name))
 
     def _land(self, source: Source, stored: StoredStep, crash: Callable[[str, StoredStep], bool]) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import SourceError
 from pipelines.sources.mysql_cdc import plan_binlog, plan_snapshot
 from pipelines.sources.protocol import StoredStep
-from pipelines.sql.model import Table
+from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
 from tests.pipelines.sources.mysql_cdc.replay import Replay, number
@@ -251,6 +251,34 @@ def test_a_declared_column_that_is_dropped_reads_null_and_is_told(
     fresh = Driver(spark, tmp_path / "fresh", table)
     with pytest.raises(SourceError, match="the table has no column v"):
         fresh.run()
+
+
+def test_under_alignment_a_piece_ends_at_the_commit_time_that_the_group_allows(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    plain = replace(small(database, rows=3), watermark=WatermarkSpec("v", "v", "BIGINT"))
+    timed = replace(
+        plain,
+        name="timed",
+        columns=(*plain.columns, Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression=SOURCE_TIME)),
+        watermark=WatermarkSpec("at", "at - INTERVAL '00.001' SECOND", "TIMESTAMP_LTZ(3)", source=True),
+    )
+    drivers = [Driver(spark, tmp_path / table.name, table) for table in (timed, plain)]
+    for driver in drivers:
+        driver.run()
+    first = 2_000_000_000
+    for second in range(3):
+        with database.connect(autocommit=False) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET timestamp = {first + second}")
+            cursor.execute(f"UPDATE t SET v = {second + 1}")
+            connection.commit()
+    for allowed, seen in [(first - 1, 0), (first, 1), (first, 1), (first + 1, 2), (first + 9, 3)]:
+        drivers[0].limit = 1000 * allowed
+        drivers[0].run()
+        assert {row[1] for row in drivers[0].state().values()} == {seen}
+    drivers[1].limit = 1000 * first
+    drivers[1].run()
+    assert {row[1] for row in drivers[1].state().values()} == {3}, "what the log tells is not this table's rowtime"
 
 
 def test_tables_of_one_server_read_its_log_once(spark: SparkSession, database: Database, tmp_path: Path) -> None:
