@@ -24,7 +24,10 @@ from pipelines.lake.rows import quoted
 from pipelines.sql.model import Insert, Join, OnUnmatched
 
 SMALL_PROBE = 200_000
-"""Up to so many probe rows, a build is pruned by their keys, and what is left of it is broadcast."""
+"""Up to so many probe rows, a build is pruned by their keys before its versions are looked at."""
+
+TICK_PROBE = 20_000
+"""Up to so many, what is left of the build is broadcast: as many rows at most, whatever their width."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,12 @@ def _match_all(
     query.step("landed", f"SELECT {_aliased(own)} FROM {views['probe']}", list(own))
     query.scope[insert.probe_alias] = probe.columns
     for number, join in enumerate(insert.joins):
-        _match(query, join, number, builds[join.build], views[f"build{number}"], probe.count <= SMALL_PROBE)
+        _match(query, join, number, builds[join.build], views[f"build{number}"], probe.count)
     _conclude(query, insert, release)
     return query
 
 
-def _match(query: Query, join: Join, number: int, build: Build, changelog: str, small: bool) -> None:
+def _match(query: Query, join: Join, number: int, build: Build, changelog: str, probes: int) -> None:
     """Add the version of `join.build` that each row matches, under `alias$column`, and `_why<number>`: null where
     there is one. The columns of a version that was not chosen are null: LEFT null-extends."""
     keys = [key.column for key in join.keys]
@@ -102,7 +105,7 @@ def _match(query: Query, join: Join, number: int, build: Build, changelog: str, 
     query.select(f"keyed{number}", {names[key.column]: key.probe for key in join.keys})
     keyed = query.last
     wanted = None
-    if small:
+    if probes <= SMALL_PROBE:
         wanted = f"wanted{number}"
         as_keys = ", ".join(f"{names[key]} AS {quoted(key)}" for key in keys)
         query.steps.append((wanted, f"SELECT {as_keys} FROM {keyed}"))
@@ -116,7 +119,7 @@ def _match(query: Query, join: Join, number: int, build: Build, changelog: str, 
     why = f"CASE WHEN {null_key} THEN 'key-null' WHEN v._gone IS NULL THEN 'key-absent' WHEN v._gone THEN 'deleted' END"
     equal = " AND ".join(f"p.{names[key]} = v.{quoted(key)}" for key in keys)
     columns = {**{name: f"p.{name}" for name in before}, **payload, **marks, f"_why{number}": why}
-    hint = "/*+ BROADCAST(v) */ " if small else ""
+    hint = "/*+ BROADCAST(v) */ " if probes <= TICK_PROBE else ""
     text = f"SELECT {hint}{_aliased(columns)} FROM {keyed} p LEFT JOIN {versions} v ON {equal}"
     query.step(f"found{number}", text, list(columns))
     query.scope[join.alias] = build.columns

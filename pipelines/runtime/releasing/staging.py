@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from pipelines.clock import Clock
 from pipelines.frames import settings
-from pipelines.joins import SMALL_PROBE, Build, Probe, Release, joined
+from pipelines.joins import TICK_PROBE, Build, Probe, Release, joined
 from pipelines.lake import StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import survey
@@ -34,7 +34,7 @@ QUARANTINE_COLUMNS = {
 }
 
 
-OF_SMALL_RELEASES = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+OF_TICKS = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
 """Planning anew after every stage costs more than such a release has to gain; measured in docs/decisions/0009."""
 
 
@@ -54,10 +54,10 @@ class Stager:
         self._prepare(spark)
         folder = self.standing.staged_path / f"{_prefix(plan)}{uuid.uuid4().hex[:8]}"
         observed = Observation(f"staged {plan.insert} {plan.epoch}")
-        small = self.standing.released(plan) <= SMALL_PROBE
+        tick = self.standing.released(plan) <= TICK_PROBE
         with (
             step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"),
-            settings(spark, OF_SMALL_RELEASES if small else {}),
+            settings(spark, OF_TICKS if tick else {}),
         ):
             frame = self.frame(spark, plan, observed)
             frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))

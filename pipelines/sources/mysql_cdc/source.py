@@ -26,6 +26,7 @@ from pipelines.sources.mysql_cdc.connection import Session
 from pipelines.sources.mysql_cdc.cut import CutRule, cut_rule, status_position
 from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
 from pipelines.sources.mysql_cdc.failures import explain
+from pipelines.sources.mysql_cdc.footers import Span, spans_of
 from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.log import Birth, check_birth, check_reachable, log_files, resnapshot, with_number
 from pipelines.sources.mysql_cdc.options import parse
@@ -185,27 +186,24 @@ class MysqlCdcSource:
         """Record the cuts of a batch of chunks; tell the watermark at the flip; say how far behind the server is."""
         ranges = step_of(step.step.ranges)
         self._check_log(ranges)
-        landed = self._chunks_landed(ranges, rows) if isinstance(ranges, SnapshotStep) else self._log_landed(ranges)
+        landed = (
+            self._chunks_landed(step, ranges, rows) if isinstance(ranges, SnapshotStep) else self._log_landed(ranges)
+        )
         if isinstance(ranges, BinlogStep) and (spool := self._spool(ranges.start_birth)):
             spool.leave(ranges.span.end)
         if step.step.flips:
             self._on_watermark_emit()
         return landed
 
-    def _chunks_landed(self, step: SnapshotStep, rows: DataFrame | None) -> Landed:
+    def _chunks_landed(self, stored: StoredStep, step: SnapshotStep, rows: DataFrame | None) -> Landed:
         rule = self._cut_rule()
         found: dict[str, BinlogPosition] = {}
         count = 0
-        if rows is not None:
-            cut = F.struct("_seq.file", "_seq.position")
-            totals = rows.groupBy("_split").agg(
-                F.min(cut).alias("least"), F.max(cut).alias("greatest"), F.count(F.lit(1)).alias("rows")
-            )
-            for row in totals.collect():  # one row a chunk
-                if row["least"] != row["greatest"]:
-                    raise self._torn(step, row["_split"])
-                found[row["_split"]] = with_number(step.start, row["greatest"]["file"], row["greatest"]["position"])
-                count += row["rows"]
+        for split, span in self._spans(stored, rows).items() if rows is not None else ():
+            if span.least != span.greatest:
+                raise self._torn(step, split)
+            found[split] = with_number(step.start, *span.greatest)
+            count += span.rows
         names = [chunk_name(ordinal) for ordinal in range(step.first, step.last)]
         if not rule.exact or len(found) < len(names):
             with self._session.cursor() as cursor:
@@ -216,6 +214,17 @@ class MysqlCdcSource:
         bar = self._bar("snapshot", "chunks", step.total, step.first)
         bar.advance(step.last - step.first, f"{count / seconds:,.0f} rows/s")
         return Landed(position=f"chunk {step.last} of {step.total}")
+
+    def _spans(self, stored: StoredStep, rows: DataFrame) -> dict[str, Span]:
+        told = spans_of(rows.inputFiles(), stored.generation, stored.epoch)
+        if told is not None:
+            return told
+        cut = F.struct("_seq.file", "_seq.position")
+        totals = rows.groupBy("_split").agg(
+            F.min(cut).alias("least"), F.max(cut).alias("greatest"), F.count(F.lit(1)).alias("rows")
+        )
+        found = totals.collect()  # one row a chunk
+        return {row["_split"]: Span(tuple(row["least"]), tuple(row["greatest"]), row["rows"]) for row in found}
 
     def _torn(self, step: SnapshotStep, split: str) -> SourceError:
         return SourceError(

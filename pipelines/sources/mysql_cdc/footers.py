@@ -1,0 +1,59 @@
+"""The cuts of a batch of chunks, from the footers of the files that hold it: no row is read again.
+
+A chunk is read by one task and written to one file, whose footer has the least and the greatest of every column. Where
+that does not tell (a file that was compacted since, say), the rows are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True)
+class Span:
+    """What the rows of one chunk carry: least and greatest cut, as (file number, position), and how many they are."""
+
+    least: tuple[int, int]
+    greatest: tuple[int, int]
+    rows: int
+
+
+def spans_of(files: Iterable[str], generation: int, epoch: int) -> dict[str, Span] | None:
+    """By split; None where the footers of `files` (URIs or paths) do not tell it for this very epoch."""
+    found: dict[str, Span] = {}
+    for name in files:
+        parsed = urlparse(name)
+        if parsed.scheme not in ("", "file"):
+            return None
+        footer = pq.read_metadata(unquote(parsed.path))
+        split, bounds = _one(footer, "_split"), [_bounds(footer, f"_seq.{part}") for part in ("file", "position")]
+        own = _one(footer, "_generation") == generation and _one(footer, "_epoch") == epoch
+        if not own or not isinstance(split, str) or split in found or None in bounds:
+            return None
+        (file, last_file), (position, last_position) = bounds  # type: ignore[misc]
+        found[split] = Span((file, position), (last_file, last_position), footer.num_rows)
+    return found
+
+
+def _one(footer: pq.FileMetaData, column: str) -> Any:
+    """The one value that a column has in a file; None where it has several, or where the footer does not say."""
+    bounds = _bounds(footer, column)
+    return bounds[0] if bounds is not None and bounds[0] == bounds[1] else None
+
+
+def _bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
+    """Least and greatest value of a column without NULLs."""
+    low, high = [], []
+    for group in range(footer.num_row_groups):
+        parts = footer.row_group(group)
+        chunk = next((c for c in map(parts.column, range(parts.num_columns)) if c.path_in_schema == column), None)
+        if chunk is None or not chunk.is_stats_set or not chunk.statistics.has_min_max or chunk.statistics.null_count:
+            return None
+        low.append(chunk.statistics.min)
+        high.append(chunk.statistics.max)
+    return (min(low), max(high)) if low else None
