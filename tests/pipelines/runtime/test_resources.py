@@ -38,7 +38,9 @@ def watch():
         total = 0
         for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
             try:
-                total += process.memory_info().rss
+                # A JVM under a JVM is a fork that is about to be another program; until then it shows the same pages.
+                if process.name() != "java" or process.parent().name() != "java":
+                    total += process.memory_info().rss
             except psutil.NoSuchProcess:
                 pass
         peak = max(peak, total)
