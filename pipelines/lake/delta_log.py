@@ -63,7 +63,7 @@ def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> Dat
     actions = pa.table(table.get_add_actions(flatten=True))
     columns = [f"{bound}.{name}" for bound in ("min", "max", "null_count") for name in ("_epoch", "_generation")]
     files = actions.select([name for name in ("path", *columns) if name in actions.column_names]).to_pylist()
-    root = Path(table.table_uri.removeprefix("file://"))
+    root = Path(unquote(table.table_uri.removeprefix("file://")))
     wanted = {"_epoch": (after + 1, upto), "_generation": (generation, generation)}
     meeting = [file for file in files if all(_meets(file, name, *span) for name, span in wanted.items())]
     return DataFiles(
