@@ -25,9 +25,9 @@ def latest_sql(
     """
     payload = list(dict.fromkeys([*(quoted(name) for name in columns), "_generation", "_epoch"]))
     by_key = [quoted(key) for key in keys]
-    chosen = f"SELECT {', '.join(dict.fromkeys([*by_key, *payload]))}, _op, _seq FROM {changelog} WHERE _op <> 't'"
-    newest = _ranked(chosen, by_key) if wanted is None else _greatest(chosen, wanted, by_key, payload)
     carried = ", ".join(dict.fromkeys([*by_key, *payload]))
+    chosen = f"SELECT {carried}, _op, _seq FROM {changelog} WHERE _op <> 't'"
+    newest = _ranked(chosen, by_key) if wanted is None else _greatest(chosen, wanted, by_key, payload)
     if not truncated:
         return f"SELECT {carried}, _op = 'd' AS _gone FROM ({newest})"
     last_truncate = f"(SELECT max(_seq) FROM {changelog} WHERE _op = 't')"

@@ -46,15 +46,12 @@ class Query:
         if columns is not None:
             self.columns = list(columns)
 
-    def select(
-        self, name: str, items: Mapping[str, str], *, keep: Sequence[str] | None = None, where: str = ""
-    ) -> None:
+    def select(self, name: str, items: Mapping[str, str], *, keep: Sequence[str] | None = None) -> None:
         """Add a step: the columns `keep` (all, if None) and `items` (quoted name -> expression over the scope)."""
         kept = self.columns if keep is None else list(keep)
         seen = ", ".join(scoped(self.scope, self.instant))
         chosen = ", ".join([*kept, *(f"{expression} AS {column}" for column, expression in items.items())])
-        condition = f" WHERE {where}" if where else ""
-        self.step(name, f"SELECT {chosen} FROM (SELECT {seen} FROM {self.last}){condition}", [*kept, *items])
+        self.step(name, f"SELECT {chosen} FROM (SELECT {seen} FROM {self.last})", [*kept, *items])
 
     def text(self) -> str:
         """The whole statement."""

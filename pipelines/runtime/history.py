@@ -15,6 +15,17 @@ State = Literal["planned", "staged", "passed", "held", "published", "superseded"
 """superseded: held once, and another epoch has taken its rows since."""
 
 
+def state_of(staged: StagedRow | None, verdict: VerdictRow | None, published: bool) -> State:
+    """How far a planned epoch has come."""
+    if published:
+        return "published"
+    if staged is None:
+        return "planned"
+    if verdict is None:
+        return "staged"
+    return "passed" if verdict.passed else "held"
+
+
 @dataclass(frozen=True)
 class ReleasedEpoch:
     """One epoch of an INSERT: its plan, what it staged, the verdict on that, and whether the target has it."""
@@ -27,15 +38,7 @@ class ReleasedEpoch:
 
     @property
     def state(self) -> State:
-        if self.superseded:
-            return "superseded"
-        if self.published:
-            return "published"
-        if self.staged is None:
-            return "planned"
-        if self.verdict is None:
-            return "staged"
-        return "passed" if self.verdict.passed else "held"
+        return "superseded" if self.superseded else state_of(self.staged, self.verdict, self.published)
 
 
 def history(lake: Lake, insert: str, target: Path | None) -> list[ReleasedEpoch]:

@@ -16,7 +16,7 @@ from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
 from pipelines.functions import UserFunction
 from pipelines.functions.registration import register
-from pipelines.lake import Lake, SplitWatermark, WatermarkRow
+from pipelines.lake import Lake, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
@@ -236,7 +236,7 @@ class Landing:
         """Write the epoch's row of the watermark log: from here on it has landed."""
         if self.strategy.alignment is not None:
             timeout = self.strategy.idle_timeout
-            splits = [SplitWatermark(**split) for split in row.splits]
+            splits = stored_splits(row)
             stands = alignment.standing(self.members, row.owner, self.strategy.alignment, row.landed_at, splits)
             idle = None if timeout is None else milliseconds(timeout, "the idle timeout")
             row = replace(row, alignment=stands.to_log(idle))

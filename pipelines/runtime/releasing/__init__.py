@@ -7,6 +7,6 @@ it, which is epoch n+1 over the same probe rows.
 """
 
 from pipelines.runtime.releasing.releasing import Published, Releasing
-from pipelines.runtime.releasing.standing import Position, Standing, State, Waiting
+from pipelines.runtime.releasing.standing import Position, Standing, Waiting
 
-__all__ = ["Position", "Published", "Releasing", "Standing", "State", "Waiting"]
+__all__ = ["Position", "Published", "Releasing", "Standing", "Waiting"]

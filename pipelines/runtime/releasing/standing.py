@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from pipelines.errors import GateHeld
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.lake.control import ControlTable
 from pipelines.lake.delta_log import committed
+from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.model import Insert, OnUnmatched, Pipeline, Table
 
 OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
-
-State = Literal["planned", "staged", "passed", "held", "published"]
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,7 @@ class Position:
     def state(self) -> State | None:
         if self.plan is None:
             return None
-        if self.published >= self.plan.epoch:
-            return "published"
-        if self.staged is None:
-            return "planned"
-        if self.verdict is None:
-            return "staged"
-        return "passed" if self.verdict.passed else "held"
+        return state_of(self.staged, self.verdict, self.published >= self.plan.epoch)
 
 
 @dataclass(frozen=True)
