@@ -7,6 +7,7 @@ process is dead.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -18,7 +19,7 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.clock import Clock, system_clock
@@ -40,6 +41,8 @@ _SCHEMA = pa.schema(
         pa.field("released", pa.bool_()),
     ]
 )
+
+log = logging.getLogger(__name__)
 
 _live: weakref.WeakValueDictionary[str, Leases] = weakref.WeakValueDictionary()
 
@@ -114,10 +117,20 @@ class Leases:
                 self._write(owner, Lease(**{**asdict(lease), "released": True}))
 
     def close(self) -> None:
-        """Let every lease go."""
+        """Let every lease go. One whose end cannot be written (the disk is full, say) is logged and is over all the
+        same: at once for runners on this machine, when its time is past for others. Closing is often done on the way
+        out of an error, and must not take that error's place."""
         self._stop.set()
         for owner in list(self._held):
-            self.release(owner)
+            try:
+                self.release(owner)
+            except (DeltaError, OSError) as error:
+                log.warning(
+                    "%s: the end of its lease was not written (%s); runners on this machine may take it now, others"
+                    " in %d s at most",
+                    owner, error, TIME_TO_LIVE_MS // 1000,
+                )  # fmt: skip
+        _live.pop(self.holder, None)
 
     def abandon(self) -> None:
         """Behave as a process that was killed: nothing is released, the leases are simply dead."""
@@ -179,7 +192,10 @@ def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:
         alive = leases()
         if alive is None:
             return
-        alive.renew()
+        try:
+            alive.renew()
+        except (DeltaError, OSError) as error:
+            log.warning("leases were not renewed (%s); tried again in %d s", error, RENEW_EVERY_S)
         del alive
 
 

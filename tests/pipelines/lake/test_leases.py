@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from pipelines.errors import LeaseHeld
 from pipelines.lake.leases import TIME_TO_LIVE_MS, Leases, read_leases
@@ -68,3 +69,18 @@ def test_a_lease_of_another_machine_ends_with_its_time(tmp_path: Path, monkeypat
     there.renew()
     with pytest.raises(LeaseHeld, match="being worked on"):
         there.acquire("clicks")
+
+
+def test_a_lease_whose_end_cannot_be_written_is_over_and_its_loss_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise DeltaError("No space left on device")
+
+    first, second = Leases(tmp_path, label="first"), Leases(tmp_path, label="second")
+    first.acquire("clicks")
+    with monkeypatch.context() as disk:
+        disk.setattr("pipelines.lake.leases.write_deltalake", full)
+        first.close()
+    assert "clicks: the end of its lease was not written (No space left on device)" in caplog.text
+    second.acquire("clicks")
