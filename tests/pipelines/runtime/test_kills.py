@@ -103,7 +103,7 @@ class Play:
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_kills_lose_no_row_and_repeat_none(tmp_path: Path) -> None:
+def test_kills_lose_no_row_and_repeat_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     print(f"seed {SEED}")
     play = Play(tmp_path)
     play.push()
@@ -113,7 +113,10 @@ def test_kills_lose_no_row_and_repeat_none(tmp_path: Path) -> None:
         with play.start(TIDEGATE_KILL_AT=point) as process:
             process.communicate()
             assert process.returncode == -signal.SIGKILL, f"{point} was not passed"
-    for _ in range(RANDOM_KILLS):
+    for done in range(RANDOM_KILLS):
+        if done and done % 20 == 0:
+            with capfd.disabled():
+                print(f"\n{done} of {RANDOM_KILLS} random kills (seed {SEED})", flush=True)
         play.push()
         with play.start() as process:
             assert process.stdout is not None
