@@ -1,6 +1,6 @@
-"""The option tables of docs/connectors.md, made from the connectors' specs so that they can't drift.
+"""The option tables of docs/sources.md, made from the connectors' specs so that they can't drift.
 
-    python -m pipelines.sources.reference docs/connectors.md
+    python -m pipelines.sources.reference docs/sources.md
 
 rewrites what stands between `<!-- options: NAME -->` and `<!-- /options -->`; NAME is a connector, or `every source` or
 `every target`.

@@ -5,12 +5,12 @@ import pytest
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sources.reference import filled, options_table
 
-PAGE = Path(__file__).parents[3] / "docs" / "connectors.md"
+PAGE = Path(__file__).parents[3] / "docs" / "sources.md"
 
 
 def test_the_page_has_the_options_that_the_connectors_have():
     text = PAGE.read_text()
-    assert filled(text) == text, "run: python -m pipelines.sources.reference docs/connectors.md"
+    assert filled(text) == text, "run: python -m pipelines.sources.reference docs/sources.md"
 
 
 @pytest.mark.parametrize("name", ["datagen", "print", "delta", "scripted"])
