@@ -15,8 +15,9 @@ from typing import Any
 import dagster as dg
 
 from assets.names import GATE, identifier
-from assets.text import instant, markdown_table, resolving
+from assets.text import markdown_table, resolving
 from pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
+from pipelines.watermarks.watermark import instant
 
 NOTHING_STAGED = "nothing is staged, so there is nothing to judge"
 

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from deltalake import DeltaTable
 
-from assets.text import instant, markdown_table, resolving, watermark
+from assets.text import markdown_table, resolving, watermark
 from pipelines.lake import Lake, StagedRow
 from pipelines.runtime.advances import Advance
 from pipelines.runtime.alignment import Standing
@@ -16,6 +16,7 @@ from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
 from pipelines.runtime.split_store import Splits
 from pipelines.sql.model import Table
+from pipelines.watermarks.watermark import instant
 
 SHOWN_ROWS = 20
 """Rows of a markdown table before the rest is only counted."""
@@ -102,7 +103,7 @@ def of_staged(releasing: Releasing) -> dict[str, Any]:
         **_of_plan(position.plan),
         **_of_counts(position.staged),
         "state": position.state or "",
-        "waiting rows": waiting_rows(releasing, position),
+        "waiting rows": releasing.waiting(position),
         "staged at": instant(position.staged.staged_at),
     }
 
@@ -139,7 +140,7 @@ def of_published(releasing: Releasing, before: Position, published: Published | 
     metadata: dict[str, Any] = {
         "dagster/row_count": table_rows(str(lake.target_path(target))),
         "quarantine rows": table_rows(str(lake.quarantine_path(target, insert))),
-        "waiting rows": waiting_rows(releasing, after),
+        "waiting rows": releasing.waiting(after),
         "rows published": published.rows if published else 0,
         "rows quarantined": published.quarantined if published else 0,
     }
@@ -159,16 +160,6 @@ def of_published(releasing: Releasing, before: Position, published: Published | 
     }
 
 
-def waiting_rows(releasing: Releasing, position: Position) -> int:
-    """Landed probe rows that are in no commit yet: not released, staged, or held."""
-    landed = releasing.lake.watermarks.last(releasing.insert.probe)
-    if landed is None:
-        return 0
-    plan = position.plan
-    after = 0 if plan is None else plan.upto if position.state == "published" else plan.after
-    return releasing.rows_between(landed.generation, after, landed.epoch)
-
-
 def table_rows(path: str) -> int:
     """Rows of a Delta table, by the statistics of its log; no data is read."""
     if not DeltaTable.is_deltatable(path):
@@ -185,6 +176,7 @@ def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
         "plan": plan.digest,
         "instant": instant(plan.instant),
         "probe epochs": f"{plan.probe} {plan.after + 1} to {plan.upto}",
+        **({"watermark": instant(plan.time.watermark)} if plan.time else {}),
         "pins": dg.MetadataValue.md(
             _table(
                 ("build", "generation", "epoch", "flip epoch"),

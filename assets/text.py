@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from pipelines.watermarks.watermark import instant
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -27,18 +26,6 @@ def _cell(value: Any) -> str:
         return f"{value:,}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def instant(ms: int) -> str:
-    """A time in ms, UTC, as ISO 8601."""
-    if ms <= MIN_TIMESTAMP:
-        return "MIN"
-    if ms >= MAX_TIMESTAMP:
-        return "MAX"
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError):
-        return f"{ms} ms"
 
 
 def watermark(timestamp: int, use_processing_time: bool) -> str:

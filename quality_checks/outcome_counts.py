@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.joins.outcome import DISCARDED, MATCHED, outcomes
+from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, outcomes
 from pipelines.sql.model import Insert
 
 PLACES = ("publish", "quarantine", "drop")
@@ -29,6 +29,11 @@ class OutcomeCounts:
     @property
     def discarded(self) -> int:
         return self.counts.get(DISCARDED, 0)
+
+    @property
+    def timeless(self) -> int:
+        """Rows whose time is null."""
+        return self.counts.get(TIME_NULL, 0)
 
     @property
     def unmatched(self) -> dict[str, int]:
@@ -60,4 +65,7 @@ def expected_names(insert: Insert) -> set[str]:
 
 def expected_facts(insert: Insert) -> set[str]:
     """Every fact of the matches that a staged epoch of this INSERT must have."""
-    return {f"{fact}@{join.alias}" for join in insert.joins for fact in ("matches", "outside-pin", "greatest-epoch")}
+    of_joins = {
+        f"{fact}@{join.alias}" for join in insert.joins for fact in ("matches", "outside-pin", "greatest-epoch")
+    }
+    return of_joins | ({f"late@{insert.probe_alias}"} if insert.time == "event" else set())

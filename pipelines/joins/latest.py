@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from pipelines.lake.rows import quoted
 
-NEWEST_FIRST = ", ".join(f"_seq.{part} DESC" for part in ("phase", "log", "file", "position", "row"))
+SEQ_PARTS = ("phase", "log", "file", "position", "row")
+NEWEST_FIRST = ", ".join(f"_seq.{part} DESC" for part in SEQ_PARTS)
 
 
 def latest_sql(

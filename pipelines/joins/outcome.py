@@ -3,6 +3,7 @@
     matched              every build had a version for it: published
     unmatched            a build had none: quarantined, or published null-extended where the policy says so
     dropped              INNER (under the policy `publish`) or WHERE left it out: only counted
+    time-null            it has no place in event time: quarantined, whatever the policy
     discarded            a person gave up a held epoch: quarantined
 
 WHERE may not lose an unmatched row in silence: what it says of the probe alone is tested first, the rest of it only on
@@ -18,24 +19,26 @@ from pipelines.sql.model import Insert, Join
 Disposition = Literal["publish", "quarantine", "drop"]
 
 PREDICATE = "predicate"
-OF_EVENT_TIME = ("before-first", "time-null")
-WHYS = ("key-null", "key-absent", "deleted", PREDICATE, *OF_EVENT_TIME)
+BEFORE_FIRST = "before-first"
+WHYS = ("key-null", "key-absent", "deleted", PREDICATE, BEFORE_FIRST)
 """Why a build gave no version: a key column is null; the key was never there; it was deleted (or its table truncated);
-the chosen version fails the rest of ON; the probe's time is before the key's first version; its time is null."""
+the chosen version fails the rest of ON; the probe's time is before the key's first version."""
 
 MATCHED = "matched"
 WHERE = "dropped:where"
 DISCARDED = "discarded"
+TIME_NULL = "time-null"
 
 
 def outcomes(insert: Insert) -> list[str]:
     """Every outcome that a row of this INSERT can have."""
-    found = [MATCHED, WHERE, DISCARDED]
+    found = [MATCHED, WHERE, DISCARDED, *([TIME_NULL] if insert.time == "event" else [])]
     for join in insert.joins:
         found += [f"{kind}:{why}@{join.alias}" for kind in ("unmatched", "dropped") for why in _whys(join)]
     return found
 
 
 def _whys(join: Join) -> list[str]:
-    impossible = set(() if join.time == "event" else OF_EVENT_TIME) | ({PREDICATE} if join.predicate is None else set())
+    impossible = {BEFORE_FIRST} if join.time == "processing" else set()
+    impossible |= {PREDICATE} if join.predicate is None else set()
     return [why for why in WHYS if why not in impossible]

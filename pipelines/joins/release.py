@@ -9,7 +9,7 @@ What comes out has the target's columns, then
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 
 from pipelines.frames import as_views
 from pipelines.joins.latest import latest_sql
-from pipelines.joins.outcome import DISCARDED, MATCHED, WHERE, outcomes
+from pipelines.joins.outcome import BEFORE_FIRST, DISCARDED, MATCHED, TIME_NULL, WHERE, outcomes
 from pipelines.joins.query import Query, flat, literal, scoped
+from pipelines.joins.versions import versions_sql
 from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
-from pipelines.sql.model import Insert, Join, OnUnmatched
+from pipelines.sql.model import Insert, Join, OnUnmatched, TimeAttribute
 
 SMALL_PROBE = 200_000
 """Up to so many probe rows, a build is pruned by their keys before its versions are looked at."""
@@ -55,13 +56,17 @@ class Build:
 
 @dataclass(frozen=True)
 class Release:
-    """Which epoch this is: `instant` (ms, UTC) is its PROCTIME(); `discard` quarantines all that would leave."""
+    """Which epoch this is: `instant` (ms, UTC) is its PROCTIME(); `discard` quarantines all that would leave.
+
+    `late_upto` (us, UTC): in event time, a row at or below it is late; None while no row can be.
+    """
 
     generation: int
     epoch: int
     instant: int
     on_unmatched: OnUnmatched
     discard: bool = False
+    late_upto: int | None = None
 
 
 def joined(
@@ -76,7 +81,7 @@ def joined(
     frames = {"probe": probe.rows, **{f"build{n}": builds[j.build].changelog for n, j in enumerate(insert.joins)}}
     with as_views(frames) as views:
         matched = spark.sql(_match_all(insert, probe, builds, release, views).text())
-    observed = matched.observe(observation, *_counts(insert, builds)).where("_disposition <> 'drop'")
+    observed = matched.observe(observation, *_counts(insert, builds, release)).where("_disposition <> 'drop'")
     scope = {insert.probe_alias: probe.columns, **{j.alias: builds[j.build].columns for j in insert.joins}}
     return observed.selectExpr(*scoped(scope, release.instant)).selectExpr(*_staged(insert, release))
 
@@ -88,12 +93,41 @@ def _match_all(
     query = Query(release.instant)
     own = {flat(insert.probe_alias, name): quoted(name) for name in probe.columns}
     own |= {f"_probe{name}": name for name in ("_op", "_epoch", "_split", "_offset")}
+    if insert.time == "event":
+        own["_probe_time"] = "unix_micros(_rowtime)"
     query.step("landed", f"SELECT {_aliased(own)} FROM {views['probe']}", list(own))
     query.scope[insert.probe_alias] = probe.columns
     for number, join in enumerate(insert.joins):
         _match(query, join, number, builds[join.build], views[f"build{number}"], probe.count)
     _conclude(query, insert, release)
     return query
+
+
+@dataclass(frozen=True)
+class _Versions:
+    """How the versions of a build are had (`sql`), and what a probe row `p` needs to meet one of them, `v`.
+
+    `also`: conditions of the match beside the key's. `why`: cases of why the version met is no match. `one_a_key`:
+    there are not more of them than keys. `marks`: columns of the version that the counts look at.
+    """
+
+    sql: Callable[..., str]
+    also: tuple[str, ...]
+    why: str
+    one_a_key: bool
+    marks: tuple[str, ...] = ()
+
+
+VERSIONS: Mapping[TimeAttribute, _Versions] = {
+    "processing": _Versions(latest_sql, (), "WHEN v._gone THEN 'deleted'", one_a_key=True),
+    "event": _Versions(
+        versions_sql,
+        ("v._from <= p._probe_time", "p._probe_time < v._until"),
+        f"WHEN p._probe_time < v._since THEN '{BEFORE_FIRST}' WHEN p._probe_time >= v._ended THEN 'deleted'",
+        one_a_key=False,
+        marks=("since",),
+    ),
+}
 
 
 def _match(query: Query, join: Join, number: int, build: Build, changelog: str, probes: int) -> None:
@@ -110,17 +144,18 @@ def _match(query: Query, join: Join, number: int, build: Build, changelog: str, 
         as_keys = ", ".join(f"{names[key]} AS {quoted(key)}" for key in keys)
         query.steps.append((wanted, f"SELECT {as_keys} FROM {keyed}"))
     versions = f"versions{number}"
-    text = latest_sql(changelog, keys, build.columns, wanted=wanted, truncated=build.truncated)
+    version = VERSIONS[join.time]
+    text = version.sql(changelog, keys, build.columns, wanted=wanted, truncated=build.truncated)
     query.steps.append((versions, text))
 
-    marks = {f"_build{number}_epoch": "v._epoch", f"_build{number}_generation": "v._generation"}
+    marks = {f"_build{number}_{name}": f"v._{name}" for name in ("epoch", "generation", *version.marks)}
     payload = {flat(join.alias, name): f"v.{quoted(name)}" for name in build.columns}
     null_key = " OR ".join(f"{names[key]} IS NULL" for key in keys)
-    why = f"CASE WHEN {null_key} THEN 'key-null' WHEN v._gone IS NULL THEN 'key-absent' WHEN v._gone THEN 'deleted' END"
-    equal = " AND ".join(f"p.{names[key]} = v.{quoted(key)}" for key in keys)
+    why = f"CASE WHEN {null_key} THEN 'key-null' WHEN v._epoch IS NULL THEN 'key-absent' {version.why} END"
+    found = " AND ".join([*(f"p.{names[key]} = v.{quoted(key)}" for key in keys), *version.also])
     columns = {**{name: f"p.{name}" for name in before}, **payload, **marks, f"_why{number}": why}
-    hint = "/*+ BROADCAST(v) */ " if probes <= TICK_PROBE else ""
-    text = f"SELECT {hint}{_aliased(columns)} FROM {keyed} p LEFT JOIN {versions} v ON {equal}"
+    hint = "/*+ BROADCAST(v) */ " if probes <= TICK_PROBE and version.one_a_key else ""
+    text = f"SELECT {hint}{_aliased(columns)} FROM {keyed} p LEFT JOIN {versions} v ON {found}"
     query.step(f"found{number}", text, list(columns))
     query.scope[join.alias] = build.columns
     if join.predicate is not None:
@@ -145,6 +180,8 @@ def _conclude(query: Query, insert: Insert, release: Release) -> None:
     missing = first("unmatched", whys)
     lost = first("dropped", [(why, join) for why, join in whys if join.kind == "INNER"])
     left_out, rest = f"IF(_of_probe, NULL, '{WHERE}')", f"IF(_of_all, NULL, '{WHERE}')"
+    if insert.time == "event":
+        left_out += f", IF(_probe_time IS NULL, '{TIME_NULL}', NULL)"
     if release.on_unmatched == "publish":
         outcome = f"coalesce({left_out}, {lost}, {rest}, {missing}, '{MATCHED}')"
     else:
@@ -155,7 +192,7 @@ def _conclude(query: Query, insert: Insert, release: Release) -> None:
     kept_out = "false" if release.on_unmatched == "publish" else "_outcome LIKE 'unmatched:%'"
     disposition = (
         f"CASE WHEN _outcome LIKE 'dropped:%' THEN 'drop' "
-        f"WHEN {kept_out} OR _outcome = '{DISCARDED}' THEN 'quarantine' ELSE 'publish' END"
+        f"WHEN {kept_out} OR _outcome IN ('{DISCARDED}', '{TIME_NULL}') THEN 'quarantine' ELSE 'publish' END"
     )
     query.select("disposed", {"_disposition": disposition})
 
@@ -176,17 +213,23 @@ def _staged(insert: Insert, release: Release) -> list[str]:
     return [f"{expression} AS {name}" for name, expression in items.items()]
 
 
-def _counts(insert: Insert, builds: Mapping[str, Build]) -> list[Column]:
+def _counts(insert: Insert, builds: Mapping[str, Build], release: Release) -> list[Column]:
     """What the gate wants to know, as aggregates over all released rows.
 
-    `rows`; one count an outcome and a disposition; per join, its matches and how many of them are outside its pin.
+    `rows`; one count an outcome and a disposition; per join, its matches and how many of them are outside its pin, or
+    of a version that is younger than the row; in event time, how many rows came late.
     """
     found = {"rows": "count(1)"}
+    if insert.time == "event":
+        late = "false" if release.late_upto is None else f"_probe_time <= {release.late_upto}L"
+        found[f"late@{insert.probe_alias}"] = f"count_if({late})"
     found |= {outcome: f"count_if(_outcome = {literal(outcome)})" for outcome in outcomes(insert)}
     found |= {f"to:{kind}": f"count_if(_disposition = '{kind}')" for kind in ("publish", "quarantine", "drop")}
     for number, join in enumerate(insert.joins):
         build, match = builds[join.build], f"_why{number} IS NULL"
         inside = f"_build{number}_generation = {build.generation} AND _build{number}_epoch <= {build.epoch}"
+        if join.time == "event":
+            inside += f" AND _build{number}_since <= _probe_time"
         found |= {
             f"matches@{join.alias}": f"count_if({match})",
             f"outside-pin@{join.alias}": f"count_if({match} AND NOT coalesce({inside}, false))",

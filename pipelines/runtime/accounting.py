@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from pipelines.lake import Lake
 from pipelines.runtime.history import ReleasedEpoch
+from pipelines.runtime.plans import ReleasePlan
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class WhereRowsAre:
         landed: rows of the probe's generation that the INSERT reads, by the watermark log.
         matched: published rows that every build had a version for.
         null_extended: published rows without one, by `why@alias` (policy `publish`, LEFT).
-        quarantined: rows that the gate kept out, by `why@alias` or `discarded`.
+        quarantined: rows that the gate kept out, by `why@alias`, `time-null` or `discarded`.
         dropped: rows that WHERE (`where`) or INNER (`why@alias`, policy `publish`) left out.
         waiting: not released yet, or in an epoch that is not published; `held` of them in one that the gate holds.
     """
@@ -76,8 +77,10 @@ def where_rows_are(
         unmatched = extended if epoch.plan.on_unmatched == "publish" else quarantined
         unmatched.update(_reasons(counts, "unmatched:"))
         dropped.update(_reasons(counts, "dropped:"))
-        quarantined.update(_reasons(counts, "discarded", keep=True))
-    held = sum(rows_between(log, epoch.plan.after, epoch.plan.upto) for epoch in epochs if epoch.state == "held")
+        quarantined.update({name: counts[name] for name in ("discarded", "time-null") if counts.get(name)})
+    held = sum(released_rows(log, epoch.plan) for epoch in epochs if epoch.state == "held")
+    in_time = [epoch.plan.time for epoch in epochs if epoch.published and epoch.plan.time is not None]
+    waiting = [row.rows for row in log if in_time or row.epoch > released]
     return WhereRowsAre(
         insert=insert,
         probe=probe,
@@ -87,7 +90,7 @@ def where_rows_are(
         null_extended=dict(extended),
         quarantined=dict(quarantined),
         dropped=dict(dropped),
-        waiting=sum(row.rows for row in log if row.epoch > released),
+        waiting=sum(waiting) - sum(time.rows for time in in_time),
         held=held,
     )
 
@@ -97,9 +100,10 @@ def rows_between(log: Iterable, after: int, upto: int) -> int:
     return sum(row.rows for row in log if after < row.epoch <= upto)
 
 
-def _reasons(counts: Mapping[str, int], prefix: str, keep: bool = False) -> dict[str, int]:
-    return {
-        name if keep else name.removeprefix(prefix): number
-        for name, number in counts.items()
-        if number and name.startswith(prefix)
-    }
+def released_rows(log: Iterable, plan: ReleasePlan) -> int:
+    """The probe rows that a plan takes."""
+    return rows_between(log, plan.after, plan.upto) if plan.time is None else plan.time.rows
+
+
+def _reasons(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {name.removeprefix(prefix): number for name, number in counts.items() if number and name.startswith(prefix)}

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from pipelines.lake import EpochRow
+from pipelines.lake.due import Due
 from pipelines.lake.records import canonical
 from pipelines.sources.protocol import Step, StoredStep
 from pipelines.sql.model import OnUnmatched
@@ -52,8 +53,29 @@ class Pin:
 
 
 @dataclass(frozen=True)
+class TimeSpan:
+    """What an event-time release adds to its plan; times in ms, UTC.
+
+    Attributes:
+        before, watermark: The combined watermark of the release before, and of this one. Never goes back.
+        since: No row of a probe epoch up to it was waiting any more when this was planned.
+        rows: The rows that are due.
+        earlier: All rows that the releases before it took.
+    """
+
+    before: int
+    watermark: int
+    since: int
+    rows: int
+    earlier: int
+
+
+@dataclass(frozen=True)
 class ReleasePlan:
-    """What one epoch of an INSERT releases: probe rows with after < epoch <= upto, against the pins.
+    """What one epoch of an INSERT releases, against the pins: probe rows with after < epoch <= upto.
+
+    In event time (`time`) only those of them whose time the watermark has reached, or that have none; and of the epochs
+    before, those that it has reached since (pipelines.lake.due).
 
     `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies the INSERT's text.
     `supersedes` is the held epoch that a re-release or a discard takes the place of.
@@ -72,16 +94,23 @@ class ReleasePlan:
     on_unmatched: OnUnmatched
     computes: str
     supersedes: int | None = None
+    time: TimeSpan | None = None
 
     @property
     def digest(self) -> str:
         return digest(self._plan())
 
+    @property
+    def due(self) -> Due:
+        """The landed rows that an event-time plan takes."""
+        assert self.time is not None
+        span = self.time
+        return Due(self.probe_generation, self.after, self.upto, span.before, span.watermark, span.since)
+
     def _plan(self) -> dict[str, Any]:
         plan = asdict(self)
-        for name in ("insert", "generation", "epoch"):
-            del plan[name]
-        return plan
+        left_out = ("insert", "generation", "epoch", *(("time",) if self.time is None else ()))
+        return {name: value for name, value in plan.items() if name not in left_out}
 
     def row(self) -> EpochRow:
         """The plan as a control row."""
@@ -94,4 +123,5 @@ class ReleasePlan:
         """A release plan, read back."""
         plan = dict(row.plan)
         plan["pins"] = tuple(Pin(**pin) for pin in plan["pins"])
+        plan["time"] = TimeSpan(**plan["time"]) if plan.get("time") else None
         return cls(insert=row.owner.removeprefix("insert "), generation=row.generation, epoch=row.epoch, **plan)

@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from pipelines.lake.rows import quoted
 from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.recompute_time import IS_DUE, met_in_time, span
 from pipelines.sql.model import Insert, Join, Table
 
 FOREVER = 2**62
 
 LEFT_OUT = "_found LIKE 'dropped:%'"
 PLACE = (
-    f"CASE WHEN {LEFT_OUT} THEN 'drop' WHEN _discard THEN 'quarantine' "
+    f"CASE WHEN {LEFT_OUT} THEN 'drop' WHEN _discard OR _outcome = 'time-null' THEN 'quarantine' "
     "WHEN _outcome LIKE 'unmatched:%' AND _policy <> 'publish' THEN 'quarantine' ELSE 'publish' END"
 )
 
@@ -35,7 +36,10 @@ class Views:
 
 
 def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
-    """One row per probe epoch that a plan releases: which epoch of the INSERT it is in, when, and at which pins."""
+    """One row per probe epoch that a plan releases: which epoch of the INSERT it is in, when, and at which pins.
+
+    In event time one row a plan, with the times between which a row was due.
+    """
     rows = []
     for plan in plans:
         pins = {pin.table: pin for pin in plan.pins}
@@ -50,6 +54,9 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
         for number, join in enumerate(insert.joins):
             row[f"_pin{number}_generation"] = pins[join.build].generation
             row[f"_pin{number}_epoch"] = pins[join.build].epoch
+        if plan.time is not None:
+            rows.append({**row, **span(plan)})
+            continue
         rows += [{**row, "_landed_epoch": landed} for landed in range(plan.after + 1, plan.upto + 1)]
     return pa.Table.from_pylist(rows)
 
@@ -62,7 +69,7 @@ def recompute_sql(
     last = "_landed"
     for number, join in enumerate(insert.joins):
         pins = [pin.epoch for plan in plans for pin in plan.pins if pin.table == join.build]
-        steps |= _found(join, number, tables[join.build], views, last, min(pins), max(pins))
+        steps |= _matched(join, number, tables[join.build], views, last, min(pins), max(pins))
         last = f"_chosen{number}"
     steps["_joined"] = f"SELECT *, {_outcome(insert)} AS _found FROM {last}"
     steps["_outcomes"] = f"SELECT *, IF(_discard AND NOT {LEFT_OUT}, 'discarded', _found) AS _outcome FROM _joined"
@@ -96,18 +103,40 @@ def compared(target: Table) -> list[str]:
 
 
 def _landed(insert: Insert, probe: Table, views: Views) -> str:
+    released = "_p._epoch = _r._landed_epoch" if insert.time == "processing" else IS_DUE
     return (
-        f"SELECT {_struct(probe, '_p')} AS {quoted(insert.probe_alias)}, _p._op, _p._epoch AS _probe_epoch, _p._split, "
-        f"_p._offset, _r.*, timestamp_millis(_r._ms) AS _instant "
+        f"SELECT /*+ BROADCAST(_r) */ {_struct(probe, '_p')} AS {quoted(insert.probe_alias)}, _p._op, "
+        f"_p._epoch AS _probe_epoch, _p._split, _p._offset, unix_micros(_p._rowtime) AS _time, _r.*, "
+        f"timestamp_millis(_r._ms) AS _instant "
         f"FROM {views.probe} _p JOIN {views.releases} _r "
-        "ON _p._generation = _r._landed_generation AND _p._epoch = _r._landed_epoch"
+        f"ON _p._generation = _r._landed_generation AND ({released})"
     )
 
 
-def _found(
+def _matched(
     join: Join, number: int, build: Table, views: Views, before: str, least: int, greatest: int
 ) -> dict[str, str]:
     """Steps that add the version of one build: `alias` (a struct, null without a match) and `_why<number>`."""
+    changelog, alias, why = views.changelogs[number], quoted(join.alias), f"_why{number}"
+    if join.time == "event":
+        steps = met_in_time(join, number, _struct(build, "_c"), changelog, views.releases, before)
+    else:
+        steps = _latest(join, number, build, views, before, least, greatest)
+    if join.predicate is None:
+        return {**steps, f"_chosen{number}": f"SELECT * FROM _found{number}"}
+    tested = f"CASE WHEN {why} IS NOT NULL THEN {why} WHEN NOT coalesce(({join.predicate}), false) THEN 'predicate' END"
+    shown = f"IF({why} IS NULL, {alias}, NULL)"
+    return {
+        **steps,
+        f"_tested{number}": f"SELECT * EXCEPT ({why}), {tested} AS {why} FROM _found{number}",
+        f"_chosen{number}": f"SELECT * EXCEPT ({alias}), {shown} AS {alias} FROM _tested{number}",
+    }
+
+
+def _latest(
+    join: Join, number: int, build: Table, views: Views, before: str, least: int, greatest: int
+) -> dict[str, str]:
+    """The same by processing time, up to `_found<number>`: the latest version by seq as of the pin."""
     changelog, alias = views.changelogs[number], quoted(join.alias)
     keys = ", ".join(quoted(key.column) for key in join.keys)
     pin, why = f"_pin{number}", f"_why{number}"
@@ -117,7 +146,7 @@ def _found(
     equal = " AND ".join(f"_p.{name} = _v.{quoted(key.column)}" for key, name in zip(join.keys, names, strict=True))
     no_key = " OR ".join(f"_p.{name} IS NULL" for name in names)
     gone = "(_v._op = 'd' OR coalesce(_v._seq < _t._truncated, false))"
-    steps = {
+    return {
         f"_touched{number}": (
             f"SELECT _generation, {keys}, _epoch, max(_seq) AS _seq, max_by(_op, _seq) AS _op, "
             f"max_by({_struct(build)}, _seq) AS _row FROM {changelog} WHERE _op <> 't' "
@@ -147,15 +176,6 @@ def _found(
             f"AND _v._since <= _p.{pin}_epoch AND _p.{pin}_epoch < _v._until"
         ),
     }
-    if join.predicate is None:
-        return {**steps, f"_chosen{number}": f"SELECT * FROM _found{number}"}
-    tested = f"CASE WHEN {why} IS NOT NULL THEN {why} WHEN NOT coalesce(({join.predicate}), false) THEN 'predicate' END"
-    shown = f"IF({why} IS NULL, {alias}, NULL)"
-    return {
-        **steps,
-        f"_tested{number}": f"SELECT * EXCEPT ({why}), {tested} AS {why} FROM _found{number}",
-        f"_chosen{number}": f"SELECT * EXCEPT ({alias}), {shown} AS {alias} FROM _tested{number}",
-    }
 
 
 def _outcome(insert: Insert) -> str:
@@ -178,6 +198,7 @@ def _outcome(insert: Insert) -> str:
     unmatched = [when("true", "unmatched", n, join) for n, join in joins]
     cases = [
         f"WHEN NOT coalesce({of_probe}, false) THEN 'dropped:where'",
+        *(["WHEN _time IS NULL THEN 'time-null'"] if insert.time == "event" else []),
         *lost,
         *kept_out,
         f"WHEN NOT coalesce({of_all}, false) THEN 'dropped:where'",

@@ -181,7 +181,7 @@ class _Verification:
                 text = "the script's INSERT has changed since this epoch was made"
                 found[_key(epoch)] = ("other script", (), text)
                 continue
-            spans = [(plan.probe, plan.probe_generation, plan.after, plan.upto)]
+            spans = [(plan.probe, plan.probe_generation, plan.time.since if plan.time else plan.after, plan.upto)]
             spans += [(pin.table, pin.generation, 0, pin.epoch) for pin in plan.pins]
             lost = {
                 table: sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)

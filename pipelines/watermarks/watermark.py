@@ -6,6 +6,7 @@ Source: FLIP-326, "Public Interfaces", change 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pipelines.watermarks.errors import InvalidWatermark
 
@@ -49,3 +50,15 @@ BEGINNING = Watermark(MIN_TIMESTAMP)
 
 PROCESSING_TIME = Watermark(MIN_TIMESTAMP, True)
 """Time is now: what a combination of inputs says when all of them say it."""
+
+
+def instant(ms: int) -> str:
+    """A time in ms, UTC, as ISO 8601."""
+    if ms <= MIN_TIMESTAMP:
+        return "MIN"
+    if ms >= MAX_TIMESTAMP:
+        return "MAX"
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError):
+        return f"{ms} ms"

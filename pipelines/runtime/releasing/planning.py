@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pyspark.sql import SparkSession
+
 from pipelines.clock import Clock
 from pipelines.errors import PlanningError
-from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.lake import WatermarkRow
+from pipelines.runtime.plans import Pin, ReleasePlan, TimeSpan
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting
-from pipelines.sql.model import OnUnmatched
+from pipelines.sql.model import Insert, OnUnmatched
+from pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
+from pipelines.watermarks.watermark import instant
 
 
 @dataclass(frozen=True)
-class ReleasePlanner:
-    """Plans by processing time: all that has landed, at the newest state of builds that have all flipped."""
+class ReleasePlanner(ABC):
+    """Plans the epochs of one INSERT."""
 
     standing: Standing
     clock: Clock
 
+    @abstractmethod
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
         """The epoch after `last`, or why there is none yet."""
-        insert, lake = self.standing.insert, self.standing.lake
-        landed = lake.watermarks.last(insert.probe)
-        after = last.upto if last else 0
-        pins = self._pins()
-        rows = self.standing.rows_between(landed.generation if landed else 1, after, landed.epoch if landed else 0)
-        if isinstance(pins, Waiting):
-            return replace(pins, rows=rows)
-        if landed is None or landed.epoch <= after or rows == 0:
-            return Waiting(f"no rows of {insert.probe} have landed since the last release", 0)
+
+    def _plan(
+        self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], time: TimeSpan | None = None
+    ) -> ReleasePlan:
+        """The epoch after `last` that takes the probe up to `landed`. Raises PlanningError when the probe was started
+        again."""
+        insert = self.standing.insert
         if last is not None and landed.generation != last.probe_generation:
             raise PlanningError(
                 f"{insert.probe} was started again (generation {landed.generation}), "
@@ -45,11 +51,12 @@ class ReleasePlanner:
             instant=self.clock(),
             probe=insert.probe,
             probe_generation=landed.generation,
-            after=after,
+            after=last.upto if last else 0,
             upto=landed.epoch,
             pins=pins,
             on_unmatched=self.standing.on_unmatched,
             computes=self.standing.pipeline.digest(insert),
+            time=time,
         )
 
     def instead_of(
@@ -102,3 +109,80 @@ class ReleasePlanner:
             if row is not None and row.flip_epoch is not None:
                 return Pin(build, generation, row.epoch, row.flip_epoch)
         return None
+
+
+@dataclass(frozen=True)
+class ProcessingTimePlanner(ReleasePlanner):
+    """All that has landed, at the newest state of builds that have all flipped."""
+
+    def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
+        insert, lake = self.standing.insert, self.standing.lake
+        landed = lake.watermarks.last(insert.probe)
+        after = last.upto if last else 0
+        pins = self._pins()
+        rows = self.standing.rows_between(landed.generation if landed else 1, after, landed.epoch if landed else 0)
+        if isinstance(pins, Waiting):
+            return replace(pins, rows=rows)
+        if landed is None or landed.epoch <= after or rows == 0:
+            return Waiting(f"no rows of {insert.probe} have landed since the last release", 0)
+        return self._plan(last, landed, pins)
+
+
+@dataclass(frozen=True)
+class EventTimePlanner(ReleasePlanner):
+    """What the combined watermark of the probe and of every build has reached, each read at its pin.
+
+    No row leaves before every build has flipped, not even past one that is idle. `spark` counts the due rows of a probe
+    table that some other writer has changed; of any other table the files are counted without it.
+    """
+
+    spark: Callable[[], SparkSession]
+
+    def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
+        insert, lake = self.standing.insert, self.standing.lake
+        landed, pins = lake.watermarks.last(insert.probe), self._pins()
+        if landed is None:
+            return Waiting(f"no rows of {insert.probe} have landed", 0)
+        time = last.time if last else None
+        earlier = time.earlier + time.rows if time else 0
+        waiting = self.standing.rows_between(landed.generation, 0, landed.epoch) - earlier
+        if isinstance(pins, Waiting):
+            return replace(pins, rows=waiting)
+        before, now = time.watermark if time else MIN_TIMESTAMP, self.clock()
+        watermark, holds = self._combined(landed, pins, before, now)
+        path = lake.table_path(insert.probe)
+        plan = self._plan(last, landed, pins)
+        since = last.due.next_since(path) if last and last.time else 0
+        span = TimeSpan(before, watermark, since, 0, earlier)
+        plan = replace(plan, instant=now, time=span)
+        rows = plan.due.count(path, self.spark) if waiting and watermark > MIN_TIMESTAMP else 0
+        if rows == 0:
+            return Waiting(_reason(insert, waiting, watermark, holds), waiting)
+        return replace(plan, time=replace(span, rows=rows))
+
+    def _combined(
+        self, landed: WatermarkRow, pins: tuple[Pin, ...], before: int, now: int
+    ) -> tuple[int, tuple[str, ...]]:
+        """The watermark (ms, UTC) that the inputs have reached together, and the inputs that hold it where it is."""
+        log = self.standing.lake.watermarks
+        rows = {pin.table: log.rows(pin.table, generation=pin.generation, epoch=pin.epoch)[0] for pin in pins}
+        rows[self.standing.insert.probe] = landed
+        words: dict[Hashable, tuple[Watermark, bool]] = {
+            table: (Watermark(row.timestamp, row.use_processing_time), row.idle) for table, row in rows.items()
+        }
+        status = CombinedWatermarkStatus(list(rows), last=Watermark(before))
+        status.input_all(words)
+        if status.watermark.use_processing_time:
+            return max(before, now), ()
+        found = status.watermark.timestamp
+        active = {table: row for table, row in rows.items() if not row.use_processing_time and not row.idle}
+        return found, tuple(table for table, row in active.items() if row.timestamp <= found)
+
+
+def _reason(insert: Insert, waiting: int, watermark: int, holds: tuple[str, ...]) -> str:
+    if not waiting:
+        return f"no rows of {insert.probe} have landed since the last release"
+    names = " and ".join(holds) or insert.probe
+    if watermark == MIN_TIMESTAMP:
+        return f"{names} has told no watermark yet"
+    return f"the watermark stands at {instant(watermark)} (held by {names}), and no row that waits is as old"

@@ -20,7 +20,7 @@ from pipelines.progress import Progress
 from pipelines.runtime import faults
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.releasing.planning import ReleasePlanner
+from pipelines.runtime.releasing.planning import EventTimePlanner, ProcessingTimePlanner, ReleasePlanner
 from pipelines.runtime.releasing.staging import Stager
 from pipelines.runtime.releasing.standing import Standing, Waiting, held
 from pipelines.sql.model import OnUnmatched
@@ -51,7 +51,9 @@ class Releasing(Standing):
 
     @cached_property
     def planner(self) -> ReleasePlanner:
-        return ReleasePlanner(self, self.clock)
+        if self.insert.time == "event":
+            return EventTimePlanner(self, self.clock, self.spark)
+        return ProcessingTimePlanner(self, self.clock)
 
     @cached_property
     def stager(self) -> Stager:
@@ -64,13 +66,6 @@ class Releasing(Standing):
 
         Raises GateHeld when the newest epoch is held.
         """
-        if self.insert.time == "event":
-            raise PlanningError(
-                f"{self.insert.id} joins at the row's own time ({self.insert.joins[0].time_column}), "
-                "which this version compiles and does not release",
-                state="nothing was released; the sources land as before",
-                next_command="join FOR SYSTEM_TIME AS OF a PROCTIME() column of the probe",
-            )
         self.leases.acquire(self.owner)
         position = self.position()
         if position.state == "held":

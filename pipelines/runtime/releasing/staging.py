@@ -78,14 +78,18 @@ class Stager:
     def frame(self, spark: SparkSession, plan: ReleasePlan, observed: Observation) -> DataFrame:
         """The rows that a plan stages, as a DataFrame."""
         lake, pipeline = self.standing.lake, self.standing.pipeline
-        rows = lake_rows.between(spark, lake.table_path(plan.probe), plan.probe_generation, plan.after, plan.upto)
+        path = lake.table_path(plan.probe)
+        if plan.time is None:
+            rows, late = lake_rows.between(spark, path, plan.probe_generation, plan.after, plan.upto), None
+        else:
+            rows, late = plan.due.rows(spark, path), plan.due.late_upto
         columns = [column.name for column in pipeline.table(plan.probe).stored_columns]
         return joined(
             spark,
             self.standing.insert,
             Probe(rows, columns, self.standing.released(plan)),
             {pin.table: self._build(spark, pin) for pin in plan.pins},
-            Release(plan.generation, plan.epoch, plan.instant, plan.on_unmatched, discard=plan.kind == "discard"),
+            Release(plan.generation, plan.epoch, plan.instant, plan.on_unmatched, plan.kind == "discard", late),
             observed,
         )
 

@@ -96,8 +96,22 @@ class Standing:
         return sum(row.rows for row in rows if after < row.epoch <= upto)
 
     def released(self, plan: ReleasePlan) -> int:
-        """The probe rows that a plan releases, by the watermark log."""
+        """The probe rows that a plan releases, by the watermark log; in event time, as they were counted for it."""
+        if plan.time is not None:
+            return plan.time.rows
         return self.rows_between(plan.probe_generation, plan.after, plan.upto)
+
+    def waiting(self, position: Position) -> int:
+        """Landed probe rows that are in no commit yet: not released, staged, or held."""
+        landed, plan = self.lake.watermarks.last(self.insert.probe), position.plan
+        if landed is None:
+            return 0
+        published = position.state == "published"
+        if plan is not None and plan.time is not None:
+            gone = plan.time.earlier + (plan.time.rows if published else 0)
+            return self.rows_between(landed.generation, 0, landed.epoch) - gone
+        after = 0 if plan is None else plan.upto if published else plan.after
+        return self.rows_between(landed.generation, after, landed.epoch)
 
 
 def held(insert: Insert, position: Position) -> GateHeld:

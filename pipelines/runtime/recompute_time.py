@@ -1,0 +1,77 @@
+"""The event-time part of a recomputation: when a row was due, and which version it met, as plain window SQL.
+
+Each pin that a plan names has a timeline of its own for every key that was asked for: the build's rows as of that pin
+and the probe's, in the order of their times; what a probe row meets is the last build row before it.
+"""
+
+from __future__ import annotations
+
+from pipelines.lake.rows import quoted
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.sql.model import Join
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+IS_DUE = (
+    "(_p._epoch > _r._after AND _p._epoch <= _r._upto AND (_p._rowtime IS NULL OR unix_micros(_p._rowtime) <= _r._to)) "
+    "OR (_p._epoch <= _r._after AND unix_micros(_p._rowtime) > _r._from AND unix_micros(_p._rowtime) <= _r._to)"
+)
+"""Whether a release `_r` takes the landed row `_p`."""
+
+
+def span(plan: ReleasePlan) -> dict[str, int]:
+    """What IS_DUE knows of a plan; times in us."""
+    assert plan.time is not None
+    bounds = {"_after": plan.after, "_upto": plan.upto}
+    times = {"_from": plan.time.before, "_to": plan.time.watermark}
+    return bounds | {name: max(MIN_TIMESTAMP, min(ms * 1000, MAX_TIMESTAMP)) for name, ms in times.items()}
+
+
+def met_in_time(join: Join, number: int, row: str, changelog: str, releases: str, before: str) -> dict[str, str]:
+    """Steps that add the version of one build that each row of `before` meets by its `_time`.
+
+    Args:
+        row: The build's columns as a struct of the changelog's.
+        changelog, releases: Relations: all rows of the build, and the plans with their pins.
+    """
+    alias, why = quoted(join.alias), f"_why{number}"
+    pin = (f"_pin{number}_generation", f"_pin{number}_epoch")
+    keys = [key.column for key in join.keys]
+    names = [f"_key{number}_{index}" for index in range(len(keys))]
+    probed = ", ".join(f"{key.probe} AS {name}" for key, name in zip(join.keys, names, strict=True))
+    equal = " AND ".join(f"_p.{name} = _c.{quoted(key)}" for name, key in zip(names, keys, strict=True))
+    group = ", ".join([*pin, *names])
+    of_pair = ", ".join(f"_p.{name}" for name in [*pin, *names])
+    no_key = " OR ".join(f"{name} IS NULL" for name in names)
+    lane = f"PARTITION BY {group}"
+    gone = (
+        "_met._op = 'd' OR exists(_truncates, t -> unix_micros(t._rowtime) <= _probe._time "
+        "AND t > struct(_met._rowtime, _met._seq))"
+    )
+    return {
+        f"_keyed{number}": f"SELECT *, {probed} FROM {before}",
+        f"_asked{number}": f"SELECT DISTINCT {group} FROM _keyed{number}",
+        f"_line{number}": (
+            f"SELECT {of_pair}, unix_micros(_c._rowtime) AS _at, 0 AS _side, _c._seq, "
+            f"struct(_c._rowtime, _c._seq, _c._op, {row} AS _row) AS _version, NULL AS _probe "
+            f"FROM _asked{number} _p JOIN {changelog} _c ON {equal} AND _c._generation = _p.{pin[0]} "
+            f"AND _c._epoch <= _p.{pin[1]} WHERE _c._op <> 't' AND _c._rowtime IS NOT NULL "
+            f"UNION ALL SELECT {group}, _time, 1, NULL, NULL, struct(_k.*) FROM _keyed{number} _k"
+        ),
+        f"_met{number}": (
+            f"SELECT {group}, _probe, count(_version) OVER ({lane}) AS _versions, "
+            f"last_value(_version) IGNORE NULLS OVER ({lane} ORDER BY _at, _side, _seq "
+            f"ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS _met FROM _line{number}"
+        ),
+        f"_truncates{number}": (
+            f"SELECT _r.{pin[0]}, _r.{pin[1]}, collect_list(IF(_c._op IS NULL, NULL, struct(_c._rowtime, _c._seq))) "
+            f"AS _truncates FROM (SELECT DISTINCT {pin[0]}, {pin[1]} FROM {releases}) _r LEFT JOIN {changelog} _c "
+            f"ON _c._op = 't' AND _c._rowtime IS NOT NULL AND _c._generation = _r.{pin[0]} "
+            f"AND _c._epoch <= _r.{pin[1]} GROUP BY _r.{pin[0]}, _r.{pin[1]}"
+        ),
+        f"_why_{number}": (
+            f"SELECT _probe, _met, CASE WHEN {no_key} THEN 'key-null' WHEN _versions = 0 THEN 'key-absent' "
+            f"WHEN _met IS NULL THEN 'before-first' WHEN {gone} THEN 'deleted' END AS {why} "
+            f"FROM _met{number} JOIN _truncates{number} USING ({pin[0]}, {pin[1]}) WHERE _probe IS NOT NULL"
+        ),
+        f"_found{number}": f"SELECT _probe.*, IF({why} IS NULL, _met._row, NULL) AS {alias}, {why} FROM _why_{number}",
+    }

@@ -1,0 +1,241 @@
+"""The event-time temporal join, one ruling a test: which version a row meets, when it leaves, and why it does not."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.runtime.accounting import where_rows_are
+from pipelines.runtime.history import history_of
+from pipelines.runtime.releasing import Waiting
+from pipelines.runtime.verify import verify
+from pipelines.testing import Harness
+from pipelines.watermarks import MAX_TIMESTAMP
+
+RATES = """
+CREATE TABLE rates (currency STRING, rate INT, valid_from TIMESTAMP(3), WATERMARK FOR valid_from AS valid_from,
+    PRIMARY KEY (currency) NOT ENFORCED) WITH ('connector' = 'scripted');
+CREATE TABLE orders (id INT, currency STRING, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+CREATE TABLE converted (id INT, rate INT) WITH ('connector' = 'scripted', 'gate.on-unmatched' = '{policy}');
+INSERT INTO converted SELECT o.id, r.rate FROM orders AS o
+{kind} JOIN rates FOR SYSTEM_TIME AS OF o.at AS r ON o.currency = r.currency {more}
+"""
+
+
+def moment(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime(2026, 1, 1) + timedelta(milliseconds=ms)
+
+
+def told(ms: int) -> int:
+    """`ms` after the start, as a watermark's timestamp."""
+    return int((datetime(2026, 1, 1) - datetime(1970, 1, 1)).total_seconds() * 1000) + ms
+
+
+class Play:
+    """Orders at times, rates valid from times, in ms after the start."""
+
+    def __init__(
+        self, spark: SparkSession, directory: Path, policy: str = "quarantine", kind: str = "LEFT", more: str = ""
+    ) -> None:
+        script = RATES.format(policy=policy, kind=kind, more=more)
+        self.harness = Harness(script, spark, directory, clock=lambda: told(1_000_000))
+
+    def rate(self, currency: str | None, rate: int | None, at: int | None, op: str = "+I") -> None:
+        self.harness.push("rates", [{"currency": currency, "rate": rate, "valid_from": moment(at)}], op)
+
+    def order(self, number: int, currency: str | None, at: int | None, op: str = "+I") -> None:
+        self.harness.push("orders", [{"id": number, "currency": currency, "at": moment(at)}], op)
+
+    def upto(self, rates: int | None = None, orders: int | None = None) -> list[tuple[Any, ...]]:
+        """Tell watermarks and advance; what was published: (id, rate), with the op where it is not +I."""
+        if rates is not None:
+            self.harness.watermark("rates", rates if rates == MAX_TIMESTAMP else told(rates))
+        if orders is not None:
+            self.harness.watermark("orders", orders if orders == MAX_TIMESTAMP else told(orders))
+        return sorted(
+            (row["id"], row["rate"], *(() if row["op"] == "+I" else (row["op"],))) for row in self.harness.advance()
+        )
+
+    @property
+    def kept_out(self) -> dict[int, str]:
+        return {row["id"]: row["_reason"] for row in self.harness.quarantined("converted")}
+
+    def prove(self) -> None:
+        """Every epoch recomputes to what was published, and every landed row is in one place."""
+        harness = self.harness
+        report = verify(harness.pipeline, harness.lake, lambda: harness.spark, "converted")
+        assert report.passed, report
+        assert not report.unproved
+        epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("converted"))
+        places = where_rows_are(harness.lake, "converted", "orders", epochs)
+        assert places.balanced, places
+
+
+def test_a_row_meets_the_version_of_its_own_time(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    play.rate("EUR", 110, 20)
+    for number, at in enumerate([10, 15, 19, 20, 25]):
+        play.order(number, "EUR", at)
+    assert play.upto(rates=30, orders=30) == [(0, 100), (1, 100), (2, 100), (3, 110), (4, 110)]
+    play.prove()
+
+
+def test_rows_leave_at_the_combined_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    for number, at in enumerate([11, 12, 13]):
+        play.order(number, "EUR", at)
+    assert play.upto(orders=13) == []  # rates has not flipped
+    waiting = play.harness.runner.stage("converted")
+    assert isinstance(waiting, Waiting)
+    assert (waiting.rows, waiting.unflipped) == (3, ("rates",))
+    assert play.upto(rates=11) == [(0, 100)]
+    play.rate("EUR", 120, 12)
+    assert play.upto(rates=12) == [(1, 120)]
+    waiting = play.harness.runner.stage("converted")
+    assert isinstance(waiting, Waiting)
+    assert waiting.rows == 1
+    assert "held by rates" in waiting.reason
+    assert play.upto(rates=MAX_TIMESTAMP, orders=MAX_TIMESTAMP) == [(2, 120)]
+    play.prove()
+
+
+def test_why_a_row_has_no_match(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    play.rate("EUR", 100, 20, "-D")
+    play.rate("EUR", 130, 30)
+    cases: list[tuple[str | None, int | None, str]] = [
+        ("EUR", 9, "unmatched:before-first@r"),
+        ("EUR", 10, ""),
+        ("EUR", 20, "unmatched:deleted@r"),
+        ("EUR", 29, "unmatched:deleted@r"),
+        ("EUR", 30, ""),
+        ("USD", 15, "unmatched:key-absent@r"),
+        (None, 15, "unmatched:key-null@r"),
+        ("EUR", None, "time-null"),
+        (None, None, "time-null"),
+    ]
+    for number, (currency, at, _) in enumerate(cases):
+        play.order(number, currency, at)
+    assert play.upto(rates=40, orders=40) == [(1, 100), (4, 130)]
+    assert play.kept_out == {number: why for number, (_, _, why) in enumerate(cases) if why}
+    play.prove()
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("LEFT", [(0, 100), (1, None), (2, None)]), ("INNER", [(0, 100)])])
+def test_publish_is_sqls_own_meaning_and_a_null_time_is_kept_out_all_the_same(
+    spark: SparkSession, tmp_path: Path, kind: str, rows: list[tuple[Any, ...]]
+) -> None:
+    play = Play(spark, tmp_path, "publish", kind)
+    play.rate("EUR", 100, 10)
+    play.order(0, "EUR", 11)
+    play.order(1, "USD", 11)
+    play.order(2, "EUR", 9)
+    play.order(3, "EUR", None)
+    assert play.upto(rates=40, orders=40) == rows
+    assert play.kept_out == {3: "time-null"}
+    play.prove()
+
+
+def test_of_versions_at_one_time_the_last_wins(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    play.rate("EUR", 101, 10, "+U")
+    play.rate("USD", 200, 10)
+    play.rate("USD", 200, 10, "-D")
+    play.rate("GBP", 300, 10, "-D")
+    play.rate("GBP", 301, 10)
+    for number, currency in enumerate(["EUR", "USD", "GBP"]):
+        play.order(number, currency, 10)
+    assert play.upto(rates=10, orders=10) == [(0, 101), (2, 301)]
+    assert play.kept_out == {1: "unmatched:deleted@r"}
+    play.prove()
+
+
+def test_versions_may_come_out_of_order_and_late_ones_change_nothing_that_is_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 120, 20)
+    play.rate("EUR", 110, 10)
+    play.order(0, "EUR", 15)
+    play.order(1, "EUR", 25)
+    assert play.upto(rates=30, orders=30) == [(0, 110), (1, 120)]
+    play.rate("EUR", 115, 14)  # late: what was published at 15 stays
+    play.order(2, "EUR", 15)  # late as well, and meets every version that is there
+    assert play.upto(rates=40, orders=40) == [(2, 115)]
+    late = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))[-1].staged
+    assert late is not None
+    assert late.facts["late@o"] == 1
+    play.prove()
+
+
+def test_an_update_of_the_probe_keeps_its_op(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    play.rate("EUR", 110, 20)
+    play.order(0, "EUR", 12)
+    play.order(0, "EUR", 12, "-U")
+    play.order(0, "EUR", 22, "+U")
+    play.order(0, "EUR", 22, "-D")
+    assert play.upto(rates=30, orders=30) == [(0, 100), (0, 100, "-U"), (0, 110, "+U"), (0, 110, "-D")]
+    play.prove()
+
+
+def test_a_predicate_is_tested_on_the_chosen_version_only(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path, more="AND r.rate > 100")
+    play.rate("EUR", 150, 10)
+    play.rate("EUR", 90, 20)
+    play.order(0, "EUR", 15)
+    play.order(1, "EUR", 25)
+    assert play.upto(rates=30, orders=30) == [(0, 150)]
+    assert play.kept_out == {1: "unmatched:predicate@r"}
+    play.prove()
+
+
+def test_a_quiet_build_is_passed_over_but_not_before_its_flip(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    play.order(0, "EUR", 15)
+    play.harness.idle("rates")
+    assert play.upto(orders=50) == []
+    assert play.upto(rates=12) == []
+    play.harness.idle("rates")
+    assert play.upto() == [(0, 100)]
+    play.rate("EUR", 110, 20)  # active again, and behind: nothing leaves until it has caught up
+    play.order(1, "EUR", 60)
+    assert play.upto(orders=60) == []
+    assert play.upto(rates=60) == [(1, 110)]
+    play.prove()
+
+
+def test_both_in_processing_time_make_the_plans_instant_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    play.order(0, "EUR", 15)
+    play.order(1, "EUR", 2_000_000)  # after the clock
+    assert play.upto(rates=10, orders=10) == []
+    play.harness.end_of_snapshot("rates")
+    play.harness.end_of_snapshot("orders")
+    assert play.upto() == [(0, 100)]
+    play.prove()
+
+
+def test_a_restart_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    play.order(0, "EUR", 11)
+    play.order(1, "EUR", 19)
+    assert play.upto(rates=12, orders=30) == [(0, 100)]
+    play.harness.restart()
+    assert play.upto() == []
+    play.order(2, "EUR", 13)
+    play.rate("EUR", 115, 18)
+    assert play.upto(rates=30) == [(1, 115), (2, 100)]
+    play.prove()
