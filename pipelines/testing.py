@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock, system_clock
@@ -75,9 +76,10 @@ class Harness:
 
     # --- what the sources say ------------------------------------------------------------------------------------
 
-    def push(self, table: str, rows: Sequence[Mapping[str, Any]], op: str = "+I") -> None:
-        """Let `rows` arrive. `op`: +I -U +U -D. TIMESTAMP(3) is a naive UTC datetime; a missing key is NULL."""
-        self._input(table).rows([dict(row) for row in rows], op)
+    def push(self, table: str, rows: Sequence[Mapping[str, Any]] | pa.Table, op: str = "+I") -> None:
+        """Let `rows` arrive: dicts, or an Arrow table where they are many. `op`: +I -U +U -D. TIMESTAMP(3) is a naive
+        UTC datetime; a missing key is NULL."""
+        self._input(table).rows(rows if isinstance(rows, pa.Table) else [dict(row) for row in rows], op)
 
     def watermark(self, table: str, timestamp: int, use_processing_time: bool = False) -> None:
         """Let the table emit Watermark(timestamp in ms, use_processing_time)."""

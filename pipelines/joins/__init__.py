@@ -1,6 +1,18 @@
 """The temporal join: released probe rows, each with the one version of every build that its plan's pins allow."""
 
+from pipelines.joins.heavy import FEW_PAIRS, HeavyKeysByTable
+from pipelines.joins.matching import TICK_PROBE, Build
 from pipelines.joins.outcome import Disposition, outcomes
-from pipelines.joins.release import TICK_PROBE, Build, Probe, Release, joined
+from pipelines.joins.release import Probe, Release, joined
 
-__all__ = ["TICK_PROBE", "Build", "Disposition", "Probe", "Release", "joined", "outcomes"]
+__all__ = [
+    "FEW_PAIRS",
+    "TICK_PROBE",
+    "Build",
+    "Disposition",
+    "HeavyKeysByTable",
+    "Probe",
+    "Release",
+    "joined",
+    "outcomes",
+]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.lake.rows import quoted
+from pipelines.sources.protocol import SEQ_PARTS
 
-SEQ_PARTS = ("phase", "log", "file", "position", "row")
 NEWEST_FIRST = ", ".join(f"_seq.{part} DESC" for part in SEQ_PARTS)
 
 

@@ -17,6 +17,11 @@ def flat(alias: str, column: str) -> str:
     return quoted(f"{alias}${column}")
 
 
+def aliased(columns: Mapping[str, str]) -> str:
+    """A select list of name -> expression."""
+    return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
+
+
 def literal(text: str) -> str:
     """A Spark SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
@@ -24,27 +29,28 @@ def literal(text: str) -> str:
 
 @dataclass
 class Query:
-    """Named steps (WITH name AS …), the last of which is the result.
+    """Named steps (WITH name AS …); `last` is the one that gives the result so far.
 
-    `columns` are those that the newest step gives, `scope` the tables whose columns are among them; `instant` (ms, UTC)
+    `columns` are those that it gives, `scope` the tables whose columns are among them; `instant` (ms, UTC)
     is what `_instant` stands for in expressions.
     """
 
     instant: int
     steps: list[tuple[str, str]] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
+    last: str = ""
     scope: dict[str, Sequence[str]] = field(default_factory=dict)
-
-    @property
-    def last(self) -> str:
-        """The newest step's name."""
-        return self.steps[-1][0]
 
     def step(self, name: str, text: str, columns: Sequence[str] | None = None) -> None:
         """Add a step that gives `columns` (the same as before, if None)."""
         self.steps.append((name, text))
+        self.last = name
         if columns is not None:
             self.columns = list(columns)
+
+    def aside(self, name: str, text: str) -> None:
+        """Add a step that later ones may name, without leaving the one that is the newest now."""
+        self.steps.append((name, text))
 
     def select(self, name: str, items: Mapping[str, str], *, keep: Sequence[str] | None = None) -> None:
         """Add a step: the columns `keep` (all, if None) and `items` (quoted name -> expression over the scope)."""

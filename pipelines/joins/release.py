@@ -9,26 +9,19 @@ What comes out has the target's columns, then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.frames import as_views
-from pipelines.joins.latest import latest_sql
-from pipelines.joins.outcome import BEFORE_FIRST, DISCARDED, MATCHED, TIME_NULL, WHERE, outcomes
-from pipelines.joins.query import Query, flat, literal, scoped
-from pipelines.joins.versions import versions_sql
+from pipelines.joins.matching import Build, Side, match
+from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, WHERE, outcomes
+from pipelines.joins.query import Query, aliased, flat, literal, scoped
 from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
-from pipelines.sql.model import Insert, Join, OnUnmatched, TimeAttribute
-
-SMALL_PROBE = 200_000
-"""Up to so many probe rows, a build is pruned by their keys before its versions are looked at."""
-
-TICK_PROBE = 20_000
-"""Up to so many, what is left of the build is broadcast: as many rows at most, whatever their width."""
+from pipelines.sql.model import Insert, Join, OnUnmatched
 
 
 @dataclass(frozen=True)
@@ -38,20 +31,6 @@ class Probe:
     rows: DataFrame
     columns: Sequence[str]
     count: int
-
-
-@dataclass(frozen=True)
-class Build:
-    """A build side at its pin: `changelog` holds generation `generation` up to `epoch`, `columns` are the table's.
-
-    `truncated`: whether the table may have been truncated meanwhile.
-    """
-
-    changelog: DataFrame
-    columns: Sequence[str]
-    generation: int
-    epoch: int
-    truncated: bool = True
 
 
 @dataclass(frozen=True)
@@ -79,6 +58,8 @@ def joined(
 ) -> DataFrame:
     """The rows that this release stages; `observation` receives the counts (see `count_names`) as they are written."""
     frames = {"probe": probe.rows, **{f"build{n}": builds[j.build].changelog for n, j in enumerate(insert.joins)}}
+    heavy = {f"heavy{n}": builds[j.build].heavy for n, j in enumerate(insert.joins)}
+    frames |= {name: keys for name, keys in heavy.items() if keys is not None}
     with as_views(frames) as views:
         matched = spark.sql(_match_all(insert, probe, builds, release, views).text())
     observed = matched.observe(observation, *_counts(insert, builds, release)).where("_disposition <> 'drop'")
@@ -95,76 +76,13 @@ def _match_all(
     own |= {f"_probe{name}": name for name in ("_op", "_epoch", "_split", "_offset")}
     if insert.time == "event":
         own["_probe_time"] = "unix_micros(_rowtime)"
-    query.step("landed", f"SELECT {_aliased(own)} FROM {views['probe']}", list(own))
+    query.step("landed", f"SELECT {aliased(own)} FROM {views['probe']}", list(own))
     query.scope[insert.probe_alias] = probe.columns
     for number, join in enumerate(insert.joins):
-        _match(query, join, number, builds[join.build], views[f"build{number}"], probe.count)
+        side = Side(join, number, builds[join.build], views[f"build{number}"], views.get(f"heavy{number}"))
+        match(query, side, probe.count)
     _conclude(query, insert, release)
     return query
-
-
-@dataclass(frozen=True)
-class _Versions:
-    """How the versions of a build are had (`sql`), and what a probe row `p` needs to meet one of them, `v`.
-
-    `also`: conditions of the match beside the key's. `why`: cases of why the version met is no match. `one_a_key`:
-    there are not more of them than keys. `marks`: columns of the version that the counts look at.
-    """
-
-    sql: Callable[..., str]
-    also: tuple[str, ...]
-    why: str
-    one_a_key: bool
-    marks: tuple[str, ...] = ()
-
-
-VERSIONS: Mapping[TimeAttribute, _Versions] = {
-    "processing": _Versions(latest_sql, (), "WHEN v._gone THEN 'deleted'", one_a_key=True),
-    "event": _Versions(
-        versions_sql,
-        ("v._from <= p._probe_time", "p._probe_time < v._until"),
-        f"WHEN p._probe_time < v._since THEN '{BEFORE_FIRST}' WHEN p._probe_time >= v._ended THEN 'deleted'",
-        one_a_key=False,
-        marks=("since",),
-    ),
-}
-
-
-def _match(query: Query, join: Join, number: int, build: Build, changelog: str, probes: int) -> None:
-    """Add the version of `join.build` that each row matches, under `alias$column`, and `_why<number>`: null where
-    there is one. The columns of a version that was not chosen are null: LEFT null-extends."""
-    keys = [key.column for key in join.keys]
-    names = {key.column: f"_key{number}_{index}" for index, key in enumerate(join.keys)}
-    before = list(query.columns)
-    query.select(f"keyed{number}", {names[key.column]: key.probe for key in join.keys})
-    keyed = query.last
-    wanted = None
-    if probes <= SMALL_PROBE:
-        wanted = f"wanted{number}"
-        as_keys = ", ".join(f"{names[key]} AS {quoted(key)}" for key in keys)
-        query.steps.append((wanted, f"SELECT {as_keys} FROM {keyed}"))
-    versions = f"versions{number}"
-    version = VERSIONS[join.time]
-    text = version.sql(changelog, keys, build.columns, wanted=wanted, truncated=build.truncated)
-    query.steps.append((versions, text))
-
-    marks = {f"_build{number}_{name}": f"v._{name}" for name in ("epoch", "generation", *version.marks)}
-    payload = {flat(join.alias, name): f"v.{quoted(name)}" for name in build.columns}
-    null_key = " OR ".join(f"{names[key]} IS NULL" for key in keys)
-    why = f"CASE WHEN {null_key} THEN 'key-null' WHEN v._epoch IS NULL THEN 'key-absent' {version.why} END"
-    found = " AND ".join([*(f"p.{names[key]} = v.{quoted(key)}" for key in keys), *version.also])
-    columns = {**{name: f"p.{name}" for name in before}, **payload, **marks, f"_why{number}": why}
-    hint = "/*+ BROADCAST(v) */ " if probes <= TICK_PROBE and version.one_a_key else ""
-    text = f"SELECT {hint}{_aliased(columns)} FROM {keyed} p LEFT JOIN {versions} v ON {found}"
-    query.step(f"found{number}", text, list(columns))
-    query.scope[join.alias] = build.columns
-    if join.predicate is not None:
-        rest = [name for name in query.columns if name != f"_why{number}"]
-        failed = f"_why{number} IS NULL AND NOT coalesce(({join.predicate}), false)"
-        query.select(f"tested{number}", {f"_why{number}": f"IF({failed}, 'predicate', _why{number})"}, keep=rest)
-    hidden = {name: f"IF(_why{number} IS NULL, {name}, NULL)" for name in payload}
-    shown = {name: hidden.get(name, name) for name in query.columns}
-    query.step(f"chosen{number}", f"SELECT {_aliased(shown)} FROM {query.last}", list(shown))
 
 
 def _conclude(query: Query, insert: Insert, release: Release) -> None:
@@ -236,7 +154,3 @@ def _counts(insert: Insert, builds: Mapping[str, Build], release: Release) -> li
             f"greatest-epoch@{join.alias}": f"max(IF({match}, _build{number}_epoch, NULL))",
         }
     return [F.expr(f"{expression} AS {quoted(name)}") for name, expression in found.items()]
-
-
-def _aliased(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())

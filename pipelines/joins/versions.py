@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.joins.latest import SEQ_PARTS
 from pipelines.lake.rows import quoted
+from pipelines.sources.protocol import SEQ_PARTS
 
 BEGINNING, END = "-9223372036854775808L", "9223372036854775807L"
 _IN_ORDER = ", ".join(["_rowtime", *(f"_seq.{part}" for part in SEQ_PARTS)])

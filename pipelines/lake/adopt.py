@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
@@ -66,21 +68,7 @@ def adopt(table: Path, folder: Path, files: Sequence[StagedFile], *, application
             state="nothing of this epoch was published",
             next_command="bring the files back from a backup, then run the same command again",
         )
-    names = {field.name for field in delta.schema().fields}
-    now = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
-    prefix = folder.relative_to(table)
-    actions: list[AddAction | RemoveAction] = [
-        AddAction(
-            path=(prefix / file.path).as_posix(),
-            size=file.size,
-            partition_values={},
-            modification_time=now,
-            data_change=True,
-            stats=json.dumps(_only(json.loads(file.stats), names)),
-        )
-        for file in files
-        if file.rows
-    ]
+    actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files)]
     delta.create_write_transaction(
         actions,
         "append",
@@ -98,6 +86,46 @@ def adopt(table: Path, folder: Path, files: Sequence[StagedFile], *, application
             next_command="tidegate status",
         )
     return sum(file.rows for file in files)
+
+
+def replace(table: Path, folder: Path, files: Sequence[StagedFile], old: Sequence[str], *, note: str) -> None:
+    """One commit that puts `files` in the place of the table's files `old` (as its log names them). The caller sees to
+    it that nobody else writes to the table."""
+    delta = DeltaTable(str(table))
+    sizes = pa.table(delta.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
+    known = {file["path"]: file["size_bytes"] for file in sizes}
+    actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files)]
+    actions += [
+        RemoveAction(unquote(path), data_change=True, deletion_timestamp=_now(), size=known[path]) for path in old
+    ]
+    delta.create_write_transaction(
+        actions, "append", delta.schema(), commit_properties=CommitProperties(custom_metadata={"userMetadata": note})
+    )
+
+
+def additions(delta: DeltaTable, folder: Path, files: Sequence[StagedFile]) -> list[AddAction]:
+    """What a commit says of files in `folder`, which lies inside the table."""
+    names, prefix, now = {field.name for field in delta.schema().fields}, folder.relative_to(_root(delta)), _now()
+    return [
+        AddAction(
+            path=(prefix / file.path).as_posix(),
+            size=file.size,
+            partition_values={},
+            modification_time=now,
+            data_change=True,
+            stats=json.dumps(_only(json.loads(file.stats), names)),
+        )
+        for file in files
+        if file.rows
+    ]
+
+
+def _root(delta: DeltaTable) -> Path:
+    return Path(unquote(delta.table_uri.removeprefix("file://")))
+
+
+def _now() -> int:
+    return int(dt.datetime.now(dt.UTC).timestamp() * 1000)
 
 
 def _only(statistics: dict[str, Any], names: set[str]) -> dict[str, Any]:

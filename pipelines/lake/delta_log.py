@@ -52,10 +52,12 @@ def plain(table: DeltaTable) -> bool:
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Files that may hold wanted rows, as absolute paths. `exact`: they are known to hold no others."""
+    """Files that may hold wanted rows, as absolute paths, and as the log names them. `exact`: they are known to hold no
+    others."""
 
     paths: list[str]
     exact: bool
+    names: list[str]
 
 
 def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> DataFiles:
@@ -69,6 +71,7 @@ def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> Dat
     return DataFiles(
         [str(root / unquote(file["path"])) for file in meeting],
         all(_within(file, name, *span) for file in meeting for name, span in wanted.items()),
+        [file["path"] for file in meeting],
     )
 
 

@@ -17,6 +17,7 @@ from typing import Self
 from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock, system_clock
+from pipelines.joins import HeavyKeysByTable
 from pipelines.lake import Lake, StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.progress import Progress, SilentProgress
@@ -24,6 +25,7 @@ from pipelines.runtime.advances import Advance
 from pipelines.runtime.alignment import Members
 from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from pipelines.runtime.landing import Landing
+from pipelines.runtime.maintenance import KEEP, Maintenance
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Published, Releasing, Waiting
 from pipelines.runtime.session import start_session
@@ -85,6 +87,7 @@ class Runner:
     def __post_init__(self) -> None:
         self.leases = self.lake.leases(self.label)
         self._ready: set[Path] = set()
+        self._heavy = HeavyKeysByTable()
 
     def __enter__(self) -> Self:
         return self
@@ -159,6 +162,7 @@ class Runner:
             clock=self.clock,
             progress=self.progress,
             ready=self._ready,
+            heavy=self._heavy,
         )
 
     def stage(self, insert: str) -> tuple[ReleasePlan, StagedRow] | Waiting:
@@ -224,6 +228,12 @@ class Runner:
                 done[name] = turn if known is None else replace(turn, epochs=known.epochs + turn.epochs)
                 moving = moving or bool(turn.epochs)
         return [done[name] for name in tables]
+
+    def maintenance(self, keep: timedelta = KEEP) -> Maintenance:
+        """The upkeep of the pipeline's tables; VACUUM spares what a version younger than `keep` names."""
+        return Maintenance(
+            self.lake, self.pipeline, self.leases, self.session, self.clock, self.progress, self._environment, keep
+        )
 
     # --- all of it -----------------------------------------------------------------------------------------------
 

@@ -6,8 +6,9 @@ have passed out of retention, and epochs that another text of the INSERT made, a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import reduce
 from typing import Any, Literal
 
@@ -15,14 +16,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.clock import system_clock
 from pipelines.frames import as_views
 from pipelines.lake import Lake
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.rows import quoted
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.history import ReleasedEpoch, history_of
-from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.recompute import Views, compared, recompute_sql, release_rows
+from pipelines.runtime.retention import Horizon, Retention
 from pipelines.sql.model import Insert, Pipeline, Table
 
 BATCH_ROWS = 2_000_000
@@ -119,6 +122,7 @@ class _Verification:
     session: Callable[[], SparkSession]
     insert: Insert
     progress: Progress
+    _horizons: dict[Pin, Horizon | str | None] = field(default_factory=dict)
 
     @property
     def target(self) -> Table:
@@ -182,7 +186,7 @@ class _Verification:
                 found[_key(epoch)] = ("other script", (), text)
                 continue
             spans = [(plan.probe, plan.probe_generation, plan.time.since if plan.time else plan.after, plan.upto)]
-            spans += [(pin.table, pin.generation, 0, pin.epoch) for pin in plan.pins]
+            spans += [(pin.table, pin.generation, 0, pin.epoch) for pin in plan.pins if not self._spared(epoch, pin)]
             lost = {
                 table: sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
                 for table, generation, after, upto in spans
@@ -195,6 +199,16 @@ class _Verification:
             if texts:
                 found[_key(epoch)] = ("beyond retention", (), " and ".join(texts))
         return found
+
+    def _spared(self, epoch: ReleasedEpoch, pin: Pin) -> bool:
+        """Whether what 'changelog.retention' has let go of a build is nothing that this epoch had joined."""
+        if pin not in self._horizons:
+            retention = Retention(self.lake, self.pipeline, system_clock, os.environ)
+            table = self.pipeline.table(pin.table)
+            keep = retention.of(table)
+            self._horizons[pin] = None if keep is None else retention.horizon(table, pin.generation, keep)
+        horizon = self._horizons[pin]
+        return isinstance(horizon, Horizon) and horizon.spares(epoch, pin)
 
     def _gone(self, table: str, there: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
         """(generation, epoch) -> rows that landed by the watermark log and are not in the table any more."""

@@ -28,6 +28,8 @@ SEQ_TYPE = "STRUCT<phase: INT, log: INT, file: BIGINT, position: BIGINT, row: IN
 """The source's order of changes. A log source fills all five; a partitioned one uses file = partition and
 position = offset; one with a single counter uses position alone."""
 
+SEQ_PARTS = ("phase", "log", "file", "position", "row")
+
 SOURCE_COLUMNS: Mapping[str, str] = {
     "_op": "STRING",
     "_seq": SEQ_TYPE,

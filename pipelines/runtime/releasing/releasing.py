@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, LakeError, PlanningError
+from pipelines.joins import HeavyKeysByTable
 from pipelines.lake import StagedRow
 from pipelines.lake.adopt import adopt
 from pipelines.lake.lake import CommitRole
@@ -48,6 +49,7 @@ class Releasing(Standing):
     clock: Clock
     progress: Progress
     ready: set[Path] = field(default_factory=set)
+    heavy: HeavyKeysByTable = field(default_factory=HeavyKeysByTable)
 
     @cached_property
     def planner(self) -> ReleasePlanner:
@@ -57,7 +59,7 @@ class Releasing(Standing):
 
     @cached_property
     def stager(self) -> Stager:
-        return Stager(self, self.spark, self.clock, self.progress, self.ready)
+        return Stager(self, self.spark, self.clock, self.progress, self.ready, self.heavy)
 
     # --- plan ----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from pipelines.clock import Clock
 from pipelines.frames import settings
-from pipelines.joins import TICK_PROBE, Build, Probe, Release, joined
+from pipelines.joins import FEW_PAIRS, TICK_PROBE, Build, HeavyKeysByTable, Probe, Release, joined
 from pipelines.lake import StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import survey
@@ -47,6 +47,7 @@ class Stager:
     clock: Clock
     progress: Progress
     ready: set[Path]
+    heavy: HeavyKeysByTable
 
     def stage(self, plan: ReleasePlan) -> StagedRow:
         """Join the plan's probe rows at its pins and write them; the row that describes the files."""
@@ -88,20 +89,28 @@ class Stager:
             spark,
             self.standing.insert,
             Probe(rows, columns, self.standing.released(plan)),
-            {pin.table: self._build(spark, pin) for pin in plan.pins},
+            {pin.table: self._build(spark, pin, self.standing.released(plan)) for pin in plan.pins},
             Release(plan.generation, plan.epoch, plan.instant, plan.on_unmatched, plan.kind == "discard", late),
             observed,
         )
 
-    def _build(self, spark: SparkSession, pin: Pin) -> Build:
-        lake = self.standing.lake
-        landed = lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)
+    def _build(self, spark: SparkSession, pin: Pin, probes: int) -> Build:
+        lake, table = self.standing.lake, self.standing.pipeline.table(pin.table)
+        log = [row for row in lake.watermarks.rows(pin.table, generation=pin.generation) if row.epoch <= pin.epoch]
+        rows = sum(row.rows for row in log)
+        changelog = lake_rows.at(spark, lake.table_path(pin.table), pin.generation, pin.epoch)
+        heavy = None
+        if self.standing.insert.time == "event" and probes * rows > FEW_PAIRS:
+            path = (str(lake.table_path(pin.table)), pin.generation)
+            heavy = self.heavy.of(path, changelog, table.primary_key, rows)
         return Build(
-            lake_rows.at(spark, lake.table_path(pin.table), pin.generation, pin.epoch),
-            [column.name for column in self.standing.pipeline.table(pin.table).stored_columns],
+            changelog,
+            [column.name for column in table.stored_columns],
             pin.generation,
             pin.epoch,
-            truncated=not landed or landed[0].truncated,
+            rows,
+            truncated=any(row.truncated for row in log) or not log,
+            heavy=heavy,
         )
 
     def _prepare(self, spark: SparkSession) -> None:

@@ -33,20 +33,20 @@ class ScriptedInput:
         self._table = table
         self._clock = clock
 
-    def rows(self, rows: Sequence[Mapping[str, Any]], op: str = "+I") -> None:
+    def rows(self, rows: pa.Table | Sequence[Mapping[str, Any]], op: str = "+I") -> None:
         """Let `rows` arrive with `op`: +I, -U, +U or -D. This ends idleness.
 
         A row is a dict by column; a missing key is NULL. TIMESTAMP(3) is a naive datetime in UTC, TIMESTAMP_LTZ(3) an
-        aware one (or a naive one in UTC). Raises SourceError for an op, a column or a value that the table does not
-        have; nothing is told then.
+        aware one (or a naive one in UTC). Many rows are better given as an Arrow table. Raises SourceError for an op, a
+        column or a value that the table does not have; nothing is told then.
         """
         if self._table.role == "sink":
             raise self._refuse("it is a target, no source", next_command="tell rows to a table that is read")
         if op not in OPS:
             raise self._refuse(f"there is no op {op!r}", next_command=f"use one of {', '.join(OPS)}")
-        self._check_names(rows)
-        if rows:
-            self._log.append(Rows(op, self._arrow(rows)))
+        table = self._cast(rows) if isinstance(rows, pa.Table) else self._arrow(rows)
+        if table.num_rows:
+            self._log.append(Rows(op, table))
 
     def watermark(self, timestamp: int, use_processing_time: bool = False) -> None:
         """Let the source emit Watermark(timestamp in ms, use_processing_time). This ends idleness.
@@ -72,9 +72,9 @@ class ScriptedInput:
         recorder.recording = True
         return output
 
-    def _check_names(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _check_names(self, names: Sequence[str]) -> None:
         known = [column.name for column in self._table.physical_columns]
-        for name in {name: None for row in rows for name in row}:
+        for name in dict.fromkeys(names):
             if name in known:
                 continue
             if any(column.name == name for column in self._table.columns):
@@ -85,7 +85,20 @@ class ScriptedInput:
                 next_command=f"did you mean {near[0]}?" if near else f"its columns are {', '.join(known)}",
             )
 
+    def _cast(self, rows: pa.Table) -> pa.Table:
+        self._check_names(rows.column_names)
+        schema = arrow_schema(self._table.physical_columns)
+        there = [
+            rows[field.name] if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+            for field in schema
+        ]
+        try:
+            return pa.Table.from_arrays(there, names=schema.names).cast(schema)
+        except (pa.ArrowException, ValueError) as error:
+            raise self._refuse(str(error), next_command="give values of the table's types") from error
+
     def _arrow(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        self._check_names([name for row in rows for name in row])
         schema = arrow_schema(self._table.physical_columns)
         arrays = []
         for field, column in zip(schema, self._table.physical_columns, strict=True):

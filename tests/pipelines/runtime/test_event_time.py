@@ -39,10 +39,16 @@ class Play:
     """Orders at times, rates valid from times, in ms after the start."""
 
     def __init__(
-        self, spark: SparkSession, directory: Path, policy: str = "quarantine", kind: str = "LEFT", more: str = ""
+        self,
+        spark: SparkSession,
+        directory: Path,
+        policy: str = "quarantine",
+        kind: str = "LEFT",
+        more: str = "",
+        script: str = RATES,
     ) -> None:
-        script = RATES.format(policy=policy, kind=kind, more=more)
-        self.harness = Harness(script, spark, directory, clock=lambda: told(1_000_000))
+        text = script.format(policy=policy, kind=kind, more=more)
+        self.harness = Harness(text, spark, directory, clock=lambda: told(1_000_000))
 
     def rate(self, currency: str | None, rate: int | None, at: int | None, op: str = "+I") -> None:
         self.harness.push("rates", [{"currency": currency, "rate": rate, "valid_from": moment(at)}], op)

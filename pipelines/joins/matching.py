@@ -1,0 +1,128 @@
+"""The step at the heart of a release: every probe row, with the one version of a build that it meets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from pipelines.joins.heavy import HeavyKeys
+from pipelines.joins.latest import latest_sql
+from pipelines.joins.outcome import BEFORE_FIRST
+from pipelines.joins.query import Query, aliased, flat
+from pipelines.joins.versions import versions_sql
+from pipelines.lake.rows import quoted
+from pipelines.sql.model import Join
+
+SMALL_PROBE = 200_000
+"""Up to so many probe rows, a build is pruned by their keys before its versions are looked at."""
+
+TICK_PROBE = 20_000
+"""Up to so many, what is left of the build is broadcast: as many rows at most, whatever their width."""
+
+HASHED_BUILD = 50_000_000
+"""Up to so many versions, they are hashed rather than sorted: a partition of them fits into memory."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build side at its pin: `changelog` holds generation `generation` up to `epoch`, `columns` are the table's.
+
+    `rows`: about how many there are. `truncated`: whether the table may have been truncated meanwhile. `heavy`: its
+    heavy keys (joins.heavy), for a join in event time.
+    """
+
+    changelog: DataFrame
+    columns: Sequence[str]
+    generation: int
+    epoch: int
+    rows: int = 0
+    truncated: bool = True
+    heavy: DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """One join of an INSERT, as it is written down: its number, its build, the views of changelog and heavy keys."""
+
+    join: Join
+    number: int
+    build: Build
+    changelog: str
+    heavy: str | None
+
+    @property
+    def keys(self) -> list[str]:
+        return [key.column for key in self.join.keys]
+
+    @property
+    def probed(self) -> list[str]:
+        """The names under which the probe's side of the keys travels."""
+        return [f"_key{self.number}_{index}" for index in range(len(self.join.keys))]
+
+
+def match(query: Query, side: Side, probes: int) -> None:
+    """Add the version of the build that each row meets, under `alias$column`, and `_why<number>`: null where it is a
+    match. The columns of a version that is none are null: LEFT null-extends."""
+    join, number, build = side.join, side.number, side.build
+    before = list(query.columns)
+    query.select(f"keyed{number}", dict(zip(side.probed, [key.probe for key in join.keys], strict=True)))
+    wanted = None
+    if probes <= SMALL_PROBE:
+        wanted = f"wanted{number}"
+        as_keys = ", ".join(f"{name} AS {quoted(key)}" for name, key in zip(side.probed, side.keys, strict=True))
+        query.aside(wanted, f"SELECT {as_keys} FROM {query.last}")
+    how = _at_row_time if join.time == "event" else _latest
+    also, why, hint, marks = how(query, side, wanted, probes)
+    payload = {flat(join.alias, name): f"v.{quoted(name)}" for name in build.columns}
+    found = {f"_build{number}_{name}": f"v._{name}" for name in ("epoch", "generation", *marks)}
+    no_key = " OR ".join(f"p.{name} IS NULL" for name in side.probed)
+    why = f"CASE WHEN {no_key} THEN 'key-null' WHEN v._epoch IS NULL THEN 'key-absent' {why} END"
+    equal = " AND ".join(
+        [*(f"p.{name} = v.{quoted(key)}" for name, key in zip(side.probed, side.keys, strict=True)), *also]
+    )
+    columns = {**{name: f"p.{name}" for name in before}, **payload, **found, f"_why{number}": why}
+    probe = query.last
+    text = f"SELECT {hint} {aliased(columns)} FROM {probe} p LEFT JOIN versions{number} v ON {equal}"
+    query.step(f"found{number}", text, list(columns))
+    query.scope[join.alias] = build.columns
+    if join.predicate is not None:
+        rest = [name for name in query.columns if name != f"_why{number}"]
+        failed = f"_why{number} IS NULL AND NOT coalesce(({join.predicate}), false)"
+        query.select(f"tested{number}", {f"_why{number}": f"IF({failed}, 'predicate', _why{number})"}, keep=rest)
+    hidden = {name: f"IF(_why{number} IS NULL, {name}, NULL)" for name in payload}
+    shown = {name: hidden.get(name, name) for name in query.columns}
+    query.step(f"chosen{number}", f"SELECT {aliased(shown)} FROM {query.last}", list(shown))
+
+
+Met = tuple[Sequence[str], str, str, Sequence[str]]
+"""Conditions of the match beside the key's, cases of why the version met is no match, a hint, columns to be counted."""
+
+
+def _latest(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
+    """By processing time: one version a key."""
+    build = side.build
+    text = latest_sql(side.changelog, side.keys, build.columns, wanted=wanted, truncated=build.truncated)
+    query.aside(f"versions{side.number}", text)
+    hint = "/*+ BROADCAST(v) */" if probes <= TICK_PROBE else ""
+    return (), "WHEN v._gone THEN 'deleted'", hint, ()
+
+
+def _at_row_time(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
+    """By event time: the intervals of a key, of which a row meets one."""
+    build, number = side.build, side.number
+    text = versions_sql(side.changelog, side.keys, build.columns, wanted=wanted, truncated=build.truncated)
+    also = ["v._from <= p._probe_time", "p._probe_time < v._until"]
+    if side.heavy is not None:
+        heavy = HeavyKeys(side.heavy, tuple(side.keys))
+        own = heavy.joined(f"({text})", [quoted(key) for key in side.keys])
+        text = f"SELECT /*+ BROADCAST(h) */ r.*, explode({heavy.slots('r._from', 'r._until')}) AS _slot FROM {own}"
+        probe = heavy.joined(query.last, side.probed)
+        slot = f"{heavy.slot('r._probe_time')} AS _slot{number}"
+        query.step(f"slotted{number}", f"SELECT /*+ BROADCAST(h) */ r.*, {slot} FROM {probe}")
+        also.append(f"v._slot = p._slot{number}")
+    query.aside(f"versions{number}", text)
+    why = f"WHEN p._probe_time < v._since THEN '{BEFORE_FIRST}' WHEN p._probe_time >= v._ended THEN 'deleted'"
+    hint = "/*+ SHUFFLE_HASH(v) */" if build.rows <= HASHED_BUILD else ""
+    return also, why, hint, ("since",)

@@ -1,0 +1,109 @@
+"""What a lake needs from time to time: old versions let go ('changelog.retention'), OPTIMIZE, VACUUM.
+
+Nothing that anybody can still ask for changes. All of it is done under the leases of what it touches, so it can be
+scheduled beside the pipeline: what a run works on just then is passed over, and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import SparkSession
+
+from pipelines.clock import Clock
+from pipelines.errors import LeaseHeld
+from pipelines.lake import Lake
+from pipelines.lake.leases import Leases
+from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy
+from pipelines.progress import Progress
+from pipelines.runtime.history import history_of
+from pipelines.runtime.plans import insert_owner
+from pipelines.runtime.retention import Retained, Retention
+from pipelines.sql.model import Insert, Pipeline, Table
+
+KEEP = timedelta(days=7)
+"""VACUUM spares what a version younger than this names: somebody may be reading it."""
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """One table of the lake. `name` is that of the source table, or the INSERT's id; `skipped`: who works on it."""
+
+    name: str
+    retained: Retained | None = None
+    tidied: tuple[Tidied, ...] = ()
+    skipped: str = ""
+
+    @property
+    def freed(self) -> int:
+        """Bytes that are free on the disk now."""
+        return sum(item.freed for item in self.tidied)
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """The upkeep of one pipeline's tables."""
+
+    lake: Lake
+    pipeline: Pipeline
+    leases: Leases
+    spark: Callable[[], SparkSession]
+    clock: Clock
+    progress: Progress
+    environment: Mapping[str, str]
+    keep: timedelta = KEEP
+
+    def run(self) -> list[Maintained]:
+        """All tables: retention first, so that what it has replaced is vacuumed in its time. Raises LakeError."""
+        sources, targets = self.pipeline.sources, {insert.target: [] for insert in self.pipeline.inserts}
+        for insert in self.pipeline.inserts:
+            targets[insert.target].append(insert)
+        task = self.progress.task("maintain", len(sources) + len(targets), "tables")
+        found = []
+        for table in sources:
+            found.append(self._leased(table.name, [table.name], lambda table=table: self._source(table)))
+            task.advance(1, table.name)
+        for target, inserts in targets.items():
+            owners = [insert_owner(insert.id) for insert in inserts]
+            found.append(self._leased(target, owners, lambda target=target, own=inserts: self._target(target, own)))
+            task.advance(1, target)
+        return found
+
+    def _leased(self, name: str, owners: Sequence[str], work: Callable[[], Maintained]) -> Maintained:
+        taken: list[str] = []
+        try:
+            for owner in owners:
+                self.leases.acquire(owner)
+                taken.append(owner)
+            return work()
+        except LeaseHeld as error:
+            return Maintained(name, skipped=error.what)
+        finally:
+            for owner in taken:
+                self.leases.release(owner)
+
+    def _source(self, table: Table) -> Maintained:
+        retention = Retention(self.lake, self.pipeline, self.clock, self.environment)
+        keep = retention.of(table) if table.role == "build" else None
+        retained = retention.apply(self.spark, table, keep) if keep is not None else None
+        tidied = tidy(self.lake.table_path(table.name), keep=self.keep)
+        return Maintained(table.name, retained, (tidied,) if tidied else ())
+
+    def _target(self, name: str, inserts: Sequence[Insert]) -> Maintained:
+        target = self.pipeline.table(name)
+        path = self.lake.target_path(target)
+        found = [tidy(path, keep=self.keep)]
+        published = live_files(path)
+        for insert in inserts:
+            kept_out = self.lake.quarantine_path(target, insert)
+            found.append(tidy(kept_out, keep=self.keep))
+            epochs = history_of(self.lake, self.pipeline, insert)
+            over = {
+                f"g{item.plan.generation}-e{item.plan.epoch}" for item in epochs if item.published or item.superseded
+            }
+            staged, live = self.lake.staged_path(target, insert), published | live_files(kept_out)
+            finished = [folder for folder in staged.glob("*") if folder.name.rpartition("-")[0] in over]
+            found.append(sweep(staged, finished, live, keep=self.keep))
+        return Maintained(name, tidied=tuple(item for item in found if item))

@@ -1,0 +1,144 @@
+"""'changelog.retention': versions of a build side that nobody can ask for any more leave its changelog.
+
+A version may go once the one that took its place is old enough; the newest old one of every key stays, so the joins of
+all that is still to come find what they would have found (DESIGN, rulings: retention).
+
+    joined in event time        the version after it begins at or before  (what every INSERT has released) - retention
+    joined in processing time   a later one by seq landed before  now - retention,  at or before every pin
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.clock import Clock
+from pipelines.lake import Lake, delta_log
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.adopt import replace, survey
+from pipelines.lake.rows import quoted
+from pipelines.runtime.history import ReleasedEpoch, history_of
+from pipelines.runtime.plans import Pin
+from pipelines.sources.protocol import SEQ_PARTS
+from pipelines.sql.durations import parse_duration
+from pipelines.sql.model import Pipeline, Table
+from pipelines.watermarks import MIN_TIMESTAMP
+from pipelines.watermarks.duration import milliseconds
+
+WORTH_IT = 0.2
+"""The changelog is written anew when at least this share of the rows looked at may go."""
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """How far back nobody looks any more; ms, UTC, and a build epoch. None: not by this kind of join at all."""
+
+    time: int | None
+    epoch: int | None
+
+    def spares(self, epoch: ReleasedEpoch, pin: Pin) -> bool:
+        """Whether what retention has let go up to here takes nothing from what an epoch had joined."""
+        time, staged = epoch.plan.time, epoch.staged
+        if time is None:
+            return self.epoch is None or pin.epoch >= self.epoch
+        late = sum(int(n) for name, n in staged.facts.items() if name.startswith("late@")) if staged else 1
+        return late == 0 and (self.time is None or time.before >= self.time)
+
+
+@dataclass(frozen=True)
+class Retained:
+    """What retention did to one table: `removed` rows of `looked_at` went. `reason`: why nothing was to be done."""
+
+    table: str
+    generation: int
+    looked_at: int = 0
+    removed: int = 0
+    horizon: Horizon | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Compacts the changelogs of one pipeline. The caller holds the table's lease."""
+
+    lake: Lake
+    pipeline: Pipeline
+    clock: Clock
+    environment: Mapping[str, str]
+
+    def of(self, table: Table) -> timedelta | None:
+        """The table's 'changelog.retention'."""
+        text = table.options.resolve(self.environment).get("changelog.retention")
+        return None if text is None else parse_duration(text)
+
+    def horizon(self, table: Table, generation: int, retention: timedelta) -> Horizon | str:
+        """How far back the INSERTs of the pipeline still look, or why that can not be told yet."""
+        keep = milliseconds(retention, "'changelog.retention'", zero=True)
+        times: list[int] = []
+        pins: list[int] = []
+        for insert in self.pipeline.inserts:
+            if table.name not in insert.builds:
+                continue
+            epochs = history_of(self.lake, self.pipeline, insert)
+            last = next((epoch for epoch in reversed(epochs) if not epoch.superseded), None)
+            if last is None:
+                return f"{insert.id} has not released anything yet"
+            pin = next(pin for pin in last.plan.pins if pin.table == table.name)
+            if pin.generation != generation:
+                return f"{insert.id} still joins generation {pin.generation}"
+            if last.plan.time is None:
+                pins.append(pin.epoch)
+            else:
+                times.append(last.plan.time.watermark if last.published else last.plan.time.before)
+        landed = self.lake.watermarks.rows(table.name, generation=generation)
+        old = [row.epoch for row in landed if row.landed_at <= self.clock() - keep]
+        if times:
+            times.append(landed[-1].timestamp)
+        time = min(times) - keep if times and min(times) > MIN_TIMESTAMP + keep else None
+        epoch = min(max(old), *pins) if pins and old else None
+        if (times and time is None) or (pins and epoch is None) or not (times or pins):
+            return "nothing is old enough"
+        return Horizon(time, epoch)
+
+    def apply(self, session: Callable[[], SparkSession], table: Table, retention: timedelta) -> Retained:
+        """Let old versions of the newest generation go, in one commit that replaces the files they were in."""
+        path, last = self.lake.table_path(table.name), self.lake.watermarks.last(table.name)
+        if last is None:
+            return Retained(table.name, 1, reason="nothing has landed")
+        horizon = self.horizon(table, last.generation, retention)
+        if isinstance(horizon, str):
+            return Retained(table.name, last.generation, reason=horizon)
+        opened = delta_log.opened(path)
+        if opened is None or not delta_log.plain(opened):
+            return Retained(table.name, last.generation, reason="its files are not plain Parquet any more")
+        spark = session()
+        files = delta_log.data_files(opened, last.generation, -1, last.epoch)
+        rows = spark.read.schema(lake_rows.read(spark, path).schema).parquet(*files.paths)
+        judged = self._judged(rows, table, last.generation, horizon)
+        counted = judged.agg(F.count(F.lit(1)), F.count_if("_over")).collect()[0]
+        looked_at, over = int(counted[0]), int(counted[1])
+        if over < max(looked_at * WORTH_IT, 1):
+            few = f"{over:,} of {looked_at:,} rows may go, which is not worth writing the rest anew"
+            return Retained(table.name, last.generation, looked_at, 0, horizon, few if over else "no row may go")
+        folder = path / f"kept-{uuid.uuid4().hex[:8]}"
+        judged.where("NOT _over").select(*map(quoted, rows.columns)).write.parquet(str(folder))
+        replace(path, folder, survey(folder), files.names, note=f"retention: {over} rows went")
+        return Retained(table.name, last.generation, looked_at, over, horizon)
+
+    def _judged(self, rows: DataFrame, table: Table, generation: int, horizon: Horizon) -> DataFrame:
+        """The rows, with `_over`: whether it may go. A truncate never may: it says why keys have no match."""
+        keys = ", ".join(["_generation", "_op = 't'", *(quoted(key) for key in table.primary_key)])
+        in_order = ", ".join(["_rowtime", *(f"_seq.{part}" for part in SEQ_PARTS)])
+        over = [f"_generation = {int(generation)} AND _op <> 't'"]
+        if horizon.time is not None:
+            after = f"lead(_rowtime) OVER (PARTITION BY _rowtime IS NULL, {keys} ORDER BY {in_order})"
+            over.append(f"coalesce({after} <= timestamp_millis({int(horizon.time)}), false)")
+        if horizon.epoch is not None:
+            newest = f"max(IF(_epoch <= {int(horizon.epoch)}, _seq, NULL)) OVER (PARTITION BY {keys})"
+            over.append(f"_epoch <= {int(horizon.epoch)} AND coalesce(_seq < {newest}, false)")
+        return rows.selectExpr("*", f"{' AND '.join(over)} AS _over")

@@ -1,0 +1,135 @@
+"""Retention, OPTIMIZE and VACUUM: the disk gets room, and no answer changes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.upkeep import live_files
+from pipelines.runtime.history import history_of
+from pipelines.runtime.maintenance import Maintained
+from pipelines.runtime.runner import Runner
+from pipelines.runtime.verify import verify
+from pipelines.sql import compile_script
+from pipelines.testing import Harness
+from tests.pipelines.runtime.test_event_time import RATES, Play, told
+from tests.pipelines.runtime.test_releases import CLICKS
+
+KEPT_10_MS = RATES.replace("ENFORCED) WITH (", "ENFORCED) WITH ('changelog.retention' = '10 ms', ")
+
+
+def maintain(harness: Harness) -> dict[str, Maintained]:
+    """Upkeep that keeps nothing for readers of old versions."""
+    return {item.name: item for item in harness.runner.maintenance(timedelta(0)).run()}
+
+
+def versions(harness: Harness) -> list[tuple[str, int]]:
+    rows = lake_rows.read(harness.spark, harness.lake.table_path("rates")).collect()
+    return sorted((row["currency"], row["rate"]) for row in rows)
+
+
+def play(spark: SparkSession, directory: Path) -> Play:
+    return Play(spark, directory, script=KEPT_10_MS)
+
+
+def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(spark: SparkSession, tmp_path: Path) -> None:
+    playing = play(spark, tmp_path)
+    for number, at in enumerate([10, 20, 30, 40]):
+        playing.rate("EUR", 100 + number, at)
+    playing.rate("USD", 200, 5)
+    playing.order(0, "EUR", 15)
+    playing.order(1, "EUR", 60)
+    assert playing.upto(rates=50, orders=50) == [(0, 100)]
+    found = maintain(playing.harness)["rates"].retained  # released up to 50: what ended by 40 may go
+    assert found is not None
+    assert (found.looked_at, found.removed) == (5, 3)
+    assert versions(playing.harness) == [("EUR", 103), ("USD", 200)]
+    playing.order(2, "EUR", 45)  # late, and its version is there
+    playing.order(3, "EUR", 12)  # late beyond retention: told as such, never joined to another version
+    playing.order(4, "USD", 70)
+    assert playing.upto(rates=80, orders=80) == [(1, 103), (2, 103), (4, 200)]
+    assert playing.kept_out == {3: "unmatched:before-first@r"}
+    report = verify(playing.harness.pipeline, playing.harness.lake, lambda: spark, "converted")
+    assert report.passed
+    assert [epoch.state for epoch in report.epochs] == ["beyond retention", "beyond retention"]
+    playing.order(5, "EUR", 85)
+    assert playing.upto(rates=90, orders=90) == [(5, 103)]
+    report = verify(playing.harness.pipeline, playing.harness.lake, lambda: spark, "converted")
+    assert [epoch.state for epoch in report.epochs] == ["beyond retention", "beyond retention", "equal"]
+
+
+def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(spark: SparkSession, tmp_path: Path) -> None:
+    playing = play(spark, tmp_path)
+    playing.rate("EUR", 100, 10)
+    playing.rate("EUR", 101, 60)
+    playing.order(0, "EUR", 15)
+    assert playing.upto(rates=100, orders=12) == []  # 0 waits for its own table's watermark
+    assert maintain(playing.harness)["rates"].retained.reason == "converted has not released anything yet"  # type: ignore[union-attr]
+    playing.order(1, "EUR", 11)
+    assert playing.upto(orders=13) == [(1, 100)]
+    assert maintain(playing.harness)["rates"].retained.removed == 0  # type: ignore[union-attr]
+    assert playing.upto(orders=90) == [(0, 100)]
+    assert maintain(playing.harness)["rates"].retained.removed == 1  # type: ignore[union-attr]
+    playing.harness.restart()
+    playing.order(2, "EUR", 95)
+    assert playing.upto(orders=100) == [(2, 101)]
+
+
+def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession, tmp_path: Path) -> None:
+    now = [told(0)]
+    script = CLICKS.format(policy="quarantine").replace(
+        "'signals' = 'true'", "'signals' = 'true', 'changelog.retention' = '1 s'", 1
+    )
+    harness = Harness(script, spark, tmp_path, clock=lambda: now[0])
+    for gender in "fmx":
+        harness.push("user_info", [{"user_id": 1, "gender": gender}, {"user_id": 2, "gender": gender}], "+U")
+    harness.push("user_info", [{"user_id": 2, "gender": "x"}], "-D")
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 0}])
+    assert [row["gender"] for row in harness.advance()] == ["x"]
+    now[0] += 500
+    assert maintain(harness)["user_info"].retained.reason == "nothing is old enough"  # type: ignore[union-attr]
+    now[0] += 1000
+    assert maintain(harness)["user_info"].retained.removed == 5  # type: ignore[union-attr]
+    harness.push("click_event", [{"user_id": 1, "item_id": 1}, {"user_id": 2, "item_id": 2}])
+    assert [row["gender"] for row in harness.advance()] == ["x"]
+    assert [row["_reason"] for row in harness.quarantined("enriched")] == ["unmatched:deleted@u"]
+    report = verify(harness.pipeline, harness.lake, lambda: spark, "enriched")
+    assert [epoch.state for epoch in report.epochs] == ["equal", "equal"]
+
+
+def test_files_are_put_together_and_dead_ones_leave_the_disk(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(CLICKS.format(policy="quarantine"), spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("user_info")
+    for number in range(18):
+        harness.push("click_event", [{"user_id": 1, "item_id": number}])
+        assert len(harness.advance()) == 1
+    target = harness.lake.target_path(harness.pipeline.table("enriched"))
+    before = len(live_files(target))
+    found = maintain(harness)
+    assert before == 18
+    assert len(live_files(target)) == 1
+    assert found["enriched"].freed > 0
+    assert set(target.rglob("*.parquet")) - set((target / "_quarantine").glob("enriched/*.parquet")) == live_files(
+        target
+    )
+    assert sorted(row["item_id"] for row in harness.published("enriched")) == list(range(18))
+    harness.push("click_event", [{"user_id": 1, "item_id": 18}])
+    assert len(harness.advance()) == 1
+    report = verify(harness.pipeline, harness.lake, lambda: spark, "enriched")
+    assert report.passed
+    assert not report.unproved
+    assert len(history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0])) == 19
+
+
+def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(CLICKS.format(policy="quarantine"), spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    harness.run()
+    other = Runner(compile_script(CLICKS.format(policy="quarantine")), harness.lake, spark=lambda: spark, label="other")
+    found = {item.name: item.skipped for item in other.maintenance().run()}
+    assert "harness" in found["user_info"]
