@@ -9,6 +9,7 @@ import dagster as dg
 
 from assets.inserts import gate_checks, published_asset, staged_asset
 from assets.jobs import pipeline_job, pipeline_schedule
+from assets.maintenance import maintenance_asset, maintenance_schedule
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import TidegateResource
@@ -46,11 +47,12 @@ def build_pipeline_definitions(
         assets.append(staged_asset(pipeline, insert, folder, names, look))
         checks.append(gate_checks(pipeline, insert, names, look))
         assets.append(published_asset(pipeline, insert, folder, names, look))
+    assets.append(maintenance_asset(pipeline, names, look))
     job = pipeline_job(names, keys, look)
     return dg.Definitions(
         assets=assets,
         asset_checks=checks,
         jobs=[job],
-        schedules=[pipeline_schedule(names, job, look)],
+        schedules=[pipeline_schedule(names, job, look), maintenance_schedule(names)],
         resources={names.resource: TidegateResource.at(lake, master, dict(spark_config or {}))},
     )

@@ -59,6 +59,11 @@ class Names:
         """The rows of an INSERT in its target."""
         return dg.AssetKey([self.pipeline, insert.id])
 
+    @property
+    def maintenance(self) -> dg.AssetKey:
+        """The upkeep of all of its tables."""
+        return dg.AssetKey([self.pipeline, "maintenance"])
+
     def op(self, key: dg.AssetKey, suffix: str = "") -> str:
         """The name of the step that makes `key`."""
         return identifier("__".join(key.path)) + suffix
@@ -68,7 +73,7 @@ class Names:
         found = [self.source(table.name) for table in pipeline.sources]
         for insert in pipeline.inserts:
             found += [self.staged(insert), self.published(insert)]
-        twice = _first_repeated(self.op(key) for key in found)
+        twice = _first_repeated(self.op(key) for key in [*found, self.maintenance])
         if twice is not None:
             raise PlanningError(
                 f"two parts of {self.pipeline} would be the same asset, {twice}",

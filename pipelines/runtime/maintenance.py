@@ -79,7 +79,7 @@ class Maintenance:
                 taken.append(owner)
             return work()
         except LeaseHeld as error:
-            return Maintained(name, skipped=error.what)
+            return Maintained(name, skipped=f"{error.owner} is being worked on by {error.holder}")
         finally:
             for owner in taken:
                 self.leases.release(owner)

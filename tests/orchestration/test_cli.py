@@ -30,7 +30,7 @@ SELECT click_event.user_id, item_id, gender FROM click_event
 LEFT JOIN user_info FOR SYSTEM_TIME AS OF click_event.proctime ON click_event.user_id = user_info.user_id;
 """
 
-COMMANDS = ("demo", "run", "explain", "status", "verify", "ui", "release", "discard")
+COMMANDS = ("demo", "run", "explain", "status", "verify", "ui", "maintain", "release", "discard")
 
 
 def tidegate(*arguments: object) -> Result:

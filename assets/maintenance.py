@@ -1,0 +1,94 @@
+"""The upkeep of a pipeline's tables as an asset of its own: retention, OPTIMIZE and VACUUM."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
+
+from datetime import timedelta
+
+import dagster as dg
+
+from assets.failures import explained
+from assets.names import Names
+from assets.presentation import Presentation
+from assets.progress import step_progress
+from assets.resources import TidegateResource
+from assets.text import markdown_table
+from pipelines.sql.model import Pipeline
+
+WEEKLY = "30 3 * * 0"
+"""Sundays at 03:30 UTC."""
+
+
+class MaintenanceConfig(dg.Config):
+    """What a person may ask of one run (in the launchpad).
+
+    Attributes:
+        keep_hours: Files that a version younger than this names stay on the disk: somebody may be reading it.
+    """
+
+    keep_hours: int = 7 * 24
+
+
+def maintenance_asset(pipeline: Pipeline, names: Names, look: Presentation) -> dg.AssetsDefinition:
+    """Comes after all that the pipeline publishes, so that one run of everything does it last."""
+    key = names.maintenance
+    spec = dg.AssetSpec(
+        key,
+        deps=[names.published(insert) for insert in pipeline.inserts],
+        description="Old versions go ('changelog.retention'), small files are put together (OPTIMIZE), dead ones leave "
+        "the disk (VACUUM). No row that anybody can still ask for changes.",
+        group_name=look.group or names.group,
+        owners=list(look.owners),
+        tags=dict(look.tags),
+        kinds={"deltalake"},
+    )
+
+    @dg.multi_asset(
+        name=names.op(key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
+    )
+    def maintain(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:
+        resource: TidegateResource = getattr(context.resources, names.resource)
+        label = f"dagster run {context.run.run_id}"
+        with (
+            explained(look.script),
+            resource.runner(pipeline, progress=step_progress(context.log), label=label) as runner,
+        ):
+            found = runner.maintenance(timedelta(hours=config.keep_hours)).run()
+        rows = [
+            (
+                item.name,
+                sum(part.files_before for part in item.tidied),
+                sum(part.files_after for part in item.tidied),
+                item.freed,
+                item.retained.removed if item.retained else None,
+                item.skipped or (item.retained.reason if item.retained else ""),
+            )
+            for item in found
+        ]
+        headers = ("table", "files before", "files", "bytes freed", "versions removed", "")
+        return dg.MaterializeResult(
+            asset_key=key,
+            metadata={
+                "bytes freed": sum(item.freed for item in found),
+                "versions removed": sum(item.retained.removed for item in found if item.retained),
+                "passed over": sum(bool(item.skipped) for item in found),
+                "tables": dg.MetadataValue.md(markdown_table(headers, rows)),
+            },
+        )
+
+    return maintain
+
+
+def maintenance_schedule(names: Names) -> dg.ScheduleDefinition:
+    """Weekly. Stopped until it is turned on."""
+    job = dg.define_asset_job(
+        f"{names.job}_maintenance",
+        selection=dg.AssetSelection.assets(names.maintenance),
+        executor_def=dg.in_process_executor,
+        description="Retention, OPTIMIZE and VACUUM of the pipeline's tables.",
+    )
+    return dg.ScheduleDefinition(
+        name=f"{names.job}_maintenance_schedule",
+        job=job,
+        cron_schedule=WEEKLY,
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+    )

@@ -1,0 +1,52 @@
+"""`tidegate maintain`: retention, OPTIMIZE and VACUUM."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples
+from orchestration.commands.run import runner
+from orchestration.console import Bars, Screen, reported
+
+EPILOG = examples("tidegate maintain pipeline.sql", "tidegate maintain pipeline.sql --keep '1 d'")
+
+
+def _duration(text: str) -> timedelta:
+    from pipelines.sql.durations import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def maintain(
+    script: Script,
+    lake: LakePath = DEFAULT_LAKE,
+    keep: Annotated[
+        timedelta,
+        typer.Option(parser=_duration, metavar="DURATION", help="Files that a version younger than this names stay."),
+    ] = "7 d",  # type: ignore[assignment]
+    master: Master = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Let old versions go ('changelog.retention'), put small files together, and free the disk of dead ones.
+
+    No row that anybody can still ask for changes. What another runner works on is passed over, and told.
+    """
+    from orchestration.console.upkeep import of_maintained, upkeep_lines
+    from pipelines.runtime.scripts import load_script
+
+    screen = Screen(as_json, debug)
+    with reported(screen):
+        pipeline = load_script(script)
+        with (
+            Bars(screen.err) as bars,
+            runner(pipeline, lake, master, bars, "tidegate maintain") as active,
+        ):
+            found = active.maintenance(keep).run()
+        screen.result(of_maintained(found), *upkeep_lines(found))

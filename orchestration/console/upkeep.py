@@ -1,0 +1,43 @@
+"""What `tidegate maintain` did, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipelines.runtime.maintenance import Maintained
+
+
+def of_maintained(found: Sequence[Maintained]) -> dict[str, Any]:
+    """The same as JSON values; sizes in bytes."""
+    return {"tables": [_table(item) for item in found], "freed": sum(item.freed for item in found)}
+
+
+def _table(item: Maintained) -> dict[str, Any]:
+    retained = item.retained
+    return {
+        "table": item.name,
+        "skipped": item.skipped or None,
+        "files before": sum(part.files_before for part in item.tidied),
+        "files": sum(part.files_after for part in item.tidied),
+        "files removed": sum(part.removed for part in item.tidied),
+        "freed": item.freed,
+        "versions": None if retained is None else retained.looked_at,
+        "versions removed": None if retained is None else retained.removed,
+        "nothing removed because": None if retained is None else retained.reason or None,
+    }
+
+
+def upkeep_lines(found: Sequence[Maintained]) -> list[str]:
+    """A line a table."""
+    return [f"{item.name}: {_told(item)}" for item in found]
+
+
+def _told(item: Maintained) -> str:
+    if item.skipped:
+        return f"passed over, {item.skipped}"
+    before, after = (sum(getattr(part, name) for part in item.tidied) for name in ("files_before", "files_after"))
+    told = [f"{before:,} files, now {after:,}", f"{item.freed / 1e6:,.1f} MB freed"]
+    if item.retained is not None:
+        told.append(f"{item.retained.removed:,} old versions gone" if item.retained.removed else item.retained.reason)
+    return ", ".join(told)
