@@ -264,8 +264,9 @@ class Landing:
         seen = rows.withColumn("_instant", plan_instant(stored)).select(*source, *columns)
         if self.table.watermark is not None:
             path = ".".join(lake_rows.quoted(name) for name in self.table.watermark.path)
-            event_time = F.expr(path).cast("timestamp")
-            seen = seen.withColumn("_rowtime", event_time)
+            # What a delete carries is the row before it; a version ends when its delete was made, not when it began.
+            ends = "IF(_op IN ('d', 't'), greatest({0}, _rowtime), {0})".format(f"CAST({path} AS TIMESTAMP)")
+            seen = seen.withColumn("_rowtime", F.expr(ends))
         return seen
 
     @contextmanager

@@ -21,6 +21,8 @@ SNAPSHOT_PHASE = 0
 FETCH_ROWS = 10_000
 _DRIVER = "org.mariadb.jdbc.Driver"
 _SOCKET_TIMEOUT_MS = 900_000
+_BEGAN = "@tidegate_began"
+"""A variable of the session: when it began, in whole seconds as most servers date a commit."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,11 @@ class SnapshotQuery:
         source = f"{quote(self.database)}.{quote(self.table)}{self.key.force}" + (f" WHERE {inside}" if inside else "")
         numbers = " UNION ALL ".join(f"SELECT {chunk.ordinal} AS `_chunk`" for chunk in chunks)
         file, position = self.cut_columns
+        cut = f"SELECT {file} AS `_cut_file`, {position} AS `_cut_position`, {_BEGAN} AS `_cut_time`"
         return (
             f"(SELECT {', '.join([*keys, *values])} FROM {source}) AS `_rows`"  # noqa: S608 quoted identifiers
             f" CROSS JOIN ({numbers}) AS `_chunks`"
-            f" CROSS JOIN (SELECT {file} AS `_cut_file`, {position} AS `_cut_position`) AS `_cut`"
+            f" CROSS JOIN ({cut}) AS `_cut`"
         )
 
     def _where(self, chunk: Chunk) -> str:
@@ -91,6 +94,7 @@ def jdbc_properties(server: ServerOptions, isolation_variable: str, extra: Mappi
         f"{isolation_variable}='REPEATABLE-READ'",
         "time_zone='+00:00'",
         "sql_mode=''",
+        f"{_BEGAN}=UNIX_TIMESTAMP()",
         # The server waits this long for a reader that writes Parquet in between.
         "net_write_timeout=900",
     ]
@@ -131,9 +135,10 @@ def read_chunks(
 
 
 def snapshot_columns(log: int) -> list[SparkColumn]:
-    """The source's own columns of snapshot rows. `_rowtime` is null: the row was there before, nobody knows since when.
+    """The source's own columns of snapshot rows.
 
-    `_seq` holds the cut. `_offset` numbers the rows of a chunk, with gaps.
+    `_rowtime` is the second in which the chunk's connection was made, just before its read view was opened: the row was
+    like this at that time, nobody knows since when. `_seq` holds the cut. `_offset` numbers a chunk's rows, with gaps.
     """
     file = F.substring_index(F.col("_cut_file"), ".", -1).cast("bigint")
     seq = F.struct(
@@ -147,7 +152,7 @@ def snapshot_columns(log: int) -> list[SparkColumn]:
     return [
         F.lit("r").alias("_op"),
         seq.cast(SEQ_TYPE).alias("_seq"),
-        F.lit(None).cast("timestamp").alias("_rowtime"),
+        F.timestamp_seconds(F.col("_cut_time").cast("bigint")).alias("_rowtime"),
         F.concat(F.lit(CHUNK_PREFIX), number).alias("_split"),
         F.monotonically_increasing_id().alias("_offset"),
     ]

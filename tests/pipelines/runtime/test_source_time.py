@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pipelines.clock import system_clock
 from pipelines.lake import rows as lake_rows
 from pipelines.sql.types import quoted_string
 from pipelines.testing import Harness
@@ -39,20 +40,24 @@ def last(harness: Harness) -> Any:
     return row
 
 
-def test_a_row_of_a_binlog_has_the_time_of_its_commit_and_one_of_the_snapshot_none(
+def test_a_row_of_a_binlog_has_the_time_of_its_commit_and_one_of_the_snapshot_that_of_its_read_view(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
     database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (1, 'a')")
     harness = Harness(script(database.options("users")), spark, tmp_path)
+    began = system_clock() // 1000 * 1000
     harness.runner.advance("users")
-    assert times(harness) == [("r", None)]
+    ((op, read),) = times(harness)
+    assert op == "r"
+    assert read is not None
+    assert began <= read <= system_clock()
     database.execute("UPDATE users SET name = 'b' WHERE id = 1", "INSERT INTO users VALUES (2, 'c')")
     harness.runner.advance("users")
-    (_, none), (update, first), (create, second) = times(harness)
-    assert (none, update, create) == (None, "u", "c")
+    (_, same), (update, first), (create, second) = times(harness)
+    assert (same, update, create) == (read, "u", "c")
     assert first is not None
     assert second is not None
-    assert first <= second
+    assert read <= first <= second
     assert max(split["timestamp"] for split in last(harness).splits) == second - 1
 
 
@@ -65,3 +70,26 @@ def test_a_row_of_a_delta_table_has_the_time_of_its_version(spark: SparkSession,
     harness.runner.advance("users")
     assert [time for _, time in times(harness)] == [committed, committed]
     assert last(harness).timestamp == committed - 1
+
+
+def test_a_deleted_row_ends_at_its_delete_and_not_at_the_time_that_it_carries(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    database.execute(
+        "CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20), changed DATETIME(3))",
+        "INSERT INTO users VALUES (1, 'a', '2020-01-01 00:00:00')",
+    )
+    text = script(database.options("users")).replace(
+        "at AS SYSTEM_ROWTIME(), PRIMARY KEY (id) NOT ENFORCED,\n        WATERMARK FOR at AS SYSTEM_WATERMARK()",
+        "changed TIMESTAMP(3), PRIMARY KEY (id) NOT ENFORCED, WATERMARK FOR changed AS changed",
+    )
+    harness = Harness(text, spark, tmp_path)
+    harness.runner.advance("users")
+    began = system_clock() // 1000
+    database.execute("DELETE FROM users WHERE id = 1")
+    harness.runner.advance("users")
+    rows = lake_rows.read(spark, harness.lake.table_path("users")).orderBy("_seq")
+    (_, inserted), (op, deleted) = [tuple(row) for row in rows.selectExpr("_op", "unix_seconds(_rowtime)").collect()]
+    assert op == "d"
+    assert inserted == 1_577_836_800
+    assert deleted >= began
