@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import binlog_decode, mysql, release, watermark
+from benchmarks import asof, binlog_decode, mysql, release, watermark
 from benchmarks.measure import Figure, show
 
 BENCHMARKS = {
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "mysql": mysql.measure,
     "decode": binlog_decode.measure,
     "watermark": watermark.measure,
+    "asof": asof.measure,
 }
 
 

@@ -1,0 +1,127 @@
+"""The event-time join: 10M probes against 3M versions of 1M keys, Parquet to Parquet, plain and with a hot key.
+
+Peers get the very files that the lake holds, and every answer is compared with DuckDB's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.measure import Figure, seconds
+from pipelines.lake import Lake
+from pipelines.lake import rows as lake_rows
+from pipelines.runtime.releasing import Releasing, Waiting
+from pipelines.runtime.runner import Runner
+from pipelines.runtime.session import start_session
+from pipelines.sql import compile_script
+
+SCRIPT = """
+CREATE TABLE rates (currency BIGINT, rate INT, label STRING, valid_from TIMESTAMP(3),
+    WATERMARK FOR valid_from AS valid_from, PRIMARY KEY (currency) NOT ENFORCED
+) WITH ('connector' = 'delta', 'path' = '{folder}/rates');
+CREATE TABLE orders (id BIGINT, currency BIGINT, amount INT, at TIMESTAMP(3), WATERMARK FOR at AS at)
+WITH ('connector' = 'delta', 'path' = '{folder}/orders');
+CREATE TABLE converted (id BIGINT, amount INT, rate INT, label STRING)
+WITH ('connector' = 'delta', 'gate.on-unmatched' = 'publish');
+INSERT INTO converted SELECT o.id, o.amount, r.rate, r.label FROM orders AS o
+LEFT JOIN rates FOR SYSTEM_TIME AS OF o.at AS r ON o.currency = r.currency
+"""
+KEYS, VERSIONS, PROBES = 1_000_000, 3_000_000, 10_000_000
+MONTH_MS = 30 * 86_400_000
+
+ASOF = """
+COPY (SELECT p.id, p.amount, v.rate, v.label FROM read_parquet('{orders}') p
+      ASOF LEFT JOIN read_parquet('{rates}') v ON p.currency = v.currency AND p._rowtime >= v._rowtime
+) TO '{out}' (FORMAT parquet)
+"""
+UNION_AND_WINDOW = """
+SELECT id, amount, v.rate, v.label FROM (
+  SELECT id, amount, last_value(v) IGNORE NULLS OVER (PARTITION BY currency ORDER BY _rowtime, side
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS v, side FROM (
+    SELECT currency, _rowtime, 1 AS side, id, amount, NULL AS v FROM orders
+    UNION ALL SELECT currency, _rowtime, 0, NULL, NULL, struct(rate, label) FROM rates)
+) WHERE side = 1
+"""
+
+
+def measure(scale: float = 1.0) -> list[Figure]:
+    """Plain, then with one key that has a fifth of both sides."""
+    spark = start_session()
+    plain, first = _one(spark, scale, 0.0)
+    skewed, second = _one(spark, scale, 0.2)
+    ratio = Figure("the skewed join beside the plain one", second, peer=first, peer_name="plain", aim="at most 1.5")
+    return [*plain, *skewed, ratio]
+
+
+def _one(spark: SparkSession, scale: float, skew: float) -> tuple[list[Figure], float]:
+    kind = "skewed" if skew else "plain"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _make(spark, folder, scale, skew)
+        pipeline = compile_script(SCRIPT.format(folder=folder))
+        with Runner(pipeline, Lake(folder / "lake"), spark=lambda: spark) as runner:
+            for table in ("rates", "orders"):
+                runner.advance(table)
+            files = {table: f"{runner.lake.table_path(table)}/**/*.parquet" for table in ("rates", "orders")}
+            releasing = runner.releasing("converted")
+            plan = releasing.plan()
+            assert not isinstance(plan, Waiting), plan
+            duck = seconds(lambda: _duckdb(ASOF.format(out=folder / "duck.parquet", **files)))
+            own = seconds(lambda: releasing.stage(plan))
+            duck = min(duck, seconds(lambda: _duckdb(ASOF.format(out=folder / "duck.parquet", **files))))
+            tables = {table: lake_rows.read(spark, runner.lake.table_path(table)) for table in files}
+            window = seconds(lambda: _window(spark, tables, folder / "window"))
+            floor = seconds(lambda: tables["orders"].write.parquet(f"{folder}/floor"))
+            _same(f"{folder}/duck.parquet", _staged(releasing), plan.time.watermark if plan.time else 0)
+    figures = [
+        Figure(f"event-time join, {kind}: stage {PROBES * scale:,.0f} x {VERSIONS * scale:,.0f}", own, peer=duck,
+               peer_name="DuckDB ASOF JOIN", aim="at most 2.5" if not skew else ""),
+        Figure(f"event-time join, {kind}", own, peer=window, peer_name="union and window in Spark"),
+        Figure(f"event-time join, {kind}", own, peer=floor, peer_name="Spark scans the probes and writes them"),
+    ]  # fmt: skip
+    return figures, own
+
+
+def _make(spark: SparkSession, folder: Path, scale: float, skew: float) -> None:
+    keys, versions, probes = (int(count * scale) for count in (KEYS, VERSIONS, PROBES))
+    key = f"IF(rand({{seed}}) < {skew}, 0L, CAST(rand({{seed}} + 1) * {keys} AS BIGINT)) AS currency"
+    moment = f"timestamp_millis(1767225600000 + CAST(rand({{seed}} + 2) * {MONTH_MS} AS BIGINT))"
+    time = f"CAST({moment} AS TIMESTAMP_NTZ)"
+    rates = ["CAST(id % 100000 AS INT) AS rate", "concat('label-', id % 1000) AS label", f"{time} AS valid_from"]
+    orders = ["id", key.format(seed=20), "CAST(id % 1000 AS INT) AS amount", f"{time.format(seed=20)} AS at"]
+    spark.range(versions).selectExpr(key.format(seed=10), *(item.format(seed=10) for item in rates)).write.format(
+        "delta"
+    ).save(f"{folder}/rates")
+    spark.range(probes).selectExpr(*orders).write.format("delta").save(f"{folder}/orders")
+
+
+def _duckdb(query: str) -> None:
+    with duckdb.connect() as database:
+        database.execute(query)
+
+
+def _window(spark: SparkSession, tables: dict[str, DataFrame], out: Path) -> None:
+    for name, rows in tables.items():
+        rows.createOrReplaceTempView(name)
+    spark.sql(UNION_AND_WINDOW).write.parquet(str(out))
+
+
+def _staged(releasing: Releasing) -> str:
+    staged = releasing.position().staged
+    assert staged is not None
+    return f"{releasing.staged_path / staged.folder}/_disposition=publish/*.parquet"
+
+
+def _same(expected: str, found: str, watermark: int) -> None:
+    """Compare all rows whose time had come; of versions at one time either answer is right."""
+    side: Callable[[str], str] = lambda files: f"SELECT id, amount, rate IS NULL AS none FROM read_parquet('{files}')"  # noqa: E731
+    with duckdb.connect() as database:
+        counted = f"SELECT count(*), sum(rate), count(rate) FROM read_parquet('{found}')"
+        print(watermark, database.execute(counted).fetchall())
+        odd = database.execute(f"SELECT count(*) FROM ({side(found)} EXCEPT ALL {side(expected)})").fetchall()[0][0]
+    assert odd == 0, f"{odd} rows differ from DuckDB's"
