@@ -196,6 +196,7 @@ def _of_counts(staged: StagedRow) -> dict[str, Any]:
         "staged rows": counts.get("to:publish", 0),
         "staged for quarantine": counts.get("to:quarantine", 0),
         "dropped rows": counts.get("to:drop", 0),
+        **{"late rows": n for name, n in staged.facts.items() if name.startswith("late@")},
         "outcomes": dg.MetadataValue.md(
             _table(("outcome", "rows"), sorted(outcomes.items(), key=lambda item: -item[1]))
         ),

@@ -39,17 +39,18 @@ def versions_sql(
         equal = " AND ".join(f"b.{key} = w.{key}" for key in by_key)
         chosen = f"SELECT /*+ BROADCAST(w) */ b.* FROM ({chosen}) b LEFT SEMI JOIN {wanted} w ON {equal}"
     order = f"PARTITION BY {', '.join(by_key)} ORDER BY {_IN_ORDER}"
-    ended = f"IF(_op = 'd', _since, {END})"
+    ended, rows = f"IF(_op = 'd', _since, {END})", f"({chosen})"
     if truncated:
         truncates = (
-            f"(SELECT array_sort(collect_list(struct(_rowtime, _seq))) FROM {changelog} "
-            "WHERE _op = 't' AND _rowtime IS NOT NULL)"
+            "SELECT array_sort(collect_list(struct(_rowtime, _seq))) AS _truncates "
+            f"FROM {changelog} WHERE _op = 't' AND _rowtime IS NOT NULL"
         )
-        after = f"get(filter({truncates}, t -> t > struct(_rowtime, _seq)), 0)._rowtime"
+        rows = f"({chosen}) CROSS JOIN ({truncates})"
+        after = "get(filter(_truncates, t -> t > struct(_rowtime, _seq)), 0)._rowtime"
         ended = f"least({ended}, coalesce(unix_micros({after}), {END}))"
     ordered = (
         f"SELECT *, unix_micros(_rowtime) AS _since, lag(_rowtime) OVER ({order}) IS NULL AS _first, "
-        f"coalesce(unix_micros(lead(_rowtime) OVER ({order})), {END}) AS _until FROM ({chosen})"
+        f"coalesce(unix_micros(lead(_rowtime) OVER ({order})), {END}) AS _until FROM {rows}"
     )
     return (
         f"SELECT {', '.join(carried)}, IF(_first, {BEGINNING}, _since) AS _from, _until, _since, {ended} AS _ended "

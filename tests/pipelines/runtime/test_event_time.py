@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.joins.versions import versions_sql
+from pipelines.runtime import faults
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
 from pipelines.runtime.verify import verify
+from pipelines.sources.protocol import SEQ_TYPE
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
+from tests.pipelines.runtime.test_aborts import Abort
 
 RATES = """
 CREATE TABLE rates (currency STRING, rate INT, valid_from TIMESTAMP(3), WATERMARK FOR valid_from AS valid_from,
@@ -244,4 +248,115 @@ def test_a_restart_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     play.order(2, "EUR", 13)
     play.rate("EUR", 115, 18)
     assert play.upto(rates=30) == [(1, 115), (2, 100)]
+    play.prove()
+
+
+TWO_BUILDS = """
+CREATE TABLE rates (currency STRING, region INT, rate INT, valid_from TIMESTAMP(3),
+    WATERMARK FOR valid_from AS valid_from, PRIMARY KEY (currency, region) NOT ENFORCED
+) WITH ('connector' = 'scripted');
+CREATE TABLE shops (shop INT, region INT, since STRING, valid_from AS TO_TIMESTAMP(since),
+    WATERMARK FOR valid_from AS valid_from - INTERVAL '1' SECOND, PRIMARY KEY (shop) NOT ENFORCED)
+    WITH ('connector' = 'scripted');
+CREATE TABLE orders (id INT, shop INT, currency STRING, event ROW<at TIMESTAMP(3)>,
+    WATERMARK FOR event.at AS event.at) WITH ('connector' = 'scripted');
+CREATE TABLE converted (id INT, region INT, rate INT) WITH ('connector' = 'scripted');
+INSERT INTO converted SELECT o.id, s.region, r.rate FROM orders AS o
+JOIN shops FOR SYSTEM_TIME AS OF o.event.at AS s ON o.shop = s.shop
+LEFT JOIN rates FOR SYSTEM_TIME AS OF o.event.at AS r ON o.currency = r.currency AND s.region = r.region
+WHERE o.id < 100 AND coalesce(r.rate, 0) < 900
+"""
+
+
+def test_a_chain_of_builds_on_keys_of_several_columns_with_computed_and_nested_times(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    harness = Harness(TWO_BUILDS, spark, tmp_path)
+
+    def order(number: int, shop: int, at: int) -> None:
+        harness.push("orders", [{"id": number, "shop": shop, "currency": "EUR", "event": {"at": moment(at)}}])
+
+    def rate(region: int, value: int, at: int) -> None:
+        harness.push("rates", [{"currency": "EUR", "region": region, "rate": value, "valid_from": moment(at)}])
+
+    def shop(number: int, region: int, at: str) -> None:
+        harness.push("shops", [{"shop": number, "region": region, "since": at}])
+
+    shop(1, 10, "2026-01-01 00:00:00")
+    shop(1, 20, "2026-01-01 00:00:01")
+    rate(10, 100, 0)
+    rate(20, 200, 0)
+    rate(20, 950, 1500)
+    order(0, 1, 500)
+    order(1, 1, 1000)
+    order(2, 1, 1600)  # WHERE leaves it out
+    order(3, 2, 500)  # no such shop
+    order(100, 1, 500)  # WHERE, by the probe alone
+    harness.watermark("orders", told(5000))
+    harness.watermark("rates", told(5000))
+    assert harness.advance() == []  # shops has not flipped
+    harness.watermark("shops", told(700))
+    assert [(row["id"], row["region"], row["rate"]) for row in harness.advance()] == [(0, 10, 100)]
+    harness.watermark("shops", told(5000))
+    assert [(row["id"], row["region"], row["rate"]) for row in harness.advance()] == [(1, 20, 200)]
+    assert {row["id"]: row["_reason"] for row in harness.quarantined("converted")} == {3: "unmatched:key-absent@s"}
+    assert verify(harness.pipeline, harness.lake, lambda: spark, "converted").passed
+
+
+def test_a_truncate_ends_every_version_that_is_older(spark: SparkSession, tmp_path: Path) -> None:
+    """Through SQL alone: no scripted op is a truncate."""
+    changes = [("c", 1, 10, 1), ("c", 2, 10, 2), ("t", None, 20, 3), ("c", 1, 30, 4), ("c", 2, 5, 5)]
+    rows = [
+        (op, (0, 0, 0, seq, 0), datetime.fromtimestamp(at, UTC), 1, 1, key, f"v{seq}") for op, key, at, seq in changes
+    ]
+    schema = f"_op STRING, _seq {SEQ_TYPE}, _rowtime TIMESTAMP, _generation INT, _epoch BIGINT, id INT, name STRING"
+    spark.createDataFrame(rows, schema).createOrReplaceTempView("truncated")
+    found = spark.sql(versions_sql("truncated", ["id"], ["id", "name"])).orderBy("id", "_since").collect()
+    second = 1_000_000
+    assert [(row["id"], row["name"], row["_since"] // second) for row in found] == [
+        (1, "v1", 10), (1, "v4", 30), (2, "v5", 5), (2, "v2", 10),
+    ]  # fmt: skip
+    assert [min(row["_ended"], 100 * second) // second for row in found] == [20, 100, 20, 20]
+
+
+@pytest.mark.parametrize("point", ["source.appended", "insert.planned", "insert.written", "insert.quarantined"])
+def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, point: str) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    play.order(0, "EUR", 12)
+    play.order(1, "USD", 12)
+    play.order(2, "EUR", 99)
+
+    def die(passed: str) -> None:
+        if passed == point:
+            raise Abort(point)
+
+    play.harness.watermark("rates", told(50))
+    play.harness.watermark("orders", told(50))
+    disarm = faults.arm(die)
+    with pytest.raises(Abort):
+        play.harness.run()
+    disarm()
+    play.harness.restart()
+    assert play.upto() == [(0, 100)]
+    assert play.upto(rates=100, orders=100) == [(2, 100)]
+    assert play.kept_out == {1: "unmatched:key-absent@r"}
+    play.prove()
+
+
+def test_a_release_looks_at_the_files_that_may_hold_a_due_row_and_at_no_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 0)
+    for epoch in range(12):
+        play.order(2 * epoch, "EUR", 10 * epoch)
+        play.order(2 * epoch + 1, "EUR", 1000 if epoch == 3 else 10 * epoch)  # one waits, from the fourth epoch on
+        play.upto(rates=10 * epoch + 5, orders=10 * epoch + 5)
+    plan = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))[-1].plan
+    assert plan.time is not None
+    assert (plan.upto, plan.time.since) == (12, 3)  # nothing of the first three epochs waits
+    files = plan.due.rows(spark, play.harness.lake.table_path("orders")).inputFiles()
+    assert {Path(file).parent.name.rpartition("-")[0] for file in files} <= {"g1-e4", "g1-e12"}
+    assert play.upto(rates=2000, orders=2000) == [(7, 100)]
     play.prove()
