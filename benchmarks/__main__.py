@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import asof, binlog_decode, mysql, release, watermark
+from benchmarks import asof, binlog_decode, growth, mysql, release, watermark
 from benchmarks.measure import Figure, show
 
 BENCHMARKS = {
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "decode": binlog_decode.measure,
     "watermark": watermark.measure,
     "asof": asof.measure,
+    "growth": growth.measure,
 }
 
 
