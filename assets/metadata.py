@@ -42,6 +42,8 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
     }
     if last.late is not None:
         metadata["late rows"] = last.late
+    if any(row.rejected is not None for row in log):
+        metadata["rejected messages"] = sum(row.rejected or 0 for row in log)
     if advance.aligned is not None:
         metadata |= _aligned(advance.aligned)
     if last.lag_ms is not None:

@@ -41,6 +41,12 @@ SOURCE_COLUMNS: Mapping[str, str] = {
 `_rowtime`: the source's own time of the change (null where it has none). `_split` names the unit it was read by and
 `_offset` orders the rows inside it."""
 
+REJECTED = "_rejected"
+REJECTED_TYPE = "STRUCT<reason: STRING, key: BINARY, value: BINARY, headers: ARRAY<STRUCT<key: STRING, value: BINARY>>>"
+"""A column that `Source.read` may give as well: null in a row that is fine. Where it is not, the frame's row is no row
+but something that did not fit, found at `_split` and `_offset`: it goes to the table's quarantine, is counted, and
+nothing else of it is looked at. `reason` is a sentence, `value` the bytes as they were."""
+
 
 @dataclass(frozen=True)
 class OptionSpec:
