@@ -1,4 +1,4 @@
-"""A topic is still the one that was read, and has what has not been read yet; else a SourceError that says what is lost."""
+"""A topic is still the one that was read, and has what is not read yet; else an error that says what is lost."""
 
 from __future__ import annotations
 

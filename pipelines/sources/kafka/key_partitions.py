@@ -41,8 +41,8 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
     if not found:
         return
     raise SourceError(
-        f"{table.name}: the key {found[0]['_key']} came in {found[0]['_one']} and in {found[0]['_other']}: which of the "
-        "two is its latest can not be known",
+        f"{table.name}: the key {found[0]['_key']} came in {found[0]['_one']} and in {found[0]['_other']}: "
+        "which of the two is its latest can not be known",
         where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
         state="the epoch's rows are committed and its watermark is not, so nothing reads them; epochs before it stand",
         next_command="write each key to one partition only (a topic whose partitions were added needs a new topic), "

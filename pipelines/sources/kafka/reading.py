@@ -38,7 +38,7 @@ _METADATA: Mapping[str, str] = {
     "partition": "partition",
     "offset": "offset",
     "timestamp": "nullif(timestamp, timestamp_millis(-1))",
-    "timestamp-type": "CASE timestampType WHEN 0 THEN 'CreateTime' WHEN 1 THEN 'LogAppendTime' ELSE 'NoTimestampType' END",
+    "timestamp-type": "element_at(array('NoTimestampType', 'CreateTime', 'LogAppendTime'), timestampType + 2)",
     "headers": f"coalesce({_HEADERS}, map())",
     "key": "key",
 }

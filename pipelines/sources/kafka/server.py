@@ -51,7 +51,8 @@ DEFAULTS: Mapping[str, str] = {
     "share.coordinator.state.topic.num.partitions": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # Buffers for a small heap; what is deleted goes at once.
+    # A record's time may be any; what is deleted goes at once. Buffers for a small heap.
+    "log.retention.ms": "-1",
     "log.cleaner.dedupe.buffer.size": "4194304",
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "0",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,9 @@ class Play:
         cls, options: Mapping[str, str], spark: SparkSession, directory: Path, columns: str = "id BIGINT"
     ) -> Play:
         """A pipeline that reads one topic as the table `events`."""
-        names = [part.split()[0] for part in columns.split(",\n")]
-        kept = ", ".join(" ".join(part.split()[:2]) for part in columns.split(",\n") if "WATERMARK" not in part)
-        names = [name for name in names if name != "WATERMARK"]
-        script = PROBE.format(columns=columns, options=options_sql(options), kept=kept, names=", ".join(names))
+        plain = [re.sub(r" (METADATA|NOT NULL).*", "", part) for part in columns.split(",\n")]
+        names, kept = ", ".join(part.split()[0] for part in plain), ", ".join(plain)
+        script = PROBE.format(columns=columns, options=options_sql(options), kept=kept, names=names)
         return cls(script, spark, directory)
 
     @classmethod

@@ -25,6 +25,7 @@ class Topics:
 
     def __init__(self, spark: SparkSession, bootstrap: str) -> None:
         self.jvm: Any = spark._jvm
+        self.gateway: Any = spark.sparkContext._gateway
         self.bootstrap = bootstrap
         self.admin = self.jvm.org.apache.kafka.clients.admin.AdminClient.create(
             self.map({"bootstrap.servers": bootstrap})
@@ -76,8 +77,17 @@ class Topics:
 
     def truncate(self, name: str, offset: int, partition: int = 0) -> None:
         """Take away what is before `offset`, as retention does."""
-        before = self.jvm.org.apache.kafka.clients.admin.RecordsToDelete.beforeOffset(offset)
+        # A static method of the same name as one of its objects': py4j finds neither, reflection does.
+        loader = self.admin.getClass().getClassLoader()
+        types = self._array(self.jvm.java.lang.Class, self.jvm.java.lang.Long.TYPE)
+        method = loader.loadClass("org.apache.kafka.clients.admin.RecordsToDelete").getMethod("beforeOffset", types)
+        before = method.invoke(None, self._array(self.jvm.java.lang.Object, self.jvm.java.lang.Long(offset)))
         self.admin.deleteRecords(self.map({self.partition(name, partition): before})).all().get()
+
+    def _array(self, of: Any, value: Any) -> Any:
+        made = self.gateway.new_array(of, 1)
+        made[0] = value
+        return made
 
     def partition(self, name: str, number: int) -> Any:
         return self.jvm.org.apache.kafka.common.TopicPartition(name, number)
