@@ -13,6 +13,7 @@ from pipelines.sources.kafka.options import (
     KEY_CHECK_OPTION,
     KEY_FIELD_OPTIONS,
     METADATA,
+    ORDER_OPTION,
     PROPERTIES,
     REFUSED_PROPERTIES,
     SNAPSHOT_OPTION,
@@ -45,8 +46,11 @@ def check(table: Table, kind: Kind) -> Sequence[str]:
 
 def _snapshot_problems(table: Table) -> list[str]:
     options, name = table.options, value_format(table.options)
-    if "scan.snapshot.end" in options and name not in MARKED_FORMATS:
-        return [f"'scan.snapshot.end' has no meaning with the format '{name}': it has no snapshot of its own"]
+    for own, why in (("scan.snapshot.end", "snapshot"), (ORDER_OPTION.name, "place in a log")):
+        if own in options and name not in MARKED_FORMATS:
+            return [f"'{own}' has no meaning with the format '{name}': its messages name no {why}"]
+        if own in options and table.role == "probe":
+            return [f"'{own}' is for a build side"]
     mode = options.get("scan.startup.mode", "earliest-offset")
     if table.role == "build" and marks_its_snapshot(options) and mode != "earliest-offset":
         return [
@@ -82,6 +86,7 @@ class KafkaConnector:
             INCLUDE_OPTION,
             ERROR_OPTION,
             SNAPSHOT_OPTION,
+            ORDER_OPTION,
             KEY_CHECK_OPTION,
             *format_options(VALUE_FORMATS),
             *format_options(VALUE_FORMATS, prefix="value."),
@@ -91,6 +96,7 @@ class KafkaConnector:
         metadata=METADATA,
         phases=marks_its_snapshot,
         signals=marks_its_snapshot,
+        changelog=lambda options: value_format(options) not in APPEND_FORMATS,
         check=lambda table: check(table, "kafka"),
     )
 

@@ -14,7 +14,8 @@ from pipelines.errors import SourceError
 from pipelines.lake import Layout
 from pipelines.lake import rows as lake_rows
 from pipelines.sources.kafka.checks import anew
-from pipelines.sources.kafka.options import KEY_CHECK_OPTION
+from pipelines.sources.kafka.fields import APPEND_FORMATS, value_format
+from pipelines.sources.kafka.options import KEY_CHECK_OPTION, ORDER_OPTION
 from pipelines.sources.kafka.steps import KafkaStep
 from pipelines.sources.protocol import SourceContext, StoredStep
 from pipelines.sql.types import quoted
@@ -22,12 +23,17 @@ from pipelines.sql.types import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_KEPT = "the epoch's rows are committed and its watermark is not, so nothing reads them; epochs before it stand"
+
 
 def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step: KafkaStep) -> None:
     """Raise SourceError when some key of the epoch has come in two partitions. `rows` are its committed rows."""
     table = context.table
     checked = context.options.get(KEY_CHECK_OPTION.name, "true").lower() == "true"
-    if table.role != "build" or not table.primary_key or not checked or len(step.stops) < 2:
+    if table.role != "build" or len(step.stops) < 2 or context.options.get(ORDER_OPTION.name) == "source":
+        return
+    _no_truncate(context, stored, rows)
+    if not table.primary_key or not checked:
         return
     keys = [quoted(name) for name in table.primary_key]
     seen = rows.where("_op <> 't'").select(*keys, "_split")
@@ -44,7 +50,22 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
         f"{table.name}: the key {found[0]['_key']} came in {found[0]['_one']} and in {found[0]['_other']}: "
         "which of the two is its latest can not be known",
         where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
-        state="the epoch's rows are committed and its watermark is not, so nothing reads them; epochs before it stand",
+        state=_KEPT,
         next_command="write each key to one partition only (a topic whose partitions were added needs a new topic), "
         f"and {anew(table.name)}",
     )
+
+
+def _no_truncate(context: SourceContext, stored: StoredStep, rows: DataFrame) -> None:
+    if value_format(context.options) in APPEND_FORMATS:
+        return
+    found = rows.where("_op = 't'").select("_split", "_offset").limit(1).collect()  # one row
+    if found:
+        raise SourceError(
+            f"{context.table.name}: {found[0]['_split']} holds a truncate of the whole table, and what it comes after "
+            "in the other partitions can not be known",
+            where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
+            state=_KEPT,
+            next_command="write 'scan.changes.order' = 'source', or use a topic of one partition, and "
+            f"{anew(context.table.name)}",
+        )

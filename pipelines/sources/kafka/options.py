@@ -102,6 +102,15 @@ SNAPSHOT_OPTION = OptionSpec(
     "table that was empty, or without a snapshot).",
 )
 
+ORDER_OPTION = OptionSpec(
+    "scan.changes.order",
+    "choice",
+    default="offset",
+    choices=("offset", "source"),
+    doc="For debezium-json on a build side: what orders the changes of a key. offset: their place in the topic, so a "
+    "key must stay in one partition. source: the place in the database's log that each message names (MySQL and "
+    "MariaDB: source.file, pos, row; PostgreSQL: source.lsn), wherever it lies in the topic.",
+)
 KEY_CHECK_OPTION = OptionSpec(
     "scan.key-partitions.check",
     "boolean",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from pipelines.sources.formats import VALUE, format_named
 from pipelines.sources.formats.literals import text
 from pipelines.sources.kafka.fields import Layout
-from pipelines.sources.kafka.options import KafkaOptions
+from pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
+from pipelines.sources.kafka.source_place import NO_PLACE, place
 from pipelines.sources.kafka.steps import KafkaStep
 from pipelines.sources.protocol import REJECTED, SEQ_TYPE
 from pipelines.sql.model import Table
@@ -55,6 +56,11 @@ class Reader:
     isolation: str
 
     @property
+    def by_source(self) -> bool:
+        """Whether changes are ordered by the place in the database's log that they name."""
+        return self.table.role == "build" and self.plain.get(ORDER_OPTION.name) == "source"
+
+    @property
     def quarantines(self) -> bool:
         return self.options.on_error == "quarantine"
 
@@ -91,9 +97,10 @@ class Reader:
         own = [f"{_METADATA[column.metadata or '']} AS {quoted('_m_' + column.name)}" for column in delivered]
         if layout.key is not None:
             own.append("key AS _key")
+        if self.by_source:
+            own.append(f"{place(self.layout.value.wanted(table, self.plain))} AS _place")
         if self.quarantines:
-            headers = "headers AS _headers"
-            own += ["key AS _raw_key", "value AS _raw_value", headers]
+            own += ["key AS _raw_key", "value AS _raw_value", "headers AS _headers"]
         seen = messages.selectExpr(
             f"value AS {VALUE}",
             "concat(topic, '-', partition) AS _split",
@@ -122,12 +129,18 @@ class Reader:
             error = "coalesce(_wrong, concat('in the key: ', _error))"
             if layout.upsert:
                 error = f"IF(_keyless, 'the message has no key', {error})"
+        if self.by_source:
+            error = f"coalesce({error}, IF(_place IS NULL, {text(NO_PLACE)}, NULL))"
         return self._rows(rows.selectExpr("*", f"{error} AS _misfit"))
 
     def _rows(self, rows: DataFrame) -> DataFrame:
         op = "IF(_op = 'c', 'u', _op)" if self.layout.upsert else "_op"
         offset = f"shiftleft(_position, {SUB_BITS}) + _sub" if self.layout.changelog else "_position"
         seq = "'phase', 1, 'log', _topic, 'file', _partition, 'position', _position, 'row', _sub"
+        if self.by_source:
+            # What a snapshot read comes before every change: the first one may begin where the snapshot's log ends.
+            inside = ", ".join(f"'{name}', _place.{name}" for name in ("file", "position", "row"))
+            seq = f"'phase', IF(_op = 'r', 0, 1), 'log', 0, {inside}"
         told: list[str] = []
         if self.quarantines:
             rejected = "'reason', _misfit, 'key', _raw_key, 'value', _raw_value, 'headers', _headers"
