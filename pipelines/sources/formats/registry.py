@@ -7,11 +7,12 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from pipelines.errors import PlanningError
-from pipelines.sources.formats import csv, json, raw
+from pipelines.sources.formats import canal, changelog, csv, debezium, json, raw
 from pipelines.sources.formats.format import Format, Wanted
 from pipelines.sources.protocol import OptionSpec
 
-FORMATS: Mapping[str, Format] = {made.spec.name: made for made in (json.FORMAT, csv.FORMAT, raw.FORMAT)}
+_ALL: Sequence[Format] = (json.FORMAT, csv.FORMAT, raw.FORMAT, debezium.FORMAT, canal.FORMAT, changelog.FORMAT)
+FORMATS: Mapping[str, Format] = {made.spec.name: made for made in _ALL}
 
 _AVRO = "Avro needs a library of Spark's (spark-avro) that is not part of Tidegate: write the messages as json"
 REFUSED: Mapping[str, str] = {name: _AVRO for name in ("avro", "avro-confluent", "debezium-avro-confluent")}
