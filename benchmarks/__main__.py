@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import binlog_decode, mysql, release, watermark
+from benchmarks import binlog_decode, kafka, mysql, release, watermark
 from benchmarks.measure import Figure, show
 
 BENCHMARKS = {
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "large": release.large,
     "mysql": mysql.measure,
     "decode": binlog_decode.measure,
+    "kafka": kafka.measure,
     "watermark": watermark.measure,
 }
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 At = Literal["earliest", "latest"] | int
-"""Which offset: the first there is, the one after the last, or of the first record at or after a time (ms, UTC)."""
+"""Which offset: the first there is, the one after the last, or of the first record at or after a time (ms, UTC, from 0
+on)."""
 
 API_TIMEOUT_MS = "20000"
 """How long one question may take, retries and all; Kafka's own default is a minute."""

@@ -12,7 +12,7 @@ from pipelines.sql.model import Column, Table
 
 Kind = Literal["kafka", "upsert-kafka"]
 
-VALUE_FORMATS = ("json", "csv", "raw")
+VALUE_FORMATS = ("json", "csv", "raw", "debezium-json", "canal-json", "changelog-json")
 APPEND_FORMATS = ("json", "csv", "raw")
 """What may be a key, and the value of upsert-kafka: a message says nothing but one row."""
 

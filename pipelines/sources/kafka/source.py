@@ -143,7 +143,8 @@ class KafkaSource:
         if limit is None or not self._record_time_is_rowtime:
             return {}
         behind = [partition for partition, stop in ends.stops.items() if stop > starts[partition]]
-        found = self._cluster.offsets(behind, limit + 1)
+        # Below 0 a time has other meanings to a broker, and no record is older.
+        found = self._cluster.offsets(behind, max(limit + 1, 0))
         return {partition: offset for partition, offset in found.items() if offset is not None}
 
     @property
