@@ -10,11 +10,11 @@ from pipelines.sources.kafka.checks import anew
 from pipelines.sources.kafka.reading import POISON
 
 _LOST = re.compile(
-    r"OffsetOutOfRange|data may have been (lost|missed)|Cannot fetch (offset|record)|KAFKA_DATA_LOSS|"
+    r"OffsetOutOfRange|data may have been (lost|missed)|Cannot fetch offset|KAFKA_DATA_LOSS|"
     r"may have been aged out|Partition[^\n]{0,80} (gone|missing)|UnknownTopicOrPartition",
     re.IGNORECASE,
 )
-_SILENT = re.compile(r"TimeoutException|Timeout of \d+|timed out|CANNOT_FETCH", re.IGNORECASE)
+_SILENT = re.compile(r"TimeoutException|Timeout of \d+|timed out|Cannot fetch record", re.IGNORECASE)
 _REFUSED = re.compile(r"(Sasl|Ssl)?AuthenticationException|AuthorizationException|Not authorized")
 
 _PLANNED = "the epoch is planned, none of its rows are committed; epochs before it stand"

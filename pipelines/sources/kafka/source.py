@@ -145,7 +145,10 @@ class KafkaSource:
         behind = [partition for partition, stop in ends.stops.items() if stop > starts[partition]]
         # Below 0 a time has other meanings to a broker, and no record is older.
         found = self._cluster.offsets(behind, max(limit + 1, 0))
-        return {partition: offset for partition, offset in found.items() if offset is not None}
+        # One message at least: the slowest of the group may be this one, and its next message past the limit.
+        return {
+            partition: max(offset, starts[partition] + 1) for partition, offset in found.items() if offset is not None
+        }
 
     @property
     def _record_time_is_rowtime(self) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
+from pipelines.runtime import faults
 from pipelines.sources.kafka.server import STORE_PASSWORD, EmbeddedKafka
 from tests.pipelines.sources.kafka.conftest import PASSWORD, USER
 from tests.pipelines.sources.kafka.play import Play, given
@@ -60,3 +61,28 @@ def test_an_address_that_is_none(spark: SparkSession, tmp_path: Path) -> None:
     play = Play.probe(given("no.such.host.invalid:1", "any", format="json"), spark, tmp_path)
     with pytest.raises(SourceError, match=r"could not be asked.*bootstrap"):
         play.advance()
+
+
+def test_a_broker_that_goes_down_between_plan_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path / "kafka") as own:
+        topics = Topics(spark, own.bootstrap)
+        topic = topics.create()
+        topics.send(topic, {"id": 1})
+        topics.close()
+        options = given(own.bootstrap, topic, format="json", properties__default__api__timeout__ms="2000")
+        play = Play.probe(options, spark, tmp_path / "lake")
+
+        def stop(point: str) -> None:
+            if point == "source.planned":
+                own.stop()
+
+        disarm = faults.arm(stop)
+        try:
+            with pytest.raises(SourceError, match="does not answer"):
+                play.advance()
+        finally:
+            disarm()
+        assert play.lake.epochs.last("events") is not None
+        own.start()
+        play.advance()
+        assert play.values() == [1]

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from rich.console import Console
 
+from assets.metadata import of_advance
+from orchestration.console.standing import standing
 from pipelines.errors import SourceError
 from pipelines.runtime import faults
 from pipelines.runtime.status import status
@@ -44,7 +47,8 @@ def test_quarantine_keeps_message_and_reason_and_counts(
     topics.send(topic, {"id": 2}, {"id": "x"})
     options = given(broker.bootstrap, topic, format="json", format__on_error="quarantine")
     play = Play.probe(options, spark, tmp_path)
-    play.advance()
+    done = play.advance()
+    assert of_advance(play.lake, play.harness.pipeline.table("events"), done)["rejected messages"] == 2
     assert play.values() == [1, 2]
     first, second = play.rejected()
     assert (first["_split"], first["_offset"], first["_key"], first["_value"]) == (f"{topic}-0", 1, b"k", b"not json")
@@ -57,7 +61,11 @@ def test_quarantine_keeps_message_and_reason_and_counts(
     topics.send(topic, {"id": 3})
     play.advance()
     assert (play.log()[-1].rows, play.log()[-1].rejected) == (1, None)
-    assert status(play.lake).sources[0].rejected == 2
+    found = status(play.lake)
+    assert found.sources[0].rejected == 2
+    console = Console(record=True, width=200)
+    console.print(*standing(found), sep="\n")
+    assert "events: 2 messages did not fit, kept in its quarantine" in console.export_text()
 
 
 @pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("source.")])

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
+from pipelines.runtime import faults
 from pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
@@ -180,6 +181,28 @@ def test_messages_that_retention_took_before_they_were_read_are_an_error(
     assert f"1 offsets of {topic}-0 are gone" in lost.value.what
     assert "it was read up to 5, and the first that Kafka still has is 6" in lost.value.what
     assert play.values() == [1, 2, 3, 4, 5]
+
+
+def test_a_plan_whose_messages_are_gone_is_an_error(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, {"id": 1}, {"id": 2})
+    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+
+    def truncate(point: str) -> None:
+        if point == "source.planned":
+            topics.truncate(topic, 1)
+
+    disarm = faults.arm(truncate)
+    try:
+        with pytest.raises(SourceError, match=f"1 offsets of {topic}-0 are gone"):
+            play.advance()
+    finally:
+        disarm()
+    assert play.landed() == []
+    play.advance(resnapshot=True)
+    assert play.values() == [2]
 
 
 # --- what is a message -----------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_the_slowest_partition_holds_until_it_is_idle(
     }
 
 
-def test_alignment_stops_at_the_first_record_past_the_limit(
+def test_alignment_goes_one_record_past_the_limit_and_no_further(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
     slow, fast = topics.create(), topics.create()
@@ -69,7 +69,7 @@ def test_alignment_stops_at_the_first_record_past_the_limit(
     )
     play = Play(text, spark, tmp_path)
     play.harness.runner.advance_all(["slow", "fast"])
-    assert play.values(table="fast") == [0, 1, 2]
+    assert play.values(table="fast") == [0, 1, 2, 3]
     topics.send(slow, {"id": 2}, at=40_000)
     play.harness.runner.advance_all(["slow", "fast"])
     assert play.values(table="fast") == [0, 1, 2, 3, 4, 5]
