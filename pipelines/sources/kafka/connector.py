@@ -8,6 +8,7 @@ from pipelines.sources.formats import format_options
 from pipelines.sources.kafka.fields import APPEND_FORMATS, VALUE_FORMATS, Kind, check_fields, value_format
 from pipelines.sources.kafka.options import (
     CONNECTION_OPTIONS,
+    DISCOVERY_OPTION,
     ERROR_OPTION,
     INCLUDE_OPTION,
     KEY_CHECK_OPTION,
@@ -79,6 +80,7 @@ class KafkaConnector:
             *TOPIC_OPTIONS,
             *CONNECTION_OPTIONS,
             *STARTUP_OPTIONS,
+            DISCOVERY_OPTION,
             _FORMAT,
             _VALUE_FORMAT,
             _KEY_FORMAT,
@@ -117,6 +119,7 @@ class UpsertKafkaConnector:
             TOPIC_OPTIONS[0],
             *CONNECTION_OPTIONS,
             *STARTUP_OPTIONS,
+            DISCOVERY_OPTION,
             OptionSpec(_KEY_FORMAT.name, required=True, doc=_KEY_FORMAT.doc),
             OptionSpec("value.format", required=True, doc=f"How the value is written: {', '.join(APPEND_FORMATS)}."),
             KEY_FIELD_OPTIONS[1],

@@ -69,6 +69,12 @@ STARTUP_OPTIONS = (
         "at their first message.",
     ),
 )
+DISCOVERY_OPTION = OptionSpec(
+    "scan.topic-partition-discovery.interval",
+    "duration",
+    default="5 min",
+    doc="Accepted for scripts of Flink. Every run looks for new partitions and topics.",
+)
 ERROR_OPTION = OptionSpec(
     "format.on-error",
     "choice",

@@ -56,6 +56,7 @@ class KafkaSource:
             layout(self._table, context.options, kind),
             self._cluster.isolation,
         )
+        self._found: dict[str, Topic] | None = None
         self._snapshot = SnapshotEnd(context) if waits_for_marker(self._table, context.options) else None
 
     def _session(self) -> SparkSession:
@@ -71,7 +72,7 @@ class KafkaSource:
 
     def preflight(self) -> None:
         """The cluster answers, and has the topics."""
-        self._topics()
+        self._found = self._topics()
 
     def _topics(self) -> dict[str, Topic]:
         """All topics of the table as they are now, checked against those that were read."""
@@ -94,7 +95,7 @@ class KafkaSource:
 
     def ends(self) -> Json:
         """Where every partition of every topic ends now: committed messages only, unless the script says otherwise."""
-        topics = self._topics()
+        topics, self._found = self._found or self._topics(), None
         at = self._context.clock()
         partitions = [partition for topic in topics.values() for partition in topic.partitions]
         stops = {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
@@ -107,8 +108,9 @@ class KafkaSource:
 
     def plan(self, ends: Json, instant: int) -> Step | None:
         """The next offsets of every partition. See `protocol.Source.plan`."""
-        context, limit = self._context, ends_of(ends)
+        context = self._context
         before = step_of(context.previous.step.ranges) if context.previous else None
+        limit = ends_of(ends).over(before)
         starts = self._starts(before, limit)
         step = next_step(
             before,
@@ -123,7 +125,7 @@ class KafkaSource:
             return None
         bounded = self._snapshot is not None and not context.flipped and not flips
         ranges = phaseless.ranges(
-            context, limit.to_json(), topics=step.to_json(), seen_at=limit.at, behind=_behind(step, limit)
+            context, limit.to_json(), topics=step.to_json(), seen_at=limit.at, reached=step.stops == limit.stops
         )
         return Step(ranges, "bounded" if bounded else "unbounded", flips, str(step))
 
@@ -132,10 +134,9 @@ class KafkaSource:
         name = self._table.name
         if before is None:
             return first_offsets(self._cluster, self._options, ends.stops, name)
-        known = {partition: stop for partition, stop in before.stops.items() if partition in ends.stops}
         earliest = earliest_offsets(self._cluster, ends.stops)
-        check_available(known, earliest, name, self._where)
-        return {partition: known.get(partition, earliest[partition]) for partition in ends.stops}
+        check_available(before.stops, earliest, name, self._where)
+        return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
 
     def _caps(self, starts: dict[Partition, int], ends: Ends) -> dict[Partition, int]:
         """Where alignment wants the partitions to stop, as far as the broker can tell: by record times."""
@@ -154,7 +155,10 @@ class KafkaSource:
     def _record_time_is_rowtime(self) -> bool:
         watermark = self._table.watermark
         column = next((c for c in self._table.columns if watermark and c.name == watermark.column), None)
-        return column is not None and (column.source_time or column.metadata == "timestamp")
+        if column is None or column.metadata == "timestamp":
+            return column is not None
+        # A changelog's own time is the database's.
+        return column.source_time and not self._reader.layout.changelog
 
     def _flips(self, step: KafkaStep, ends: Ends) -> bool:
         if self._snapshot is not None:
@@ -198,8 +202,11 @@ class KafkaSource:
             check_keys(self._context, step, rows, ranges)
         if self._snapshot is not None and not self._context.flipped:
             self._snapshot.landed(step, ranges, self._marks_again, self._ends_of)
-        behind = int(step.step.ranges["behind"])
-        lag = None if behind else max(self._context.clock() - int(step.step.ranges["seen_at"]), 0)
+        stops = ranges.stops
+        behind = sum(stop - stops[partition] for partition, stop in self._ends_of(list(stops)).items())
+        waited = max(self._context.clock() - int(step.step.ranges["seen_at"]), 0)
+        # Whatever there was when the ends were asked for is in, if the step got that far.
+        lag = 0 if behind <= 0 else waited if step.step.ranges["reached"] else None
         return Landed(
             lag_ms=lag,
             position=_position(ranges, behind),
@@ -229,14 +236,8 @@ class KafkaSource:
         self._cluster.close()
 
 
-def _behind(step: KafkaStep, ends: Ends) -> int:
-    """Offsets between the step's end and the run's."""
-    stops = step.stops
-    return sum(stop - stops[partition] for partition, stop in ends.stops.items())
-
-
 def _position(step: KafkaStep, behind: int) -> str:
     stops = list(step.stops.items())
     told = ", ".join(f"{partition}:{stop}" for partition, stop in stops[:4])
     more = f" and {len(stops) - 4} more partitions" if len(stops) > 4 else ""
-    return f"{told}{more}" + (f"; {behind:,} offsets behind" if behind else "")
+    return f"{told}{more}" + (f"; {behind:,} offsets behind" if behind > 0 else "")

@@ -101,6 +101,13 @@ class Ends:
     stops: Mapping[Partition, int]
     at: int
 
+    def over(self, step: KafkaStep | None) -> Ends:
+        """These ends, and the positions of what `step` follows and they do not know: they are as of a run's start."""
+        if step is None:
+            return self
+        ids = {name: topic.id for name, topic in step.topics.items()}
+        return Ends({**ids, **self.ids}, {**step.stops, **self.stops}, self.at)
+
     def to_json(self) -> Json:
         topics: dict[str, Any] = {name: {"id": told, "partitions": {}} for name, told in sorted(self.ids.items())}
         for partition, stop in sorted(self.stops.items()):

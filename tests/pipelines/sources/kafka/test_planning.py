@@ -68,6 +68,12 @@ def test_ends_are_read_back() -> None:
     assert ends_of(json.loads(json.dumps(told.to_json()))) == told
 
 
+def test_ends_of_before_a_partition_came_leave_it_where_it_is() -> None:
+    step = KafkaStep({"a": TopicSpans("id of a", 0, {0: Span(0, 5), 1: Span(0, 3)})})
+    assert ends({A: 7}).over(step) == ends({A: 7, B: 3})
+    assert ends({A: 7}).over(None) == ends({A: 7})
+
+
 def test_a_step_in_words() -> None:
     spans = {number: Span(0, number) for number in range(7)}
     assert str(KafkaStep({"a": TopicSpans("", 0, spans)})) == "a-1:0-1, a-2:0-2, a-3:0-3, a-4:0-4 and 2 more partitions"
