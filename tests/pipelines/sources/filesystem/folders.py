@@ -44,10 +44,7 @@ class Files:
 
     def bench(self, role: Any = "probe", columns: Mapping[str, str] | None = None, **options: str) -> Bench:
         """A source of this folder; in `options`, `_` stands for `.` and `-` is written as it is."""
-        given = {
-            "path": str(self.path),
-            "format": "json",
-            **{key.replace("_", "."): value for key, value in options.items()},
-        }
+        named = {key.replace("_", "."): value for key, value in options.items()}
+        given = {"path": str(self.path), "format": "json", **named}
         made = table(columns or {"id": "INT"}, "filesystem", given, role=role)
         return Bench(CONNECTOR, made, "", now=int(time.time() * 1000), splits=MemorySplits())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from typing import Any
@@ -141,10 +142,9 @@ def test_a_file_that_changed_is_told_at_the_next_run(files: Files) -> None:
     bench.plan()
     with (files.path / "a.json").open("a") as opened:
         opened.write('{"id": 2}\n')
-    with pytest.raises(
-        SourceError, match=r"t: the file a.json changed after it was taken up: 10 bytes then, 20 now"
-    ) as told:
+    with pytest.raises(SourceError, match="taken up: 10 bytes then, 20 now") as told:
         bench.source().ends()
+    assert told.value.what.startswith("t: the file a.json changed after it")
     assert "--resnapshot t" in told.value.next_command
     assert told.value.where.endswith("a.json")
 
@@ -157,7 +157,7 @@ def test_a_file_that_was_read_may_go_one_that_was_not_may_not(files: Files) -> N
     files.write("b.json", ROW)
     bench.plan()
     (files.path / "b.json").unlink()
-    with pytest.raises(SourceError, match="t: the file b.json is gone, and was not read yet"):
+    with pytest.raises(SourceError, match=r"t: the file b\.json is gone, and was not read yet"):
         bench.source().read(None, bench.steps[1])  # type: ignore[arg-type]
 
 
@@ -188,9 +188,8 @@ def test_what_a_task_threw_is_told(files: Files) -> None:
     step: StoredStep = bench.steps[0]
     source: Any = bench.source()
     path = files.path / "a.json"
-    threw = RuntimeError(
-        f'x\n[USER] tidegate: a line does not fit: {{"path": "{path}", "position": 7, "error": "no"}} y'
-    )
+    told = json.dumps({"path": str(path), "position": 7, "error": "no"}, ensure_ascii=False)
+    threw = RuntimeError(f"x\n[USER] tidegate: a line does not fit: {told} y")
     assert source.explain(threw, step).what == f"t: {path}, the line at byte 7: no"
     threw = RuntimeError(f"x\nRuntimeError: tidegate: a file is not as it was planned: {path}\n at y")
     assert source.explain(threw, step).what == "t: the file a.json changed, or was taken away, while it was read"
