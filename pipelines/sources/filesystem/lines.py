@@ -141,8 +141,6 @@ def _batches(part: Range, file: IO[bytes], start: int, stop: int | None) -> Iter
     while stop is None or position < stop:
         block = file.read(BLOCK_BYTES)
         data = rest + block
-        if position == 0 and data.startswith(_BOM):
-            data, position = data[len(_BOM) :], len(_BOM)
         end = data.rfind(b"\n") + 1 if block else len(data)
         if end:
             batch = _lines(part.number, data[:end], position, stop)
@@ -171,6 +169,9 @@ def _lines(number: int, data: bytes, position: int, stop: int | None) -> pa.Reco
     kept[ends[:-1]] = False
     kept[stops[returned]] = False
     lengths = stops - starts
+    if position == 0 and data.startswith(_BOM):
+        kept[: len(_BOM)] = False
+        lengths[:1] -= len(_BOM)
     full = lengths > 0
     return _batch(number, read[: len(kept)][kept].tobytes(), lengths[full], starts[full] + position)
 

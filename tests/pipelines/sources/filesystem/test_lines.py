@@ -17,9 +17,10 @@ from pipelines.sources.filesystem.lines import Range, packed, read_range
 
 def expected(data: bytes) -> list[tuple[bytes, int]]:
     """Every line that has a character, and where it begins."""
-    found, position = [], 3 if data.startswith(b"\xef\xbb\xbf") else 0
-    for line in data[position:].split(b"\n"):
+    found, position = [], 0
+    for line in data.split(b"\n"):
         bare = line.removesuffix(b"\r")
+        bare = bare.removeprefix(b"\xef\xbb\xbf") if position == 0 else bare
         if bare:
             found.append((bare, position))
         position += len(line) + 1

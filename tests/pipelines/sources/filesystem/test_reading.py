@@ -118,10 +118,8 @@ def test_parquet_rows_have_their_numbers_and_metadata(spark, files: Files) -> No
 )
 def test_parquet_of_other_types_is_refused(files: Files, column, declared: str, error: str) -> None:
     files.write("a.parquet", "")
-    pq.write_table(
-        pa.table({"other" if column is None else "id": pa.array([1]) if column is None else column}),
-        files.path / "a.parquet",
-    )
+    made = pa.table({"other": [1]} if column is None else {"id": column})
+    pq.write_table(made, files.path / "a.parquet")
     bench = files.bench(columns={"id": declared}, format="parquet")
     files.touch("a.parquet", LONG_AGO)
     bench.plan()
