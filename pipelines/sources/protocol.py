@@ -65,12 +65,12 @@ class OptionSpec:
 class ConnectorSpec:
     """What the planner knows of a connector before anything runs.
 
-    `phases`: it has a bounded phase before its unbounded one. `signals`: it says when the bounded one is over. Either
-    may depend on the options, hence callables (they get the options as written). `append_only`: it delivers inserts
-    only; `changelog`: with these options it does not, however. `system_time`: its rows have a time of their own
-    (`_rowtime`), so that SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has watermarks of its own, for
-    SYSTEM_WATERMARK(): it gives them as `Landed.watermarks`, or its times ascend, so that none is still to come before
-    the greatest so far.
+    `phases`: it has a bounded phase before its unbounded one. `signals`: it says when the bounded one is over.
+    Either may depend on the options, hence callables (they get the options as written).
+    `append_only`: it delivers inserts only, unless `updates` says otherwise of these options. `system_time`: its rows
+    have a time of their own (`_rowtime`), so that SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has
+    watermarks of its own, for SYSTEM_WATERMARK(): it gives them as `Landed.watermarks`, or its times ascend, so that
+    none is still to come before the greatest so far.
     """
 
     name: str
@@ -85,13 +85,13 @@ class ConnectorSpec:
     metadata: Mapping[str, str] = field(default_factory=dict)
     phases: Callable[[Mapping[str, str]], bool] = lambda options: False
     signals: Callable[[Mapping[str, str]], bool] = lambda options: False
-    changelog: Callable[[Mapping[str, str]], bool] = lambda options: False
+    updates: Callable[[Mapping[str, str]], bool] = lambda options: False
     check: Callable[[Table], Sequence[str]] = lambda table: ()
     """Further checks of one table at planning, no I/O; each string is an error to show."""
 
     def only_grows(self, options: Mapping[str, str]) -> bool:
-        """Whether a table of these options delivers inserts only."""
-        return self.append_only and not self.changelog(options)
+        """Whether a table of these options has inserts only."""
+        return self.append_only and not self.updates(options)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import changes, json_text, literals, shape
 from pipelines.sources.formats.checks import ignore_option, timestamp_option
@@ -16,6 +15,9 @@ from pipelines.sources.formats.format import FormatSpec, Wanted
 from pipelines.sources.formats.result import kept
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 IGNORE = "canal-json.ignore-parse-errors"
 STANDARD = timestamp_option("canal-json.timestamp-format.standard")

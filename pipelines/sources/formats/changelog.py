@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import changes, json_text, shape
 from pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
 from pipelines.sources.formats.format import FormatSpec, Wanted
 from pipelines.sources.formats.result import kept
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 IGNORE = "changelog-json.ignore-parse-errors"
 STANDARD = timestamp_option("changelog-json.timestamp-format.standard")

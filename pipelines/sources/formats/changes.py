@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import literals, shape
 from pipelines.sources.formats.format import Wanted
 from pipelines.sources.formats.result import fitting
 from pipelines.sql.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 CHANGE = ("_kind", "_pairs", "_error", "_time", "_marks")
 """What such a format gives. `_kind`: c r u d, -U for a row that is only taken back, t for a truncate, null where there

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import literals, shape, text
 from pipelines.sources.formats.checks import ignore_option
@@ -13,6 +12,9 @@ from pipelines.sources.formats.result import added, kept
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.model import needs_variables
 from pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, parse_type, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 DELIMITER = OptionSpec("csv.field-delimiter", default=",", doc=r"Between fields: one character, or \t.")
 NO_QUOTES = OptionSpec("csv.disable-quote-character", "boolean", default="false", doc="Quotes mean nothing.")

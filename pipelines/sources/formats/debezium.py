@@ -8,8 +8,7 @@ of transactions, messages of the log (op m) and the tombstone after a delete.
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import changes, json_text, shape
 from pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
@@ -18,6 +17,9 @@ from pipelines.sources.formats.format import FormatSpec, Wanted
 from pipelines.sources.formats.result import kept
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.model import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SCHEMA = OptionSpec(
     "debezium-json.schema-include",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import json_text, literals, shape
 from pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
 from pipelines.sources.formats.format import FormatSpec, Wanted
 from pipelines.sources.formats.result import added, kept
 from pipelines.sources.protocol import OptionSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 MISSING = "json.fail-on-missing-field"
 IGNORE = "json.ignore-parse-errors"

@@ -7,8 +7,7 @@ are put in quotes first, behind a mark that tells them from strings; `plain` and
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import literals, shape
 from pipelines.sources.formats import text as scalar
@@ -16,6 +15,9 @@ from pipelines.sources.formats.format import VALUE
 from pipelines.sources.formats.result import kept
 from pipelines.sql.model import Column
 from pipelines.sql.types import STRINGS, FlinkType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 TEXT = "_text"
 

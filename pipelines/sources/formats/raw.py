@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import literals
 from pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
 from pipelines.sources.formats.result import added, kept
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.types import BINARIES, STRINGS, FlinkType, Kind, parse_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 CHARSET = OptionSpec(
     "raw.charset",

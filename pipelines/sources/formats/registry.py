@@ -42,7 +42,7 @@ def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "
     own = {known.name for known in chosen.spec.options}
     others = {known.name: other for other in names if other in FORMATS for known in FORMATS[other].spec.options}
     strays = [
-        f"'{key}' has no meaning with '{option}' = '{name}': it is an option of {others[key]}"
+        f"'{key}' has no meaning: it is an option of {others[key]}, and the {option} is {name}"
         for key in wanted.options
         if key in others and key not in own
     ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from pipelines.sources.formats.format import VALUE, Wanted
 from pipelines.sql.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def kept(messages: DataFrame) -> list[str]:

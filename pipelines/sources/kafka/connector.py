@@ -98,7 +98,7 @@ class KafkaConnector:
         metadata=METADATA,
         phases=marks_its_snapshot,
         signals=marks_its_snapshot,
-        changelog=lambda options: value_format(options) not in APPEND_FORMATS,
+        updates=lambda options: value_format(options) not in APPEND_FORMATS,
         check=lambda table: check(table, "kafka"),
     )
 
