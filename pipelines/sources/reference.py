@@ -13,17 +13,21 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipelines.sources.formats.registry import FORMATS
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sources.registry import connector
 from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 
 _COMMON = {"every source": SOURCE_OPTIONS, "every target": SINK_OPTIONS}
+_OF_A_PART = re.compile(rf"(key|value)\.({'|'.join(FORMATS)})\.")
 _BLOCK = re.compile(r"(<!-- options: (.+?) -->\n).*?(<!-- /options -->)", re.DOTALL)
 
 
 def options_table(options: Sequence[OptionSpec]) -> str:
-    """A Markdown table: option, type, default, what it does."""
-    rows = [(f"`{option.name}`", _kind(option), _default(option), option.doc) for option in options]
+    """A Markdown table: option, type, default, what it does. What a format's options are called for the key or the
+    value of a message (`key.json.…`) is left out: they are the format's."""
+    shown = [option for option in options if not _OF_A_PART.match(option.name)]
+    rows = [(f"`{option.name}`", _kind(option), _default(option), option.doc) for option in shown]
     head = [("option", "type", "default", ""), ("---", "---", "---", "---")]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in [*head, *rows])
 
