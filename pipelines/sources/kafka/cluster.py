@@ -203,7 +203,11 @@ class Cluster:
         """The typed error of what the Java client threw. Never shows a secret property's value."""
         kind, said = _cause(error)
         what, next_command = _ANSWERS.get(
-            kind, ("the Kafka cluster could not be asked", "correct the 'properties.*' of the table, then run again")
+            kind,
+            (
+                f"the Kafka cluster could not be asked: {kind}",
+                "correct the 'properties.*' of the table, then run again",
+            ),
         )
         for key, value in self._properties.items():
             if is_secret(key) and value:
