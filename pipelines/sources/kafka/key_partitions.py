@@ -5,14 +5,11 @@ Looked at after every epoch: within it, and against the partitions in which its 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from pipelines.errors import SourceError
-from pipelines.lake import Layout
-from pipelines.lake import rows as lake_rows
 from pipelines.sources.kafka.checks import anew
 from pipelines.sources.kafka.fields import APPEND_FORMATS, value_format
 from pipelines.sources.kafka.options import KEY_CHECK_OPTION, ORDER_OPTION
@@ -37,11 +34,11 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
         return
     keys = [quoted(name) for name in table.primary_key]
     seen = rows.where("_op <> 't'").select(*keys, "_split")
-    path = Layout(Path(context.lake)).table_path(table.name)
-    earlier = lake_rows.between(rows.sparkSession, path, stored.generation, -1, stored.epoch - 1)
-    earlier = earlier.where("_op <> 't'").select(*keys, "_split")
-    known = earlier.join(seen.select(*keys).distinct(), [*table.primary_key], "left_semi")
-    twice = seen.unionAll(known.select(*keys, "_split")).groupBy(*keys)
+    if stored.epoch > 1 and context.earlier_rows is not None:
+        earlier = context.earlier_rows(stored).where("_op <> 't'").select(*keys, "_split")
+        known = earlier.join(seen.select(*keys).distinct(), [*table.primary_key], "left_semi")
+        seen = seen.unionAll(known.select(*keys, "_split"))
+    twice = seen.groupBy(*keys)
     twice = twice.agg(F.min("_split").alias("_one"), F.max("_split").alias("_other")).where("_one <> _other")
     found = twice.select("_one", "_other", F.to_json(F.struct(*keys)).alias("_key")).limit(1).collect()  # one row
     if not found:
