@@ -148,8 +148,8 @@ class SourceContext:
     """What a source may use. `previous` and `first` are the last and the first stored step of this generation; `peers`
     are all source tables of the pipeline, this one among them.
 
-    `options` are resolved, passwords and all, so no repr shows them. `earlier_rows` gives the committed rows of all steps
-    of the generation before a step.
+    `options` are resolved, passwords and all, so no repr shows them. `earlier_rows` gives the committed rows of all
+    steps of the generation before a step.
 
     For `Source.plan` under watermark alignment (FLIP-182): the splits in `blocked` get no range in the next step, and
     where the source can tell times, no row whose time is past `limit` (ms, UTC) should be in it. `max_rows` is about
