@@ -193,9 +193,8 @@ class Cluster:
 
     def _connected(self) -> Any:
         settings = self._jvm.java.util.HashMap()
-        # One request may not take longer than the whole question, says Kafka.
-        whole = self._properties.get("default.api.timeout.ms", API_TIMEOUT_MS)
-        for key, value in {"default.api.timeout.ms": whole, "request.timeout.ms": whole, **self._properties}.items():
+        given = {"default.api.timeout.ms": API_TIMEOUT_MS, "request.timeout.ms": API_TIMEOUT_MS, **self._properties}
+        for key, value in given.items():
             settings.put(key, value)
         return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
 

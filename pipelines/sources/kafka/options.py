@@ -158,7 +158,12 @@ class KafkaOptions:
     @property
     def client(self) -> dict[str, str]:
         """The properties for a client of Kafka's: without those that a plan decides."""
-        return {key: value for key, value in self.properties.items() if key not in OWN_PROPERTIES}
+        given = {key: value for key, value in self.properties.items() if key not in OWN_PROPERTIES}
+        whole = given.get("default.api.timeout.ms", "")
+        if whole.isdecimal() and "request.timeout.ms" not in given:
+            # One request may not take longer than the whole question, says Kafka; its default is half a minute.
+            given["request.timeout.ms"] = str(min(int(whole), 30_000))
+        return given
 
     @property
     def where(self) -> str:
