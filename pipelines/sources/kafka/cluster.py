@@ -193,7 +193,9 @@ class Cluster:
 
     def _connected(self) -> Any:
         settings = self._jvm.java.util.HashMap()
-        given = {"default.api.timeout.ms": API_TIMEOUT_MS, "request.timeout.ms": API_TIMEOUT_MS, **self._properties}
+        # The whole question may not be shorter than one request, says Kafka.
+        whole = self._properties.get("request.timeout.ms", API_TIMEOUT_MS)
+        given = {"default.api.timeout.ms": whole, "request.timeout.ms": whole, **self._properties}
         for key, value in given.items():
             settings.put(key, value)
         return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
