@@ -100,6 +100,7 @@ class Landing:
             clock=self.clock,
             lake=str(self.lake.root),
             peers=self.peers,
+            environment=self.environment,
             progress=self.progress,
             spark=self.spark,
             max_rows=self._max_rows(),
