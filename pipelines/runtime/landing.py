@@ -103,6 +103,7 @@ class Landing:
             environment=self.environment,
             progress=self.progress,
             spark=self.spark,
+            earlier_rows=self._earlier_rows,
             max_rows=self._max_rows(),
         )
         source = connector(self.table.connector).source(context)
@@ -252,6 +253,9 @@ class Landing:
         """The committed rows of a step, with the plan's instant for a watermark that names it."""
         rows = lake_rows.between(spark, self.path, stored.generation, stored.epoch - 1, stored.epoch)
         return rows.withColumn("_instant", plan_instant(stored))
+
+    def _earlier_rows(self, step: StoredStep) -> DataFrame:
+        return lake_rows.between(self.spark(), self.path, step.generation, -1, step.epoch - 1)
 
     def _computed(self, rows: DataFrame, stored: StoredStep) -> DataFrame:
         """The source's rows with the table's computed columns, in stored order."""

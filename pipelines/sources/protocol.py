@@ -144,7 +144,8 @@ class SourceContext:
     """What a source may use. `previous` and `first` are the last and the first stored step of this generation; `peers`
     are all source tables of the pipeline, this one among them. `environment` is where `${VAR}` is looked up.
 
-    `options` are resolved, passwords and all, so no repr shows them.
+    `options` are resolved, passwords and all, so no repr shows them. `earlier_rows` gives the committed rows of all
+    steps of the generation before a step.
 
     For `Source.plan` under watermark alignment (FLIP-182): the splits in `blocked` get no range in the next step, and
     where the source can tell times, no row whose time is past `limit` (ms, UTC) should be in it. `max_rows` is about
@@ -166,6 +167,7 @@ class SourceContext:
     environment: Mapping[str, str] | None = field(default=None, repr=False)
     progress: Progress = field(default_factory=SilentProgress)
     spark: Callable[[], SparkSession] | None = None
+    earlier_rows: Callable[[StoredStep], DataFrame] | None = None
     blocked: frozenset[str] = frozenset()
     limit: int | None = None
     max_rows: int | None = None

@@ -46,19 +46,14 @@ class Part:
     def __init__(self, context: SourceContext, table: Table, place: int) -> None:
         self.whole, self.table, self.place = context, table, place
         self.prefix = f"{table.name}/"
-        self.context = SourceContext(
+        self.context = replace(
+            context,
             table=table,
             options=table.options.resolve(context.environment),
-            generation=context.generation,
             splits=PartSplits(context.splits, self.prefix),
             # As if it were read by itself.
             scratch=str(Path(context.scratch).parent / table.name),
-            clock=context.clock,
-            lake=context.lake,
-            peers=context.peers,
-            progress=context.progress,
-            spark=context.spark,
-            environment=context.environment,
+            earlier_rows=None if context.earlier_rows is None else self._earlier_rows,
         )
         self.source: Source = connector(table.connector).source(self.context)
         # When the bounded phase is over is the hybrid table's to tell.
@@ -90,9 +85,7 @@ class Part:
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         """What the part's source says of a committed step, in the words of the hybrid table."""
-        length = len(self.prefix)
-        own = None if rows is None else _moved(rows, f"substring(_split, {length + 1})", -PHASES * self.place)
-        landed = self.source.landed(self.stored(step), own)
+        landed = self.source.landed(self.stored(step), None if rows is None else self._own(rows))
         watermarks = landed.watermarks
         return replace(
             landed,
@@ -102,6 +95,15 @@ class Part:
             splits=frozenset(self.prefix + split for split in landed.splits),
             ended=frozenset(self.prefix + split for split in landed.ended),
         )
+
+    def _earlier_rows(self, step: StoredStep) -> DataFrame:
+        """The rows of the part's own steps before `step`, as its source gave them."""
+        assert self.whole.earlier_rows is not None
+        rows = self.whole.earlier_rows(step)
+        return self._own(rows.where(rows["_split"].startswith(self.prefix)))
+
+    def _own(self, rows: DataFrame) -> DataFrame:
+        return _moved(rows, f"substring(_split, {len(self.prefix) + 1})", -PHASES * self.place)
 
     def _owns(self, split: str) -> bool:
         return split.startswith(self.prefix)

@@ -11,10 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
+from pipelines.lake import rows as lake_rows
 from pipelines.runtime import faults
+from pipelines.sql import SqlError, compile_script
 from pipelines.testing import Harness
 from tests.pipelines.runtime.test_aborts import Abort
 from tests.pipelines.sources.filesystem.folders import Files
+
+AT = 1_767_225_600_000
+"""2026-01-01, in ms."""
 
 SEED = random.SystemRandom().randrange(10**9)
 SCRIPT = """
@@ -30,10 +35,10 @@ IN_TIME = """
 CREATE TABLE rates (currency STRING PRIMARY KEY NOT ENFORCED, rate DECIMAL(6, 2), at TIMESTAMP(3),
     WATERMARK FOR at AS at) WITH ('connector' = 'filesystem', 'path' = '{root}/rates', 'format' = 'changelog-json');
 CREATE TABLE orders (n INT, currency STRING, at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '1' SECOND) WITH (
-    'connector' = 'filesystem', 'path' = '{root}/orders', 'format' = 'json');
-CREATE TABLE shown (n INT, rate DECIMAL(6, 2)) WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish');
+    'connector' = 'filesystem', 'path' = '{root}/orders', 'format' = 'debezium-json');
+CREATE TABLE shown (n INT, rate DECIMAL(6, 2)) WITH ('connector' = 'scripted');
 INSERT INTO shown SELECT o.n, r.rate FROM orders AS o
-LEFT JOIN rates FOR SYSTEM_TIME AS OF o.at AS r ON o.currency = r.currency
+LEFT JOIN rates FOR SYSTEM_TIME AS OF {time} AS r ON o.currency = r.currency
 """
 
 
@@ -127,24 +132,34 @@ def test_aborts_lose_no_line_and_repeat_none(spark: SparkSession, root: Path) ->
     assert {row["name"] for row in harness.published("shown") if row["n"] % 4 == 3} == {"name 3"}
 
 
-def test_event_time_over_a_changelog(spark: SparkSession, root: Path) -> None:
+def test_changelogs_land_with_their_watermarks(spark: SparkSession, root: Path) -> None:
     rates, orders = Files(root / "rates"), Files(root / "orders")
 
     def rate(op: str, value: float, second: int) -> dict[str, Any]:
         return {"op": op, "data": {"currency": "EUR", "rate": value, "at": f"2026-01-01 00:00:{second:02}.000"}}
 
     def order(n: int, second: int) -> dict[str, Any]:
-        return {"n": n, "currency": "EUR", "at": f"2026-01-01 00:00:{second:02}.000"}
+        return {"n": n, "currency": "EUR", "at": AT + second * 1000}
 
-    rates.write("1.json", [rate("+I", 1.1, 5), rate("-U", 1.1, 10), rate("+U", 1.2, 10)])
-    orders.write("1.json", [order(3, 10), order(1, 4), order(2, 9), order(4, 12)])
-    harness = Harness(IN_TIME.format(root=root), spark, root / "lake")
-    harness.advance()
-    rates.write("2.json", [rate("-D", 1.2, 20), rate("+I", 1.3, 30)])
-    orders.write("2.json", [order(5, 19), order(6, 20), order(7, 31), order(8, 40)])
-    harness.advance()
-    rates.write("3.json", [rate("+U", 1.4, 50)])
-    harness.restart()
-    harness.advance()
-    found = {row["n"]: row["rate"] and float(row["rate"]) for row in harness.published("shown")}
-    assert found == {1: None, 2: 1.1, 3: 1.2, 4: 1.2, 5: 1.2, 6: None, 7: 1.3}
+    rates.write("1.json", [rate("+I", 1.1, 5), rate("-U", 1.1, 10), rate("+U", 1.2, 10), rate("-D", 1.2, 20)])
+    orders.write(
+        "1.json", [{"op": "c", "after": order(1, 4)}, {"op": "u", "before": order(1, 4), "after": order(2, 9)}]
+    )
+    harness = Harness(IN_TIME.format(root=root, time="o.at"), spark, root / "lake")
+    for table, ops, watermark in (
+        ("rates", [("c", "1.10"), ("u", "1.20"), ("d", "1.20")], 20_000),
+        ("orders", [("+I", 1), ("-U", 1), ("+U", 2)], 8_000),
+    ):
+        harness.runner.advance(table)
+        rows = lake_rows.at(spark, harness.lake.table_path(table), 1, 1).orderBy("_offset").collect()
+        value = "rate" if table == "rates" else "n"
+        assert [(row["_op"], row[value] if value == "n" else str(row[value])) for row in rows] == ops
+        log = harness.lake.watermarks.last(table)
+        assert log is not None
+        assert (log.flip_epoch, log.timestamp) == (1, AT + watermark)
+
+
+def test_a_probe_with_updates_is_refused_in_processing_time(root: Path) -> None:
+    script = IN_TIME.replace("currency STRING, at TIMESTAMP(3)", "currency STRING, p AS PROCTIME(), at TIMESTAMP(3)")
+    with pytest.raises(SqlError, match="a processing-time join needs a probe that only grows; orders has updates"):
+        compile_script(script.format(root=root, time="o.p"))
