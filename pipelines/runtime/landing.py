@@ -102,6 +102,7 @@ class Landing:
             clock=self.clock,
             lake=str(self.lake.root),
             peers=self.peers,
+            environment=self.environment,
             progress=self.progress,
             spark=self.spark,
             earlier_rows=self._earlier_rows,

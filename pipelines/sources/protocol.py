@@ -70,7 +70,8 @@ class ConnectorSpec:
     `append_only`: it delivers inserts only, unless `updates` says otherwise of these options. `system_time`: its rows
     have a time of their own (`_rowtime`), so that SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has
     watermarks of its own, for SYSTEM_WATERMARK(): it gives them as `Landed.watermarks`, or its times ascend, so that
-    none is still to come before the greatest so far.
+    none is still to come before the greatest so far. `parts`: the tables of the script that one of these options reads
+    in its place; they are its `Table.parts`.
     """
 
     name: str
@@ -86,6 +87,7 @@ class ConnectorSpec:
     phases: Callable[[Mapping[str, str]], bool] = lambda options: False
     signals: Callable[[Mapping[str, str]], bool] = lambda options: False
     updates: Callable[[Mapping[str, str]], bool] = lambda options: False
+    parts: Callable[[Mapping[str, str]], Sequence[str]] = lambda options: ()
     check: Callable[[Table], Sequence[str]] = lambda table: ()
     """Further checks of one table at planning, no I/O; each string is an error to show."""
 
@@ -146,7 +148,7 @@ class SplitStore(Protocol):
 @dataclass
 class SourceContext:
     """What a source may use. `previous` and `first` are the last and the first stored step of this generation; `peers`
-    are all source tables of the pipeline, this one among them.
+    are all source tables of the pipeline, this one among them. `environment` is where `${VAR}` is looked up.
 
     `options` are resolved, passwords and all, so no repr shows them. `earlier_rows` gives the committed rows of all
     steps of the generation before a step.
@@ -168,6 +170,7 @@ class SourceContext:
     first: StoredStep | None = None
     flipped: bool = False
     peers: Sequence[Table] = ()
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
     progress: Progress = field(default_factory=SilentProgress)
     spark: Callable[[], SparkSession] | None = None
     earlier_rows: Callable[[StoredStep], DataFrame] | None = None

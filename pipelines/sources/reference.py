@@ -2,8 +2,8 @@
 
     python -m pipelines.sources.reference docs/sources.md
 
-rewrites what stands between `<!-- options: NAME -->` and `<!-- /options -->`; NAME is a connector, or `every source` or
-`every target`.
+rewrites what stands between `<!-- options: NAME -->` and `<!-- /options -->`; NAME is a connector, `format` and the
+name of a format, `every source` or `every target`. The options of formats stand with the format only.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from pipelines.sources.registry import connector
 from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 
 _COMMON = {"every source": SOURCE_OPTIONS, "every target": SINK_OPTIONS}
-_OF_A_PART = re.compile(rf"(key|value)\.({'|'.join(FORMATS)})\.")
+_OF_A_FORMAT = re.compile(rf"((key|value)\.)?({'|'.join(FORMATS)})\.")
 _BLOCK = re.compile(r"(<!-- options: (.+?) -->\n).*?(<!-- /options -->)", re.DOTALL)
 
 
 def options_table(options: Sequence[OptionSpec]) -> str:
-    """A Markdown table: option, type, default, what it does. What a format's options are called for the key or the
-    value of a message (`key.json.…`) is left out: they are the format's."""
-    shown = [option for option in options if not _OF_A_PART.match(option.name)]
-    rows = [(f"`{option.name}`", _kind(option), _default(option), option.doc) for option in shown]
+    """A Markdown table: option, type, default, what it does."""
+    rows = [(f"`{option.name}`", _kind(option), _default(option), option.doc) for option in options]
     head = [("option", "type", "default", ""), ("---", "---", "---", "---")]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in [*head, *rows])
 
@@ -38,7 +36,11 @@ def filled(text: str) -> str:
 
 
 def _options(name: str) -> Sequence[OptionSpec]:
-    return _COMMON[name] if name in _COMMON else connector(name).spec.options
+    if name in _COMMON:
+        return _COMMON[name]
+    if name.startswith("format "):
+        return FORMATS[name.removeprefix("format ")].spec.options
+    return [option for option in connector(name).spec.options if not _OF_A_FORMAT.match(option.name)]
 
 
 def _kind(option: OptionSpec) -> str:

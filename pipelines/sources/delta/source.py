@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from pipelines.errors import PlanningError, SourceError
+from pipelines.sources import paths
 from pipelines.sources.delta.commits import SPLIT, Commit, CommitLog
 from pipelines.sources.protocol import (
     ConnectorSpec,
@@ -47,7 +48,8 @@ class DeltaSource:
                 state="nothing was read",
                 next_command="write the table's folder into 'path', and run again",
             )
-        self._log = CommitLog(path)
+        # Where the machine's owner names folders, a table outside of them is not read.
+        self._log = CommitLog(paths.allowed(path, self._table.name) if paths.restricted() else path)
 
     def preflight(self) -> None:
         """The table is there, and has the script's columns in the script's types."""

@@ -90,10 +90,11 @@ def unscaled(sql: str, of: FlinkType, scale: str) -> str:
     `scale` is SQL of the digits after its point; those that the type has not must be zero.
     """
     digits = f"hex(try_to_binary({sql}, 'base64'))"
-    # 16 bytes hold 38 digits. Two halves: the upper one with its sign, the lower one without.
-    wide = f"lpad({digits}, 32, IF({digits} >= '8', 'F', '0'))"
-    upper = f"CAST(conv(substring({wide}, 1, 16), 16, -10) AS DECIMAL(20, 0))"
-    lower = f"CAST(conv(substring({wide}, 17, 16), 16, 10) AS DECIMAL(20, 0))"
-    number = f"try_add(try_multiply({upper}, CAST('{2**64}' AS DECIMAL(20, 0))), {lower})"
+    # 16 bytes hold 38 digits, in two halves. A negative number n has the bytes of -n - 1, each bit turned over.
+    negative = f"{digits} >= '8'"
+    size = f"lpad(IF({negative}, translate({digits}, '0123456789ABCDEF', 'FEDCBA9876543210'), {digits}), 32, '0')"
+    upper, lower = (f"CAST(conv(substring({size}, {start}, 16), 16, 10) AS DECIMAL(20, 0))" for start in (1, 17))
+    positive = f"try_add(try_multiply({upper}, CAST('{2**64}' AS DECIMAL(20, 0))), {lower})"
+    number = f"IF({negative}, try_subtract(-{positive}, CAST(1 AS DECIMAL(38, 0))), {positive})"
     written = f"concat(CAST({number} AS STRING), 'E-', {scale})"
     return f"IF(length({digits}) BETWEEN 2 AND 32, {text.decimal(written, of)}, NULL)"

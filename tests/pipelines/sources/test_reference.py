@@ -13,7 +13,9 @@ def test_the_page_has_the_options_that_the_connectors_have():
     assert filled(text) == text, "run: python -m pipelines.sources.reference docs/sources.md"
 
 
-@pytest.mark.parametrize("name", ["datagen", "print", "delta", "scripted", "kafka", "upsert-kafka"])
+@pytest.mark.parametrize(
+    "name", ["datagen", "print", "delta", "scripted", "filesystem", "hybrid", "kafka", "upsert-kafka"]
+)
 def test_the_page_has_a_section_of_every_connector(name):
     assert f"\n## {name}\n" in PAGE.read_text()
     assert f"<!-- options: {name} -->" in PAGE.read_text()
@@ -24,7 +26,6 @@ def test_a_table_of_options():
         OptionSpec("a.#.b", "integer", required=True, doc="This | that."),
         OptionSpec("c", "choice", default="x", choices=("x", "y")),
         OptionSpec("d", doc="Free."),
-        OptionSpec("key.json.ignore-parse-errors", doc="What the format's own option says."),
     ]
     assert options_table(options).splitlines()[2:] == [
         "| `a.#.b` | integer | required | This \\| that. |",

@@ -79,7 +79,7 @@ def test_parquet_rows_have_their_numbers_and_metadata(spark, files: Files) -> No
     for number, name in enumerate(("z +%41é.parquet", "a.parquet")):
         made = pa.table(
             {
-                "r": [[1, None]] * 3,
+                "r": pa.array([[1, None]] * 3, pa.list_(pa.int32())),
                 "id": pa.array([10 * number + place for place in range(3)], pa.int32()),
                 "d": pa.array([Decimal("1.50")] * 3, pa.decimal128(8, 2)),
                 "at": pa.array([datetime.datetime(2026, 1, 1)] * 3, pa.timestamp("ms")),
