@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 POISON = "tidegate: a message does not fit: "
 """What an executor throws begins with it; JSON of split, offset and error follows (failures.py)."""
 
+BESIDE = ("_marks", "_topic")
+"""What `Reader.decoded` gives beside a source's columns: what the format says of a snapshot, and the topic's ordinal."""
+
 SUB_BITS = 20
 """`_offset` of a format whose messages give several rows: the message's offset, then its row, in so many bits."""
 
@@ -91,7 +94,7 @@ class Reader:
         return reader.options(**given).load()
 
     def decoded(self, messages: DataFrame, step: KafkaStep) -> DataFrame:
-        """Rows as `Source.read` gives them, and `_marks` beside them."""
+        """Rows as `Source.read` gives them, and BESIDE."""
         table, layout = self.table, self.layout
         delivered = [column for column in table.physical_columns if column.metadata is not None]
         own = [f"{_METADATA[column.metadata or '']} AS {quoted('_m_' + column.name)}" for column in delivered]
@@ -155,7 +158,7 @@ class Reader:
             "coalesce(_time, _at) AS _rowtime",
             "_split",
             f"{offset} AS _offset",
-            "_marks",
+            *BESIDE,
             *told,
         )
 

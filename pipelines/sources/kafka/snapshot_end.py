@@ -108,6 +108,6 @@ def _alias(step: KafkaStep, topic: str) -> str:
 def _marks(step: KafkaStep) -> list[str]:
     last = ", ".join(f"'{mark}'" for mark in LAST)
     return [
-        f"coalesce(max(_marks IN ({last}) AND _seq.log = {topic.ordinal}), false) AS {_alias(step, name)}"
+        f"coalesce(max(_marks IN ({last}) AND _topic = {topic.ordinal}), false) AS {_alias(step, name)}"
         for name, topic in step.topics.items()
     ]

@@ -21,7 +21,7 @@ from pipelines.sources.kafka.fields import Kind, layout
 from pipelines.sources.kafka.key_partitions import check_keys
 from pipelines.sources.kafka.options import parse
 from pipelines.sources.kafka.planning import next_step
-from pipelines.sources.kafka.reading import Reader
+from pipelines.sources.kafka.reading import BESIDE, Reader
 from pipelines.sources.kafka.snapshot_end import SnapshotEnd, waits_for_marker
 from pipelines.sources.kafka.start import earliest_offsets, first_offsets
 from pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, step_of
@@ -176,7 +176,7 @@ class KafkaSource:
         rows = self._reader.decoded(self._reader.messages(spark, ranges), ranges)
         if self._snapshot is not None and not self._context.flipped:
             rows = self._snapshot.watched(rows, ranges, step.epoch)
-        return rows.drop("_marks")
+        return rows.drop(*BESIDE)
 
     def _check(self, step: KafkaStep) -> None:
         """The stored plan can still be read: what it is of has neither been replaced nor removed."""
