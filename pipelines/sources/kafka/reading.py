@@ -24,7 +24,7 @@ POISON = "tidegate: a message does not fit: "
 """What an executor throws begins with it; JSON of split, offset and error follows (failures.py)."""
 
 BESIDE = ("_marks", "_topic")
-"""What `Reader.decoded` gives beside a source's columns: what the format says of a snapshot, and the topic's ordinal."""
+"""What `Reader.decoded` gives beside a source's columns: what the format says of a snapshot, the topic's ordinal."""
 
 SUB_BITS = 20
 """`_offset` of a format whose messages give several rows: the message's offset, then its row, in so many bits."""
