@@ -40,7 +40,7 @@ class Part:
     """The part with number `place` of the hybrid table of `context`.
 
     A step of it is stored as the hybrid table's: `part` is its place, `step` its ranges, `first` the part's first step
-    (null in that very step) and `flipped` whether the part has flipped once it has landed.
+    (null in that very step), `flipped` whether the part had flipped before, `flips` whether it does with this step.
     """
 
     def __init__(self, context: SourceContext, table: Table, place: int) -> None:
@@ -59,25 +59,38 @@ class Part:
         # When the bounded phase is over is the hybrid table's to tell.
         self.source.delegate_watermark_periodic_emit(lambda: None)
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        """The part's next step, as one of the hybrid table. None when there is nothing left to do."""
+    def at(self, step: StoredStep | None = None) -> Source:
+        """The part's source, told where it stands: at a stored step of the part, else behind the last one."""
         whole, context = self.whole, self.context
-        before = whole.previous if whole.previous and whole.previous.step.ranges["part"] == self.place else None
+        last = step or whole.previous
+        before = last if last is not None and last.step.ranges["part"] == self.place else None
         first = None if before is None else before.step.ranges["first"] or _told(before)
         context.previous = None if before is None else self.stored(before)
         context.first = None if first is None else _made(first, whole.generation)
-        context.flipped = before is not None and before.step.ranges["flipped"]
+        context.flipped = before is not None and (before.step.ranges["flipped"] or (not step and flips(before)))
         context.blocked = frozenset(name.removeprefix(self.prefix) for name in whole.blocked if self._owns(name))
         context.limit, context.max_rows = whole.limit, whole.max_rows
-        step = self.source.plan(ends, instant)
+        return self.source
+
+    def plan(self, ends: Json, instant: int) -> Step | None:
+        """The part's next step, as one of the hybrid table. None when there is nothing left to do."""
+        step = self.at().plan(ends, instant)
         if step is None:
             return None
-        ranges = {"part": self.place, "step": step.ranges, "first": first, "flipped": context.flipped or step.flips}
+        first = self.context.first
+        ranges = {
+            "part": self.place,
+            "step": step.ranges,
+            "first": None if first is None else _told(first, first.step.ranges),
+            "flipped": self.context.flipped,
+            "flips": step.flips,
+        }
         return replace(step, ranges=ranges, summary=f"{self.table.name}: {step.summary}")
 
     def stored(self, step: StoredStep) -> StoredStep:
         """A stored step of the hybrid table, as the part's own source planned it."""
-        return replace(step, step=replace(step.step, ranges=step.step.ranges["step"], blocked=(), quiet=False))
+        own = replace(step.step, ranges=step.step.ranges["step"], flips=flips(step), blocked=(), quiet=False)
+        return replace(step, step=own)
 
     def landable(self, rows: DataFrame) -> DataFrame:
         """The part's rows as the hybrid table's."""
@@ -85,7 +98,7 @@ class Part:
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         """What the part's source says of a committed step, in the words of the hybrid table."""
-        landed = self.source.landed(self.stored(step), None if rows is None else self._own(rows))
+        landed = self.at(step).landed(self.stored(step), None if rows is None else self._own(rows))
         watermarks = landed.watermarks
         return replace(
             landed,
@@ -116,9 +129,15 @@ def _moved(rows: DataFrame, split: str, phases: int) -> DataFrame:
     return rows.selectExpr(*others, f"{split} AS _split", f"CAST({seq} AS {SEQ_TYPE}) AS _seq")
 
 
-def _told(step: StoredStep) -> Json:
-    """The first step of a part as every later one keeps it."""
-    return {"ranges": step.step.ranges["step"], "epoch": step.epoch, "planned_at": step.planned_at}
+def flips(step: StoredStep) -> bool:
+    """Whether the part that a step of the hybrid table is of flips with it."""
+    return bool(step.step.ranges["flips"])
+
+
+def _told(step: StoredStep, ranges: Json | None = None) -> Json:
+    """The first step of a part as every later one keeps it; by default a step of the hybrid table."""
+    own = step.step.ranges["step"] if ranges is None else ranges
+    return {"ranges": own, "epoch": step.epoch, "planned_at": step.planned_at}
 
 
 def _made(told: Json, generation: int) -> StoredStep:
