@@ -13,6 +13,7 @@ from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from pipelines.runtime.alignment import Blocked, Standing, standing_of
 from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
 from pipelines.runtime.plans import Pin, insert_owner
+from pipelines.runtime.split_store import of_a_file
 from pipelines.runtime.splits import counting, stored_splits
 from pipelines.sql.model import Pipeline
 
@@ -204,7 +205,7 @@ def _source(lake: Lake, table: str, holder: str | None, now: int) -> SourceStatu
 
 
 def _chunks(splits: list[SplitRow]) -> Chunks | None:
-    planned = {row.split for row in splits if row.epoch == 0}
+    planned = {row.split for row in splits if row.epoch == 0 and not of_a_file(row.detail)}
     done = {row.split for row in splits if row.epoch != 0 and row.cut is not None}
     return Chunks(len(done & planned), len(planned)) if planned else None
 

@@ -96,6 +96,6 @@ class PartsCompiler:
 
 
 def with_role(table: Table, role: Role) -> Table:
-    """`table` in a role, its parts in the same and with its key."""
-    parts = tuple(replace(part, role=role, primary_key=table.primary_key) for part in table.parts)
+    """`table` in a role, its parts in the same, with its key and without watermarks of their own."""
+    parts = tuple(replace(part, role=role, primary_key=table.primary_key, watermark=None) for part in table.parts)
     return replace(table, role=role, parts=parts)

@@ -55,7 +55,7 @@ class Catalog:
                     {
                         "split": file.name,
                         "ordinal": first + place,
-                        "detail": {"size": file.size, "modified": file.modified},
+                        "detail": {"kind": "file", "size": file.size, "modified": file.modified},
                     }
                     for place, file in enumerate(new)
                 ]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.errors import SourceError
-from pipelines.sources import paths, phaseless
+from pipelines.sources import paths, phaseless, source_time
 from pipelines.sources.filesystem.catalog import Catalog
 from pipelines.sources.filesystem.listing import File, Folder
 from pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep
@@ -64,12 +64,18 @@ class FilesystemSource:
         end = ends["files"]
         if not context.flipped and start < first_ends["files"]:
             end = min(end, first_ends["files"])
-        stop = start + len(self._fitting(self._catalog.files[start:end]))
+        stop = start + len(self._fitting(self._in_time(self._catalog.files[start:end])))
         flips = not context.flipped and stop >= first_ends["files"] and self._are_past(first_ends["waiting"], stop)
         if stop == start and context.first is not None and not flips:
             return None
         ranges = phaseless.ranges(context, ends, **{"from": start, "to": stop})
         return Step(ranges, flips=flips, summary=self._summary(start, stop))
+
+    def _in_time(self, files: list[File]) -> list[File]:
+        """The first of `files`, up to one that is past the limit of the table's alignment group."""
+        limit = source_time.limit(self._context)
+        late = (place for place, file in enumerate(files) if limit is not None and file.modified // 1_000_000 > limit)
+        return files[: next(late, len(files))]
 
     def _fitting(self, files: list[File]) -> list[File]:
         """The first of `files`, as many as one step may have, but one at least."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipelines.errors import SourceError
-from pipelines.sources.hybrid.part import Part
+from pipelines.sources.hybrid.part import Part, flips
 from pipelines.sources.protocol import ExplainsFailures, Json, Landed, SourceContext, Step, StoredStep
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class HybridSource:
         if previous is None:
             return 0
         place = previous.step.ranges["part"]
-        return place + 1 if previous.step.ranges["flipped"] and place < self._last else place
+        return place + 1 if flips(previous) and place < self._last else place
 
     def _part(self, place: int) -> Part:
         if place not in self._parts:
@@ -50,10 +50,10 @@ class HybridSource:
     def preflight(self) -> None:
         """Every part that is not over can be read."""
         for part in self._ahead():
-            part.source.preflight()
+            part.at().preflight()
 
     def ends(self) -> Json:
-        return {"parts": {str(part.place): part.source.ends() for part in self._ahead()}}
+        return {"parts": {str(part.place): part.at().ends() for part in self._ahead()}}
 
     def plan(self, ends: Json, instant: int) -> Step | None:
         place = self._current
@@ -66,12 +66,12 @@ class HybridSource:
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         part = self._of(step)
-        return part.landable(part.source.read(spark, part.stored(step)))
+        return part.landable(part.at(step).read(spark, part.stored(step)))
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         part = self._of(step)
         landed = part.landed(step, rows)
-        if part.place == self._last or not step.step.ranges["flipped"]:
+        if part.place == self._last or not flips(step):
             return landed
         # Nothing more of this part: its splits must not hold the watermark.
         return replace(landed, ended=landed.ended | landed.splits)

@@ -89,6 +89,7 @@ class Bench:
     splits: SplitStore = field(default_factory=NoSplits)
     blocked: frozenset[str] = frozenset()
     max_rows: int | None = None
+    limit: int | None = None
 
     def context(self) -> SourceContext:
         """What the runtime hands to a new source."""
@@ -104,6 +105,7 @@ class Bench:
             flipped=self.flipped,
             blocked=self.blocked,
             max_rows=self.max_rows,
+            limit=self.limit,
         )
 
     def source(self) -> Source:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import SourceError
 from pipelines.lake import rows as lake_rows
 from pipelines.runtime import faults
+from pipelines.runtime.status import status
 from pipelines.sql import SqlError, compile_script
 from pipelines.testing import Harness
 from tests.pipelines.runtime.test_aborts import Abort
@@ -65,6 +66,7 @@ def test_folders_that_grow(spark: SparkSession, root: Path) -> None:
     log = harness.lake.watermarks.last("clicks")
     assert log is not None
     assert (log.epoch, log.rows, log.position, log.flip_epoch) == (3, 2, "3 files", 3)
+    assert [source.chunks for source in status(harness.lake).sources] == [None, None]
 
     users.write("2.csv", "1,changed\n3,three\n")
     probes.write("3.json", clicks(5, 8))

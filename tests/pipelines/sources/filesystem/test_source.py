@@ -15,8 +15,9 @@ from pipelines.errors import SourceError
 from pipelines.sources.filesystem import CONNECTOR
 from pipelines.sources.filesystem import source as filesystem
 from pipelines.sources.protocol import Source, StoredStep
-from tests.pipelines.sources.filesystem.folders import Files
-from tests.pipelines.sources.sources_help import Bench
+from pipelines.sql.model import Column
+from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
+from tests.pipelines.sources.sources_help import Bench, table
 
 ROW = [{"id": 1}]
 
@@ -134,6 +135,25 @@ def test_alignment_holds_it_back(files: Files) -> None:
     assert bench.plan() is None
     bench.blocked = frozenset()
     assert bench.plan() is not None
+
+
+@pytest.mark.parametrize(("rowtime", "stops"), [("at", [1, 2]), ("id", [1, 3])])
+def test_alignment_limits_files_where_their_time_is_the_rowtime(files: Files, rowtime: str, stops: list[int]) -> None:
+    files.write("a.json", ROW)
+    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
+    bench = files.bench()
+    bench.table = table({"id": "INT"}, "filesystem", bench.table.options, rowtime=rowtime, more=[at])
+    bench.plan()
+    files.write("b.json", ROW)
+    files.write("c.json", ROW)
+    bench.limit = (LONG_AGO + 2) * 1000
+    while bench.plan():
+        pass
+    assert [stop for _, stop, _ in spans(bench)] == stops
+    bench.limit = None
+    while bench.plan():
+        pass
+    assert spans(bench)[-1][1] == 3
 
 
 def test_a_file_that_changed_is_told_at_the_next_run(files: Files) -> None:
