@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pipelines.sources.formats import json_text, literals, shape
 from pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
 from pipelines.sources.formats.format import FormatSpec, Wanted
+from pipelines.sources.formats.json_quick import quick
 from pipelines.sources.formats.result import added, kept
 from pipelines.sources.protocol import OptionSpec
 
@@ -44,11 +45,16 @@ class JsonFormat:
         others = kept(messages)
         leaf = json_text.leaf(wanted.option(STANDARD))
         row = shape.Row(wanted.columns, lambda column: leaf, json_text.plain)
-        parsed = json_text.parsed(messages, shape.wire_row(wanted.columns))
-        fields = f"IF(_null OR _broken, NULL, {row.fields('_wire')}) AS _fields"
-        read = parsed.selectExpr(*others, "_null", "_broken", json_text.TEXT, "_wire", fields)
+        # Which columns a message names is seen on the long way only.
+        short = None if wanted.flag(MISSING) else quick(wanted, leaf)
+        beside, done, fields = [], "_null", f"IF(_null OR _broken, NULL, {row.fields('_wire')})"
+        if short is not None:
+            beside, done = [json_text.QUICK], f"_null OR {json_text.QUICK} IS NOT NULL"
+            fields = f"coalesce({json_text.QUICK}, {fields})"
+        parsed = json_text.parsed(messages, shape.wire_row(wanted.columns), short)
+        read = parsed.selectExpr(*others, *beside, "_null", "_broken", json_text.TEXT, "_wire", f"{fields} AS _fields")
         error = (
-            f"CASE WHEN _null THEN NULL WHEN _broken THEN {json_text.blame(json_text.suspects(wanted.columns))} "
+            f"CASE WHEN {done} THEN NULL WHEN _broken THEN {json_text.blame(json_text.suspects(wanted.columns))} "
             f"ELSE coalesce({_missing(wanted)}, {row.error('_wire', '_fields')}) END AS _error"
         )
         return added(read.selectExpr(*others, "_null", "_fields", error), others, wanted, IGNORE)

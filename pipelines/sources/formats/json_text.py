@@ -19,12 +19,16 @@ from pipelines.sql.types import STRINGS, FlinkType
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from pipelines.sources.formats.json_quick import Quick
+
 TEXT = "_text"
+QUICK = "_quick"
+"""The row that the short way gives (json_quick.py); null where the message must take the long one."""
 
 _MARK = "\ue0a1\ue0a2"
 """Private-use characters: no text has them by accident."""
 
-_HAS_FLOAT = r"[:,\[]\s*-?[0-9]+[.eE]"
+HAS_FLOAT = r"[:,\[]\s*-?[0-9]+[.eE]"
 _FLOAT = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++(?:[eE][-+]?[0-9]++)?+|[eE][-+]?[0-9]++)(?![0-9.eE])"
 # Strings, whole numbers and everything else are passed over; all quantifiers are possessive, so a long string is no
 # deep recursion. \G: each match begins where the one before ended, so that none begins inside a string.
@@ -37,17 +41,23 @@ _OPTIONS = literals.options(
 )
 
 
-def parsed(messages: DataFrame, wire: str) -> DataFrame:
+def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFrame:
     """`messages` with `_null` (the message is), TEXT, `_broken` (it is not one object of the DDL `wire`) and `_wire`
-    (that object) in place of VALUE."""
+    (that object) in place of VALUE. With `quick` also QUICK; where that is not null the others say nothing."""
     others = kept(messages)
     utf8 = f"IF(is_valid_utf8(CAST({VALUE} AS STRING)), CAST({VALUE} AS STRING), NULL)"
     marked = f"regexp_replace({TEXT}, {literals.text(_FLOATS)}, {literals.text(f'$1{chr(34)}{_MARK}$2{chr(34)}')})"
-    exact = f"IF({TEXT} RLIKE {literals.text(_HAS_FLOAT)}, {marked}, {TEXT})"
+    exact = f"IF({TEXT} RLIKE {literals.text(HAS_FLOAT)}, {marked}, {TEXT})"
     texts = messages.selectExpr(*others, f"{VALUE} IS NULL AS _null", f"{utf8} AS {TEXT}")
-    texts = texts.selectExpr(*others, "_null", f"{exact} AS {TEXT}")
-    read = texts.selectExpr(*others, "_null", TEXT, f"{_parse(wire)} AS _parsed")
     broken = f"NOT _null AND ({TEXT} IS NULL OR {_broken('_parsed')})"
+    if quick is not None:
+        texts = texts.selectExpr(*others, "_null", TEXT, f"{quick.parsed} AS {QUICK}")
+        texts = texts.selectExpr(*others, "_null", TEXT, f"{quick.row} AS {QUICK}")
+        others = [*others, QUICK]
+        exact = f"IF({QUICK} IS NULL, {exact}, NULL)"
+        broken = f"{QUICK} IS NULL AND {broken}"
+    texts = texts.selectExpr(*others, "_null", f"{exact} AS {TEXT}")
+    read = texts.selectExpr(*others, "_null", TEXT, f"{parse(wire)} AS _parsed")
     return read.selectExpr(*others, "_null", TEXT, f"{broken} AS _broken", "get(_parsed.v, 0) AS _wire")
 
 
@@ -85,12 +95,12 @@ def blame(suspected: Sequence[tuple[str, str]]) -> str:
     it, tried in this order."""
     cases = [f"WHEN {TEXT} IS NULL THEN 'the message is no UTF-8 text'"]
     for told, wire in [("the message is no JSON object", "MAP<STRING, STRING>"), *suspected]:
-        cases.append(f"WHEN {_broken(_parse(wire))} THEN {literals.text(told)}")
+        cases.append(f"WHEN {_broken(parse(wire))} THEN {literals.text(told)}")
     return f"CASE {' '.join(cases)} ELSE 'the message does not have the shape of the table' END"
 
 
-def _parse(wire: str) -> str:
-    """TEXT as STRUCT<v ARRAY<wire>, _bad STRING>. In brackets, so that what follows the object does not go unseen."""
+def parse(wire: str) -> str:
+    """SQL of TEXT as STRUCT<v ARRAY<wire>, _bad STRING>: in brackets, so that what follows the object is not unseen."""
     schema = literals.text(f"v ARRAY<{wire}>, _bad STRING")
     return f"from_json(concat('{{\"v\":[', {TEXT}, ']}}'), {schema}, {_OPTIONS})"
 
