@@ -9,7 +9,8 @@ from pipelines.sql import SqlError, compile_script
 
 def table(columns: str, **options: str) -> str:
     given = {"connector": "filesystem", "path": "x", **{name.replace("_", "."): told for name, told in options.items()}}
-    return f"CREATE TABLE t ({columns}) WITH ({', '.join(f''{name}' = '{told}'' for name, told in given.items())})"
+    written = ", ".join(f"'{name}' = '{told}'" for name, told in given.items())
+    return f"CREATE TABLE t ({columns}) WITH ({written})"
 
 
 @pytest.mark.parametrize(
