@@ -94,7 +94,8 @@ def unscaled(sql: str, of: FlinkType, scale: str) -> str:
     negative = f"{digits} >= '8'"
     size = f"lpad(IF({negative}, translate({digits}, '0123456789ABCDEF', 'FEDCBA9876543210'), {digits}), 32, '0')"
     upper, lower = (f"CAST(conv(substring({size}, {start}, 16), 16, 10) AS DECIMAL(20, 0))" for start in (1, 17))
-    positive = f"try_add(try_multiply({upper}, CAST('{2**64}' AS DECIMAL(20, 0))), {lower})"
-    number = f"IF({negative}, try_subtract(-{positive}, CAST(1 AS DECIMAL(38, 0))), {positive})"
-    written = f"concat(CAST({number} AS STRING), 'E-', {scale})"
+    number = f"try_add(try_multiply({upper}, CAST('{2**64}' AS DECIMAL(20, 0))), {lower})"
+    # The sign as text: Spark's unary minus rounds to 34 digits.
+    number = f"try_add({number}, CAST(IF({negative}, 1, 0) AS DECIMAL(38, 0)))"
+    written = f"concat(IF({negative}, '-', ''), CAST({number} AS STRING), 'E-', {scale})"
     return f"IF(length({digits}) BETWEEN 2 AND 32, {text.decimal(written, of)}, NULL)"

@@ -50,7 +50,8 @@ def decimal(sql: str, of: FlinkType) -> str:
     digits = f"concat({whole}, {fraction})"
     kept = f"length(trim(TRAILING '0' FROM {digits}))"
     rest = f"length({fraction}) - (length({digits}) - {kept}) - try_cast({exponent} AS BIGINT)"
-    exact = f"IF({kept} = 0 OR {rest} <= {scale}, {number}, NULL)"
+    zero = f"WHEN {digits} = '' THEN NULL WHEN {kept} = 0 THEN CAST(0 AS {of.spark})"
+    exact = f"CASE {zero} WHEN {rest} <= {scale} THEN {number} END"
     return f"coalesce({plain}, {matched(sql, _PARTS, exact)})"
 
 

@@ -93,6 +93,7 @@ def test_a_line_that_does_not_fit_stops_its_table_until_it_is_mended(spark: Spar
     ):
         harness.run()
     assert harness.published("shown") == []
+    harness.runner.close()
     script = SCRIPT.replace("'scan.max", "'json.ignore-parse-errors' = 'true', 'scan.max")
     harness = Harness(script.format(root=root), spark, root / "lake")
     assert sorted(row["n"] for row in harness.advance()) == [1, 2]
