@@ -7,6 +7,7 @@ of 1.10 in a STRING. So only a message of which all that is ruled out takes this
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,9 +20,8 @@ from pipelines.sql.types import INTEGERS, NESTED, STRINGS, FlinkType, Kind, pars
 _SPARE = 6
 """Digits after the point that a DECIMAL is read with beyond its own; so a digit too many is seen."""
 
-_EXPONENT = r'[:,\[]\s*"?[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE]'
-_COMMA = r'"[-+.0-9]+,|[:,\[]\s*",'
-_LOOKS_LIKE_NUMBER_OR_DOCUMENT = ("-", "{", "[", *"0123456789")
+_FIRST_OF_OTHERS = (45, 91, 123)
+"""- [ {: what a number, an array or an object begins with that a STRING column holds as text; and digits."""
 
 
 @dataclass(frozen=True)
@@ -96,19 +96,27 @@ def _fitting(columns: Sequence[Column], found: str, values: Sequence[str]) -> li
         elif of.kind is Kind.DOUBLE:
             conditions.append(f"({raw} IS NULL OR abs({raw}) < CAST('Infinity' AS DOUBLE))")
         elif of.kind in STRINGS:
-            first = ", ".join(literals.text(character) for character in _LOOKS_LIKE_NUMBER_OR_DOCUMENT)
+            first = f"ascii({raw}) BETWEEN 48 AND 57 OR ascii({raw}) IN {_FIRST_OF_OTHERS}"
             exact = f"NOT {json_text.TEXT} RLIKE {literals.text(json_text.HAS_FLOAT)}"
-            conditions.append(f"({raw} IS NULL OR NOT left({raw}, 1) IN ({first}) OR {exact})")
+            conditions.append(f"({raw} IS NULL OR NOT ({first}) OR {exact})")
         elif value != raw:
             conditions.append(f"({raw} IS NULL OR {value} IS NOT NULL)")
     return conditions
 
 
 def _delicate(columns: Sequence[Column]) -> list[str]:
-    """What must hold of the text where a DECIMAL is read from it: no number that would be rounded unseen."""
-    decimals = [parse_type(column.type) for column in columns if parse_type(column.type).kind is Kind.DECIMAL]
+    """What must hold of the text where a DECIMAL is read from it: each is a plain number whose digits are all kept.
+
+    One look at the text, which begins with the columns' names, so that it is quick; a name may hide behind an escape.
+    """
+    decimals = [
+        (column.name, parse_type(column.type)) for column in columns if parse_type(column.type).kind is Kind.DECIMAL
+    ]
     if not decimals:
         return []
-    longest = min(_spare(of) for of in decimals)
-    pattern = rf"\.[0-9]{{{longest + 1}}}|{_EXPONENT}|{_COMMA}"
-    return [f"NOT {json_text.TEXT} RLIKE {literals.text(pattern)}"]
+    names = "|".join(re.escape(name) for name, _ in decimals)
+    kept = min((of.scale or 0) + _spare(of) for _, of in decimals)
+    plain = rf"null|-?[0-9]+(?:\.[0-9]{{1,{kept}}})?\s*[,}}]"
+    pattern = rf'"(?:{names})"\s*+:\s*+(?!{plain})'
+    escaped = f"contains({json_text.TEXT}, {literals.text(chr(92) + 'u')})"
+    return [f"NOT {escaped}", f"NOT {json_text.TEXT} RLIKE {literals.text(pattern)}"]
