@@ -14,7 +14,7 @@ from pipelines.runtime.advances import Advance
 from pipelines.runtime.alignment import Standing
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
-from pipelines.runtime.split_store import Splits
+from pipelines.runtime.split_store import Splits, of_a_file
 from pipelines.sql.model import Table
 from pipelines.watermarks.watermark import instant
 
@@ -43,6 +43,8 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
     }
     if last.late is not None:
         metadata["late rows"] = last.late
+    if any(row.rejected is not None for row in log):
+        metadata["rejected messages"] = sum(row.rejected or 0 for row in log)
     if advance.aligned is not None:
         metadata |= _aligned(advance.aligned)
     if last.lag_ms is not None:
@@ -78,7 +80,7 @@ def _aligned(aligned: Standing) -> dict[str, Any]:
 
 def _cuts(lake: Lake, table: Table, generation: int) -> dict[str, Any]:
     """The chunks of a snapshot, and the log position that each one's read view equals."""
-    splits = Splits(lake, table.name, generation).rows()
+    splits = [row for row in Splits(lake, table.name, generation).rows() if not of_a_file(row["detail"])]
     if not splits:
         return {}
     done = [split for split in splits if split["cut"] is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import asof, binlog_decode, growth, mysql, release, watermark
+from benchmarks import asof, binlog_decode, growth, kafka, mysql, release, watermark
 from benchmarks.measure import Figure, show
 
 BENCHMARKS = {
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "large": release.large,
     "mysql": mysql.measure,
     "decode": binlog_decode.measure,
+    "kafka": kafka.measure,
     "watermark": watermark.measure,
     "asof": asof.measure,
     "growth": growth.measure,

@@ -58,6 +58,8 @@ def _time_notes(source: SourceStatus, now: int) -> Iterator[RenderableType]:
         yield escape(f"\n{source.table}, idle: {', '.join(source.idle_splits)}")
     if source.late:
         yield escape(f"\n{source.table}: {counted(source.late, 'row')} came late")
+    if source.rejected:
+        yield escape(f"\n{source.table}: {counted(source.rejected, 'message')} did not fit, kept in its quarantine")
     if source.aligned is not None and source.blocked:
         group, drift = source.aligned.group, seconds(source.aligned.max_drift_ms)
         yield escape(f"\n{source.table} waits for its group {group}, which may drift by {drift}:")

@@ -2,6 +2,7 @@
 
     <lake>/_control/{epochs,watermarks,splits,staged,verdicts,leases}     control tables, delta-rs
     <lake>/tables/<table>                                                 landed rows, adopted by delta-rs
+    <lake>/tables/<table>/_quarantine                                     what a source could not read as rows
     <lake>/targets/<target>                                               published rows, adopted by delta-rs
     <lake>/targets/<target>/_quarantine/<insert>                          quarantined rows, adopted by delta-rs
     <lake>/targets/<target>/_quarantine/<insert>/_staged/<epoch>          staged files that no commit names yet
@@ -23,7 +24,7 @@ from pipelines.lake.leases import Leases
 from pipelines.lake.records import EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
 from pipelines.sql.model import Insert, Table
 
-CommitRole = Literal["plan", "data", "watermark", "splits", "stage", "verdict", "quarantine", "publish"]
+CommitRole = Literal["plan", "data", "watermark", "splits", "stage", "verdict", "quarantine", "publish", "rejected"]
 
 
 class Layout:
@@ -35,6 +36,10 @@ class Layout:
     def table_path(self, table: str) -> Path:
         """The changelog of a build side, or the landed rows of a probe."""
         return self.root / "tables" / table
+
+    def rejected_path(self, table: str) -> Path:
+        """What the source of `table` could not read as rows."""
+        return self.table_path(table) / "_quarantine"
 
     def target_path(self, target: Table) -> Path:
         """The target's table: its own 'path' option where a delta target has one."""

@@ -110,7 +110,8 @@ class WatermarkRow(Record):
     `lag_ms` is how far behind the source the epoch's end was when it landed. `truncated`: there was a truncate.
     `late`: rows whose rowtime was at or below the watermark at their place; None in rows of an older lake.
     `alignment`: where the table's group stood once the epoch had landed (pipelines.runtime.alignment); None outside of
-    a group.
+    a group. `rejected`: what the source could not read as rows; None where that is
+    nothing.
     """
 
     table: ClassVar[str] = "watermarks"
@@ -130,6 +131,7 @@ class WatermarkRow(Record):
             pa.field("splits", pa.string()),
             pa.field("late", pa.int64()),
             pa.field("alignment", pa.string()),
+            pa.field("rejected", pa.int64()),
         ]
     )
 
@@ -146,6 +148,7 @@ class WatermarkRow(Record):
     splits: list[dict[str, Any]] = _json_field([])
     late: int | None = None
     alignment: Mapping[str, Any] | None = _json_field(None)
+    rejected: int | None = None
 
 
 @dataclass(frozen=True)

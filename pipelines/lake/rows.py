@@ -97,6 +97,12 @@ def append(rows: DataFrame, path: Path, *, application: str, generation: int, ep
     What a crash leaves behind is files that no commit names; VACUUM removes them.
     Raises ConcurrentRun when that epoch is there already.
     """
+    folder = write(rows, path, application=application, generation=generation, epoch=epoch)
+    return adopt(path, folder, survey(folder), application=application, epoch=epoch)
+
+
+def write(rows: DataFrame, path: Path, *, application: str, generation: int, epoch: int) -> Path:
+    """The first half of `append`: a folder in the table with an epoch's files, which no commit names yet."""
     if delta_log.committed(path, application) >= epoch:
         raise ConcurrentRun(
             f"epoch {epoch} was committed by another runner",
@@ -113,7 +119,7 @@ def append(rows: DataFrame, path: Path, *, application: str, generation: int, ep
     )
     folder = path / f"g{generation}-e{epoch}-{uuid.uuid4().hex[:8]}"
     tagged.write.mode("errorifexists").parquet(str(folder))
-    return adopt(path, folder, survey(folder), application=application, epoch=epoch)
+    return folder
 
 
 def read(spark: SparkSession, path: Path) -> DataFrame:

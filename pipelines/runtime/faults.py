@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 Point = Literal[
     "source.planned",
+    "source.written",
     "source.appended",
     "source.landed",
     "source.watermarked",

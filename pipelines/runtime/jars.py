@@ -21,6 +21,14 @@ from pipelines.progress import Progress, SilentProgress, step
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 MARIADB_JDBC = "org.mariadb.jdbc:mariadb-java-client:3.5.3"
+KAFKA = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+"""Spark's Kafka source and what it needs, to be had one by one: not every repository has the token provider in the
+version that the source names, and that of 4.0.0 does in its place."""
 
 
 class JarsUnavailable(TidegateError):
@@ -58,32 +66,35 @@ def java() -> str:
     return launcher
 
 
-def resolve(coordinates: Sequence[str], *, transitive: bool = True, progress: Progress | None = None) -> list[Path]:
-    """The jars of `coordinates` ("group:artifact:version") and what they depend on, less what pyspark itself brings.
+def resolve(
+    coordinates: Sequence[str], *, transitive: bool = True, complete: bool = False, progress: Progress | None = None
+) -> list[Path]:
+    """The jars of `coordinates` ("group:artifact:version") and what they depend on, less what pyspark itself brings;
+    with that too where they are `complete`, for a program of its own.
 
     The first call needs the network; later ones only read the cache folder. Raises JarsUnavailable, JavaMissing.
     """
     progress = progress or SilentProgress()
     jars: dict[str, Path] = {}
     for coordinate in coordinates:
-        for jar in _one(coordinate, transitive, progress):
+        for jar in _one(coordinate, transitive, complete, progress):
             jars[jar.name] = jar
     return list(jars.values())
 
 
-def _one(coordinate: str, transitive: bool, progress: Progress) -> list[Path]:
-    folder = home() / "jars" / coordinate.replace(":", "_")
+def _one(coordinate: str, transitive: bool, complete: bool, progress: Progress) -> list[Path]:
+    folder = home() / "jars" / f"{coordinate.replace(':', '_')}{'_complete' if complete else ''}"
     if not folder.exists():
         with step(progress, f"download {coordinate.split(':')[1]}"):
-            _retrieve(coordinate, transitive, folder)
+            _retrieve(coordinate, transitive, complete, folder)
     return sorted(folder.glob("*.jar"))
 
 
-def _retrieve(coordinate: str, transitive: bool, folder: Path) -> None:
+def _retrieve(coordinate: str, transitive: bool, complete: bool, folder: Path) -> None:
     group, artifact, version = coordinate.split(":")
     launcher = java()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    own = {_artifact(jar.name) for jar in _spark_jars().glob("*.jar")}
+    own = set() if complete else {_artifact(jar.name) for jar in _spark_jars().glob("*.jar")}
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
         command = [
             launcher, "-cp", str(_spark_jars() / "*"), "org.apache.ivy.Main",
@@ -94,7 +105,7 @@ def _retrieve(coordinate: str, transitive: bool, folder: Path) -> None:
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         got = list(Path(work, "got").glob("*.jar"))
-        if done.returncode != 0 or not any(_artifact(jar.name) == artifact for jar in got):
+        if done.returncode != 0 or not any(jar.name == f"{artifact}-{version}.jar" for jar in got):
             raise JarsUnavailable(
                 f"{coordinate} could not be downloaded",
                 where=_reason(done.stdout + done.stderr),

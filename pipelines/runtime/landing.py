@@ -18,12 +18,14 @@ from pipelines.functions import UserFunction
 from pipelines.functions.registration import register
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.lake import rows as lake_rows
+from pipelines.lake.adopt import adopt, survey
 from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
 from pipelines.runtime import alignment, faults
 from pipelines.runtime.advances import Advance, LandedEpoch
 from pipelines.runtime.plans import source_row, stored_step
+from pipelines.runtime.rejected import Rejected
 from pipelines.runtime.split_store import Splits
 from pipelines.runtime.splits import counting, stored_splits
 from pipelines.runtime.user_functions import blamed, functions_of, plan_instant, tried
@@ -100,8 +102,10 @@ class Landing:
             clock=self.clock,
             lake=str(self.lake.root),
             peers=self.peers,
+            environment=self.environment,
             progress=self.progress,
             spark=self.spark,
+            earlier_rows=self._earlier_rows,
             max_rows=self._max_rows(),
         )
         source = connector(self.table.connector).source(context)
@@ -205,21 +209,26 @@ class Landing:
         register(spark, called)
         application = self.lake.application(name, "data", generation)
         signal.offer(source)
+        rejected = Rejected(self.lake, self.table, stored)
         with self._reading(source, stored):
             if time.processing_time:
                 signal.before_first_record()
             if committed(self.path, application) < epoch:
                 observed = Observation(f"landed {name} {generation} {epoch}")
-                rows = self._computed(source.read(spark, stored), stored)
+                rows = self._computed(rejected.apart(source.read(spark, stored)), stored)
                 seen, counted = time.counted(rows.withColumn("_instant", plan_instant(stored)))
                 seen = seen.observe(observed, *map(F.expr, TALLY), *counted)
                 seen = seen.select(*map(lake_rows.quoted, rows.columns))
                 if not counted:
                     seen = tried(seen, self.table, called, stored)
-                lake_rows.append(seen, self.path, application=application, generation=generation, epoch=epoch)
+                folder = lake_rows.write(seen, self.path, application=application, generation=generation, epoch=epoch)
+                kept_out = rejected.keep(spark, lambda: source.read(spark, stored))
+                faults.point("source.written")
+                adopt(self.path, folder, survey(folder), application=application, epoch=epoch)
                 faults.point("source.appended")
                 tally = observed.get
             else:
+                kept_out = rejected.kept(spark)
                 rows, counted = time.counted(self._epoch_rows(spark, stored))
                 tally = rows.agg(*map(F.expr, TALLY), *counted).collect()[0].asDict()
             count = int(tally["rows"])
@@ -227,7 +236,7 @@ class Landing:
             landed = source.landed(stored, epoch_rows)
         faults.point("source.landed")
         passes = time.passes(epoch_rows, tally, stored, told=landed.watermarks is not None)
-        row = watermark_row(time, stored, landed, count, passes, signal, self.clock())
+        row = replace(watermark_row(time, stored, landed, count, passes, signal, self.clock()), rejected=kept_out)
         if tally["truncates"] or (before and before.truncated):
             row = replace(row, truncated=True)
         return self._log(context, stored, row)
@@ -251,6 +260,9 @@ class Landing:
         """The committed rows of a step, with the plan's instant for a watermark that names it."""
         rows = lake_rows.between(spark, self.path, stored.generation, stored.epoch - 1, stored.epoch)
         return rows.withColumn("_instant", plan_instant(stored))
+
+    def _earlier_rows(self, step: StoredStep) -> DataFrame:
+        return lake_rows.between(self.spark(), self.path, step.generation, -1, step.epoch - 1)
 
     def _computed(self, rows: DataFrame, stored: StoredStep) -> DataFrame:
         """The source's rows with the table's computed columns, in stored order."""

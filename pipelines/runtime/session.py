@@ -10,7 +10,7 @@ from delta import configure_spark_with_delta_pip  # noqa: F401  (fails early, an
 from pyspark.sql import SparkSession
 
 from pipelines.progress import Progress, SilentProgress, step
-from pipelines.runtime.jars import DELTA, MARIADB_JDBC, java, resolve
+from pipelines.runtime.jars import DELTA, KAFKA, MARIADB_JDBC, java, resolve
 
 DEFAULTS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -31,8 +31,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential",
-    "spark.sql.redaction.options.regex": "(?i)secret|password|token|credential|url",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential|jaas",
+    "spark.sql.redaction.options.regex": "(?i)secret|password|token|credential|url|jaas",
     "spark.scheduler.mode": "FAIR",
 }
 
@@ -50,7 +50,8 @@ def start_session(
         return active
     java()
     progress = progress or SilentProgress()
-    jars = resolve([DELTA, MARIADB_JDBC], progress=progress)
+    # Those of Kafka too, though few scripts need them: a session is shared, and they cost it nothing that shows.
+    jars = [*resolve([DELTA, MARIADB_JDBC], progress=progress), *resolve(KAFKA, transitive=False, progress=progress)]
     # Workers must run this very Python: `python3` on PATH may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

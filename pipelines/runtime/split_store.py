@@ -52,3 +52,8 @@ class Splits:
         if new:
             application = self.lake.application(self.owner, "splits", self.generation)
             self.lake.splits.append(new, application=application, version=self.lake.splits.version(application) + 1)
+
+
+def of_a_file(detail: Json | None) -> bool:
+    """Whether a split is a file that was taken up: no chunk of a snapshot, and without a cut."""
+    return detail is not None and detail.get("kind") == "file"

@@ -13,6 +13,7 @@ from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from pipelines.runtime.alignment import Blocked, Standing, standing_of
 from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
 from pipelines.runtime.plans import Pin, insert_owner
+from pipelines.runtime.split_store import of_a_file
 from pipelines.runtime.splits import counting, stored_splits
 from pipelines.sql.model import Pipeline
 
@@ -53,6 +54,7 @@ class SourceStatus:
         holder: who works on the table now; None when nobody does.
         idle_splits, ended_splits: their names.
         late: late rows of the generation; rows of before they were counted are not in it.
+        rejected: what the source could not read as rows, kept in the table's quarantine.
         aligned: where it stands in its alignment group, with the splits that are blocked, by whom and since when.
     """
 
@@ -75,6 +77,7 @@ class SourceStatus:
     idle_splits: tuple[str, ...] = ()
     ended_splits: tuple[str, ...] = ()
     late: int = 0
+    rejected: int = 0
     aligned: Standing | None = None
 
     @property
@@ -196,12 +199,13 @@ def _source(lake: Lake, table: str, holder: str | None, now: int) -> SourceStatu
         idle_splits=tuple(split.split for split in heard if split.idle and not split.ended),
         ended_splits=tuple(split.split for split in stored_splits(last) if split.ended),
         late=sum(row.late or 0 for row in log),
+        rejected=sum(row.rejected or 0 for row in log),
         aligned=standing_of(lake, last, now) if last else None,
     )
 
 
 def _chunks(splits: list[SplitRow]) -> Chunks | None:
-    planned = {row.split for row in splits if row.epoch == 0}
+    planned = {row.split for row in splits if row.epoch == 0 and not of_a_file(row.detail)}
     done = {row.split for row in splits if row.epoch != 0 and row.cut is not None}
     return Chunks(len(done & planned), len(planned)) if planned else None
 

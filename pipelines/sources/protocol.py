@@ -43,6 +43,12 @@ SOURCE_COLUMNS: Mapping[str, str] = {
 `_rowtime`: the source's own time of the change (null where it has none). `_split` names the unit it was read by and
 `_offset` orders the rows inside it."""
 
+REJECTED = "_rejected"
+REJECTED_TYPE = "STRUCT<reason: STRING, key: BINARY, value: BINARY, headers: ARRAY<STRUCT<key: STRING, value: BINARY>>>"
+"""A column that `Source.read` may give as well: null in a row that is fine. Where it is not, the frame's row is no row
+but something that did not fit, found at `_split` and `_offset`: it goes to the table's quarantine, is counted, and
+nothing else of it is looked at. `reason` is a sentence, `value` the bytes as they were."""
+
 
 @dataclass(frozen=True)
 class OptionSpec:
@@ -63,9 +69,11 @@ class ConnectorSpec:
 
     `phases`: it has a bounded phase before its unbounded one. `signals`: it says when the bounded one is over.
     Either may depend on the options, hence callables (they get the options as written).
-    `append_only`: it delivers inserts only. `system_time`: its rows have a time of their own (`_rowtime`), so that
-    SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has watermarks of its own, for SYSTEM_WATERMARK(): it
-    gives them as `Landed.watermarks`, or its times ascend, so that none is still to come before the greatest so far.
+    `append_only`: it delivers inserts only, unless `updates` says otherwise of these options. `system_time`: its rows
+    have a time of their own (`_rowtime`), so that SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has
+    watermarks of its own, for SYSTEM_WATERMARK(): it gives them as `Landed.watermarks`, or its times ascend, so that
+    none is still to come before the greatest so far. `parts`: the tables of the script that one of these options reads
+    in its place; they are its `Table.parts`.
     """
 
     name: str
@@ -80,8 +88,14 @@ class ConnectorSpec:
     metadata: Mapping[str, str] = field(default_factory=dict)
     phases: Callable[[Mapping[str, str]], bool] = lambda options: False
     signals: Callable[[Mapping[str, str]], bool] = lambda options: False
+    updates: Callable[[Mapping[str, str]], bool] = lambda options: False
+    parts: Callable[[Mapping[str, str]], Sequence[str]] = lambda options: ()
     check: Callable[[Table], Sequence[str]] = lambda table: ()
     """Further checks of one table at planning, no I/O; each string is an error to show."""
+
+    def only_grows(self, options: Mapping[str, str]) -> bool:
+        """Whether a table of these options has inserts only."""
+        return self.append_only and not self.updates(options)
 
 
 @dataclass(frozen=True)
@@ -136,9 +150,10 @@ class SplitStore(Protocol):
 @dataclass
 class SourceContext:
     """What a source may use. `previous` and `first` are the last and the first stored step of this generation; `peers`
-    are all source tables of the pipeline, this one among them.
+    are all source tables of the pipeline, this one among them. `environment` is where `${VAR}` is looked up.
 
-    `options` are resolved, passwords and all, so no repr shows them.
+    `options` are resolved, passwords and all, so no repr shows them. `earlier_rows` gives the committed rows of all
+    steps of the generation before a step.
 
     For `Source.plan` under watermark alignment (FLIP-182): the splits in `blocked` get no range in the next step, and
     where the source can tell times, no row whose time is past `limit` (ms, UTC) should be in it. `max_rows` is about
@@ -157,8 +172,10 @@ class SourceContext:
     first: StoredStep | None = None
     flipped: bool = False
     peers: Sequence[Table] = ()
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
     progress: Progress = field(default_factory=SilentProgress)
     spark: Callable[[], SparkSession] | None = None
+    earlier_rows: Callable[[StoredStep], DataFrame] | None = None
     blocked: frozenset[str] = frozenset()
     limit: int | None = None
     max_rows: int | None = None

@@ -2,8 +2,8 @@
 
     python -m pipelines.sources.reference docs/sources.md
 
-rewrites what stands between `<!-- options: NAME -->` and `<!-- /options -->`; NAME is a connector, or `every source` or
-`every target`.
+rewrites what stands between `<!-- options: NAME -->` and `<!-- /options -->`; NAME is a connector, `format` and the
+name of a format, `every source` or `every target`. The options of formats stand with the format only.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipelines.sources.formats.registry import FORMATS
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sources.registry import connector
 from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 
 _COMMON = {"every source": SOURCE_OPTIONS, "every target": SINK_OPTIONS}
+_OF_A_FORMAT = re.compile(rf"((key|value)\.)?({'|'.join(FORMATS)})\.")
 _BLOCK = re.compile(r"(<!-- options: (.+?) -->\n).*?(<!-- /options -->)", re.DOTALL)
 
 
@@ -34,7 +36,11 @@ def filled(text: str) -> str:
 
 
 def _options(name: str) -> Sequence[OptionSpec]:
-    return _COMMON[name] if name in _COMMON else connector(name).spec.options
+    if name in _COMMON:
+        return _COMMON[name]
+    if name.startswith("format "):
+        return FORMATS[name.removeprefix("format ")].spec.options
+    return [option for option in connector(name).spec.options if not _OF_A_FORMAT.match(option.name)]
 
 
 def _kind(option: OptionSpec) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.connectors import InstalledConnectors
 from pipelines.sql.dialect import read_script
 from pipelines.sql.errors import SqlError
+from pipelines.sql.hybrid import with_role
 from pipelines.sql.inserts import Declared, InsertCompiler
 from pipelines.sql.model import Insert, Pipeline
 from pipelines.sql.roles import roles
@@ -61,7 +61,11 @@ def compile_script(
         hint = "take it apart with computed columns"
         raise source.error(statement.span, "an expression in this statement is nested too deeply", hint)
     found = roles(source, inserts, declared)
-    tables = {table: replace(owner.table, role=found.get(table, "unused")) for table, owner in declared.items()}
+    read = {part.name for table in found for part in declared[table].table.parts}
+    tables = {
+        table: with_role(owner.table, found.get(table, "part" if table in read else "unused"))
+        for table, owner in declared.items()
+    }
     return Pipeline(
         name=name,
         tables=tables,
@@ -87,7 +91,8 @@ def _declare(
         line = declared[other].table.location.line
         hint = "give it another name" if other == name else f"`{other}` differs in case only"
         raise source.error(statement.name.span, f"table `{name}` is declared already, in line {line}", hint)
-    table, spec = TableCompiler(source, statement, connectors, functions).compile()
+    known = {name: (owner.table, owner.spec) for name, owner in declared.items()}
+    table, spec = TableCompiler(source, statement, connectors, functions, known).compile()
     declared[name] = Declared(table, spec, statement)
 
 

@@ -69,7 +69,7 @@ class InsertCompiler:
             joins.append(compiler.compile())
             relations = [*relations, relation]
         self._one_time(joins)
-        if not joins and not probe.spec.append_only:
+        if not joins and not probe.spec.only_grows(probe.table.options):
             raise self._error(
                 self.statement.probe.table.span,
                 f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time",

@@ -124,7 +124,7 @@ class JoinCompiler:
 
     def _check_time(self, time: TimeAttribute) -> None:
         probe, build = self._probe.table, self.build.table
-        if time == "processing" and not self.probe_spec.append_only:
+        if time == "processing" and not self.probe_spec.only_grows(probe.options):
             what = f"a processing-time join needs a probe that only grows; {probe.name} has updates"
             hint = f"{self.probe_spec.name} delivers them: declare WATERMARK FOR on both sides and join in event time"
             raise self._error(self.statement.time.span, what, hint)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 JoinKind = Literal["INNER", "LEFT"]
 TimeAttribute = Literal["processing", "event"]
-Role = Literal["build", "probe", "sink", "unused"]
+Role = Literal["build", "probe", "sink", "part", "unused"]
 OnUnmatched = Literal["quarantine", "block", "publish"]
 
 RESERVED_PREFIX = "_"
@@ -190,7 +190,8 @@ class Options(Mapping[str, str]):
 
 @dataclass(frozen=True)
 class Table:
-    """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target.
+    """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target; `part` is
+    one that only another table reads. `parts` are the tables that this one reads in its place, in its role.
 
     Two tables are equal when their CREATE TABLEs say the same; role and place do not count.
     """
@@ -203,6 +204,7 @@ class Table:
     role: Role = field(default="unused", compare=False)
     comment: str | None = None
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
+    parts: tuple[Table, ...] = field(default=(), compare=False)
 
     @property
     def connector(self) -> str:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
+from pipelines.sql.hybrid import with_role
 from pipelines.sql.inserts import Declared
-from pipelines.sql.model import Insert, Role
+from pipelines.sql.model import Insert, Role, Table
 from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
 from pipelines.sql.source import Source
 from pipelines.sql.syntax import InsertInto, Name
 from pipelines.sql.table_options import place_of
 
-_WORDS: dict[Role, str] = {"build": "a build side", "probe": "a probe", "sink": "a target", "unused": "unused"}
+_WORDS: dict[Role, str] = {
+    "build": "a build side",
+    "probe": "a probe",
+    "sink": "a target",
+    "part": "a part of another",
+    "unused": "unused",
+}
 
 
 def roles(
@@ -32,7 +38,7 @@ def roles(
     _unique(source, inserts)
     for name, role in found.items():
         _fitting_options(source, declared[name], role)
-        _fitting_connector(source, declared[name], role)
+        _fitting_connector(source, declared[name], role, declared)
     return found
 
 
@@ -58,10 +64,19 @@ def _unique(source: Source, inserts: Sequence[tuple[InsertInto, Insert]]) -> Non
         raise source.error(statement.target.span, what, "give one of the targets another 'insert.id'")
 
 
-def _fitting_connector(source: Source, declared: Declared, role: Role) -> None:
+def _fitting_connector(source: Source, declared: Declared, role: Role, others: Mapping[str, Declared]) -> None:
     """The connector's own checks once more: some only matter for a table that is read, or written."""
-    for problem in declared.spec.check(replace(declared.table, role=role)):
+    table = with_role(declared.table, role)
+    for problem in declared.spec.check(table):
         raise source.error(place_of(declared.statement, problem), f"{declared.spec.name}: {problem}")
+    for part in table.parts:
+        _fitting_part(source, table, part, others[part.name])
+
+
+def _fitting_part(source: Source, table: Table, part: Table, declared: Declared) -> None:
+    for problem in declared.spec.check(part):
+        place, hint = place_of(declared.statement, problem), f"{part.name} is a part of {table.name}"
+        raise source.error(place, f"{declared.spec.name}: {problem}", hint)
 
 
 def _fitting_options(source: Source, declared: Declared, role: Role) -> None:

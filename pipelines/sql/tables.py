@@ -10,6 +10,7 @@ from sqlglot import exp
 from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.errors import SqlError, suggest
 from pipelines.sql.functions.times import INSTANT_SQL
+from pipelines.sql.hybrid import Known, PartsCompiler
 from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from pipelines.sql.scope import TableScope
@@ -35,11 +36,13 @@ class TableCompiler:
         statement: CreateTable,
         connectors: Mapping[str, ConnectorSpec],
         functions: UserFunctions | None = None,
+        known: Known | None = None,
     ) -> None:
         self.source = source
         self.statement = statement
         self.connectors = connectors
         self.functions = functions
+        self.known = known or {}
         self.name = statement.name.text
 
     def compile(self) -> tuple[Table, ConnectorSpec]:
@@ -47,7 +50,8 @@ class TableCompiler:
         check_table_name(self.source, self.statement.name)
         self._column_names()
         options = OptionCompiler(self.source, self.statement)
-        spec = options.connector(self.connectors)
+        parts = PartsCompiler(self.source, self.statement, options.connector(self.connectors), self.known)
+        spec, found = parts.compile()
         columns = self._columns(spec)
         keys = KeyCompiler(self.source, self.statement, columns)
         key = keys.primary_key(spec)
@@ -60,7 +64,9 @@ class TableCompiler:
             watermark=self._watermark(columns, spec),
             comment=self.statement.comment,
             location=self.source.location(self.statement.name.span.start),
+            parts=found,
         )
+        parts.check(table)
         for problem in spec.check(table):
             raise self._error(place_of(self.statement, problem), f"{spec.name}: {problem}")
         return table, spec

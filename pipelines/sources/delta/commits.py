@@ -30,6 +30,12 @@ class Commit:
     timestamp: int
     added: tuple[str, ...] = ()
 
+    @property
+    def rows(self) -> int:
+        """How many rows the added files have, as far as the log has counted them."""
+        stats = [json.loads(line)["add"].get("stats") for line in self.added]
+        return sum(int(json.loads(told).get("numRecords", 0)) for told in stats if told)
+
 
 class CommitLog:
     """The log of the table at `path`, a folder that this machine can read."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from pipelines.errors import PlanningError, SourceError
+from pipelines.sources import paths, source_time
 from pipelines.sources.delta.commits import SPLIT, Commit, CommitLog
 from pipelines.sources.protocol import (
     ConnectorSpec,
@@ -47,7 +48,8 @@ class DeltaSource:
                 state="nothing was read",
                 next_command="write the table's folder into 'path', and run again",
             )
-        self._log = CommitLog(path)
+        # Where the machine's owner names folders, a table outside of them is not read.
+        self._log = CommitLog(paths.allowed(path, self._table.name) if paths.restricted() else path)
 
     def preflight(self) -> None:
         """The table is there, and has the script's columns in the script's types."""
@@ -84,19 +86,22 @@ class DeltaSource:
                 f"another Delta table lies here than the one that was read up to version {start}",
                 next_command=f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads it anew)",
             )
-        if latest == start:
-            return None
         mode, stop = self._next(start, latest)
+        if stop == start:
+            return None
         return Step({"mode": mode, "from": start, "to": stop}, summary=f"versions {start + 1}-{stop} of {latest}")
 
     def _next(self, start: int, latest: int) -> tuple[str, int]:
-        """The longest run of commits after `start` that one reader can read, and which reader."""
-        mode, files = "nothing", 0
+        """The longest run of commits after `start` that one reader can read in one step, and which reader."""
+        mode, files, rows = "nothing", 0, 0
+        most, limit = self._context.max_rows, source_time.limit(self._context)
         for version in range(start + 1, min(latest, start + MAX_STEP_VERSIONS) + 1):
             commit = self._log.commit(version)
-            files += len(commit.added)
+            files, rows = files + len(commit.added), rows + commit.rows
             other = mode != "nothing" and commit.effect not in (mode, "nothing")
-            if other or (files > MAX_STEP_FILES and version > start + 1):
+            many = files > MAX_STEP_FILES or (most is not None and rows > most)
+            late = limit is not None and commit.timestamp > limit
+            if other or late or (many and version > start + 1):
                 return mode, version - 1
             if commit.effect == "changed":
                 self._check_feed(commit)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.sources.protocol import Json, Source, SourceContext, Step, StoredStep
+from pipelines.sources.protocol import Json, Source, SourceContext, SplitStore, Step, StoredStep
 from pipelines.sql.model import Column, Options, Role, Table, WatermarkSpec
 
 SPARK_TYPES = {"TIMESTAMP(3)": "TIMESTAMP_NTZ", "TIMESTAMP_LTZ(3)": "TIMESTAMP", "BYTES": "BINARY"}
@@ -58,6 +58,23 @@ class NoSplits:
         raise AssertionError("no cuts are stored")
 
 
+class MemorySplits:
+    """Keeps splits as the lake does: each once, in order."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, Any]] = {}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return sorted(self.kept.values(), key=lambda row: row["ordinal"])
+
+    def add(self, splits: Sequence[Json]) -> None:
+        for split in splits:
+            self.kept.setdefault(split["split"], {**split, "cut": None})
+
+    def cut(self, cuts: Mapping[str, Json]) -> None:
+        raise AssertionError("no cuts are stored")
+
+
 @dataclass
 class Bench:
     """Runs a source as the runtime does: plans, stores, lands; keeps what the `epochs` table would keep."""
@@ -69,6 +86,10 @@ class Bench:
     generation: int = 1
     steps: list[StoredStep] = field(default_factory=list)
     flipped: bool = False
+    splits: SplitStore = field(default_factory=NoSplits)
+    blocked: frozenset[str] = frozenset()
+    max_rows: int | None = None
+    limit: int | None = None
 
     def context(self) -> SourceContext:
         """What the runtime hands to a new source."""
@@ -76,12 +97,15 @@ class Bench:
             table=self.table,
             options=self.table.options.resolve({}),
             generation=self.generation,
-            splits=NoSplits(),
+            splits=self.splits,
             scratch=self.scratch,
             clock=lambda: self.now,
             previous=self.steps[-1] if self.steps else None,
             first=self.steps[0] if self.steps else None,
             flipped=self.flipped,
+            blocked=self.blocked,
+            max_rows=self.max_rows,
+            limit=self.limit,
         )
 
     def source(self) -> Source:

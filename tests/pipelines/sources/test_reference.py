@@ -13,7 +13,9 @@ def test_the_page_has_the_options_that_the_connectors_have():
     assert filled(text) == text, "run: python -m pipelines.sources.reference docs/sources.md"
 
 
-@pytest.mark.parametrize("name", ["datagen", "print", "delta", "scripted"])
+@pytest.mark.parametrize(
+    "name", ["datagen", "print", "delta", "scripted", "filesystem", "hybrid", "kafka", "upsert-kafka"]
+)
 def test_the_page_has_a_section_of_every_connector(name):
     assert f"\n## {name}\n" in PAGE.read_text()
     assert f"<!-- options: {name} -->" in PAGE.read_text()

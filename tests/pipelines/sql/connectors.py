@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pipelines.sources.hybrid import CONNECTOR as HYBRID
 from pipelines.sources.protocol import ConnectorSpec, OptionSpec
 from pipelines.sql.model import Table
 
@@ -47,6 +48,7 @@ def _is(name: str):
 
 
 CONNECTORS: dict[str, ConnectorSpec] = {
+    "hybrid": HYBRID.spec,
     "mysql-cdc": ConnectorSpec(
         "mysql-cdc",
         _OPTIONS["mysql-cdc"],
@@ -73,8 +75,8 @@ CONNECTORS: dict[str, ConnectorSpec] = {
     "upsert-kafka": ConnectorSpec(
         "upsert-kafka", (OptionSpec("topic", required=True),), "A topic.", append_only=False, needs_primary_key=True
     ),
-    "hybrid": ConnectorSpec(
-        "hybrid",
+    "moded": ConnectorSpec(
+        "moded",
         (OptionSpec("mode", "choice", default="both", choices=("both", "stream")),),
         "Files, then a topic; nobody says when.",
         phases=lambda options: options.get("mode", "both") == "both",

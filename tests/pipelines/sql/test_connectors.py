@@ -55,9 +55,9 @@ def test_the_installed_connectors_are_a_mapping() -> None:
 
 
 def test_what_never_signals_is_found_with_the_options_that_would_help() -> None:
-    scripted, hybrid = CONNECTORS["scripted"], CONNECTORS["hybrid"]
+    scripted, moded = CONNECTORS["scripted"], CONNECTORS["moded"]
     assert not never_signalling(scripted, {"connector": "scripted"})
     assert not never_signalling(scripted, {"phases": "true", "signals": "true"})
     assert never_signalling(scripted, {"phases": "true"})
     assert ways_out(scripted, {"phases": "true"}) == [("phases", "false"), ("signals", "true")]
-    assert ways_out(hybrid, {}) == [("mode", "stream")]
+    assert ways_out(moded, {}) == [("mode", "stream")]

@@ -1,5 +1,6 @@
 """Which commits a step takes is known from the log alone; what they hold is read with Spark (test_reading.py)."""
 
+import os
 import shutil
 
 import pyarrow as pa
@@ -7,9 +8,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from pipelines.errors import PlanningError, SourceError
+from pipelines.sources import paths
 from pipelines.sources.delta import CONNECTOR
 from pipelines.sources.delta import source as delta
 from pipelines.sources.protocol import Source
+from pipelines.sql.model import Column
 from tests.pipelines.sources.sources_help import Bench, table
 
 COLUMNS = {"k": "BIGINT", "p": "STRING"}
@@ -135,6 +138,47 @@ def test_steps_are_bounded(lake, monkeypatch):
     while bench.plan():
         pass
     assert [stop for _, _, stop in spans(bench)] == [0, 2, 3, 4, 5]
+
+
+def test_max_rows_takes_whole_commits_one_at_least(lake):
+    lake.append(0)
+    bench = lake.bench()
+    bench.plan()
+    for keys in ((1, 2, 3), (4,), (5, 6), (7, 8)):
+        lake.append(*keys)
+    bench.max_rows = 3
+    while bench.plan():
+        pass
+    assert [stop for _, _, stop in spans(bench)] == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize(("rowtime", "stops"), [("at", [0, 1]), ("k", [0, 2])])
+def test_alignment_limits_commits_where_their_time_is_the_rowtime(lake, rowtime, stops):
+    lake.append(0)
+    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
+    bench = lake.bench()
+    bench.table = table(COLUMNS, "delta", {"path": str(lake.path)}, rowtime=rowtime, more=[at])
+    bench.plan()
+    for version, seconds in ((1, 100), (2, 200)):
+        lake.append(version)
+        os.utime(lake.path / "_delta_log" / f"{version:020d}.json", (seconds, seconds))
+    bench.limit = 100_000
+    while bench.plan():
+        pass
+    assert [stop for _, _, stop in spans(bench)] == stops
+    bench.limit = None
+    while bench.plan():
+        pass
+    assert spans(bench)[-1][-1] == 2
+
+
+def test_only_inside_of_the_allowed_folders_where_they_are_named(lake, monkeypatch, tmp_path):
+    lake.append(1)
+    monkeypatch.setenv(paths.VARIABLE, str(tmp_path))
+    lake.bench().source().preflight()
+    monkeypatch.setenv(paths.VARIABLE, str(tmp_path / "other"))
+    with pytest.raises(SourceError, match="outside of"):
+        lake.bench().source()
 
 
 def test_another_table_in_the_same_place_is_told(lake):

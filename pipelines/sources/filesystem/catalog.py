@@ -1,0 +1,99 @@
+"""The files that a generation of a table has taken up, in the order in which it reads them.
+
+They are rows of the lake's `splits` table: a file is taken up once, with its size and time, and its number stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from pipelines.sources.filesystem.listing import File, Folder, settled
+from pipelines.sources.protocol import SplitStore
+
+
+class Catalog:
+    """What is known of one table's files. Looks at the store once, and then knows what it adds."""
+
+    def __init__(
+        self, folder: Folder, splits: SplitStore, settle_ms: int, now: Callable[[], float] = time.time
+    ) -> None:
+        self._folder, self._splits, self._settle_ms, self._now = folder, splits, settle_ms, now
+        self._files: list[File] | None = None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @property
+    def files(self) -> list[File]:
+        """All files that were taken up, by their numbers from 0."""
+        if self._files is None:
+            rows = self._splits.rows()
+            self._files = [File(row["split"], row["detail"]["size"], row["detail"]["modified"]) for row in rows]
+        return self._files
+
+    def take_up(self) -> list[str]:
+        """Take up the finished files that are new; the names of those that are not finished yet.
+
+        Raises SourceError for a file that is not as it was when it was taken up.
+        """
+        known = {file.name: file for file in self.files}
+        new: list[File] = []
+        waiting: list[str] = []
+        for file in self._folder.files():
+            before = known.get(file.name)
+            if before is not None:
+                self.check(before, file)
+            elif settled(file, self._settle_ms, self._now()):
+                new.append(file)
+            else:
+                waiting.append(file.name)
+        if new:
+            first = len(self.files)
+            self._splits.add(
+                [
+                    {
+                        "split": file.name,
+                        "ordinal": first + place,
+                        "detail": {"kind": "file", "size": file.size, "modified": file.modified},
+                    }
+                    for place, file in enumerate(new)
+                ]
+            )
+            self._files = [*self.files, *new]
+        return waiting
+
+    def wait(self, names: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> None:
+        """Wait until the named files have not been written to for the settle time, but not longer than that time."""
+        changed = [file.modified / 1e9 for name in names if (file := self._folder.now(name)) is not None]
+        if changed:
+            rest = max(changed) + self._settle_ms / 1000 - self._now()
+            sleep(min(max(rest, 0), self._settle_ms / 1000) + 0.01)
+
+    def check(self, before: File, now: File) -> None:
+        """Raise SourceError unless a file is as it was when it was taken up."""
+        if (before.size, before.modified) != (now.size, now.modified):
+            what = (
+                f"changed after it was taken up: {before.size} bytes then, {now.size} now, "
+                f"{(now.modified - before.modified) / 1e9:+.3f} s in its time"
+            )
+            raise self._folder.error(
+                what,
+                "put the old file back and write changes into a new one, or: "
+                f"tidegate run SCRIPT --resnapshot {self._folder.table}   (reads all files anew)",
+                name=before.name,
+            )
+
+    def checked(self, start: int, stop: int) -> list[File]:
+        """The files of a step. Raises SourceError for one that is gone, or not as it was."""
+        chosen = self.files[start:stop]
+        for file in chosen:
+            now = self._folder.now(file.name)
+            if now is None:
+                raise self._folder.error(
+                    "is gone, and was not read yet",
+                    f"put it back, or: tidegate run SCRIPT --resnapshot {self._folder.table}   (reads what is there)",
+                    name=file.name,
+                )
+            self.check(file, now)
+        return chosen

@@ -1,0 +1,91 @@
+"""`'connector' = 'filesystem'`: its options, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pipelines.sources.filesystem.source import PARQUET, SETTLE_TIME, FilesystemSource
+from pipelines.sources.formats import format_options, problems, wanted
+from pipelines.sources.formats.registry import FORMATS
+from pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
+from pipelines.sql.model import Table, needs_variables
+
+LINES = ("json", "csv", "debezium-json", "canal-json", "changelog-json")
+"""Formats of a message a line."""
+
+METADATA: Mapping[str, str] = {
+    "file.path": "STRING",
+    "file.name": "STRING",
+    "file.size": "BIGINT",
+    "file.modification-time": "TIMESTAMP_LTZ(3)",
+}
+OPTIONS = (
+    OptionSpec("path", required=True, doc="The folder, or one file; file:// may stand before it."),
+    OptionSpec("format", required=True, doc=f"How the files are written: {', '.join((*LINES, PARQUET))}."),
+    OptionSpec(
+        "source.path.regex-pattern", doc="A regular expression: only files whose absolute path it matches wholly."
+    ),
+    OptionSpec(
+        "source.settle-time",
+        "duration",
+        default=SETTLE_TIME,
+        doc="A file is read once nothing has been written to it for so long.",
+    ),
+    OptionSpec(
+        "source.monitor-interval",
+        "duration",
+        doc="Accepted for scripts of Flink. Every run lists the folder when it begins.",
+    ),
+    *format_options(LINES),
+)
+
+
+def updates(options: Mapping[str, str]) -> bool:
+    """Whether a table of these options has rows that change others."""
+    chosen = FORMATS.get(options.get("format", ""))
+    return chosen is not None and chosen.spec.changelog
+
+
+def check(table: Table) -> Sequence[str]:
+    """What is wrong with a table."""
+    name, found = table.options["format"], []
+    if needs_variables(name):
+        found.append("'format' can not come from the environment")
+    elif name != PARQUET:
+        found += problems(name, wanted(table, table.options), names=(*LINES, PARQUET))
+    else:
+        found += [f"'{key}' has no meaning: the format is parquet" for key in table.options if _of_format(key)]
+    pattern = table.options.get("source.path.regex-pattern", "")
+    if not needs_variables(pattern):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            found.append(f"'source.path.regex-pattern' is no regular expression: {error}")
+    if all(column.metadata is not None for column in table.physical_columns):
+        found.append(f"{table.name} has no column that is in the files")
+    return found
+
+
+def _of_format(key: str) -> bool:
+    return any(key == option.name for option in format_options(LINES))
+
+
+class FilesystemConnector:
+    """`'connector' = 'filesystem'`."""
+
+    spec = ConnectorSpec(
+        name="filesystem",
+        doc="The files of a folder that grows, each read once.",
+        options=OPTIONS,
+        system_time=True,
+        metadata=METADATA,
+        updates=updates,
+        check=check,
+    )
+
+    def source(self, context: SourceContext) -> Source:
+        return FilesystemSource(context)
+
+
+CONNECTOR = FilesystemConnector()

@@ -1,0 +1,185 @@
+"""The lines of files as a Spark Python Data Source: vectorised, in byte ranges, each line at its own place.
+
+A line's position is that of its first byte in the file (of a compressed file: in what it unpacks to), so it is the same
+however a file is cut into ranges. Lines without a character are no messages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import IO, Any, cast
+from weakref import WeakSet
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+NAME = "tidegate_lines"
+RANGE_BYTES = 64 << 20
+BLOCK_BYTES = 4 << 20
+MAX_LINE_BYTES = 256 << 20
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+"""Endings of compressed files; those are read from their beginning, in one task."""
+
+CHANGED = "tidegate: a file is not as it was planned: "
+"""What an executor throws begins with it; the file's path follows."""
+
+_BOM = b"\xef\xbb\xbf"
+_NEWLINE, _RETURN = 10, 13
+
+_registered: WeakSet[SparkSession] = WeakSet()
+
+
+@dataclass(frozen=True)
+class Range:
+    """The lines of a file that begin at `start` <= byte < `stop`. `number` is the file's; size and modified (ns) are
+    what the file must still have."""
+
+    number: int
+    path: str
+    size: int
+    modified: int
+    start: int
+    stop: int
+
+
+def read_lines(
+    spark: SparkSession, files: Sequence[tuple[int, str, int, int]], range_bytes: int = RANGE_BYTES
+) -> DataFrame:
+    """The lines of files (number, path, size, modified): `_value` BINARY, `_file` BIGINT, `_position` BIGINT."""
+    if spark not in _registered:
+        spark.dataSource.register(LinesSource)
+        _registered.add(spark)
+    tasks = [[asdict(part) for part in task] for task in packed(files, range_bytes)]
+    return spark.read.format(NAME).option("tasks", json.dumps(tasks)).load()
+
+
+def packed(files: Sequence[tuple[int, str, int, int]], range_bytes: int = RANGE_BYTES) -> list[list[Range]]:
+    """The ranges of files, small ones several to a task."""
+    tasks: list[list[Range]] = []
+    room = 0
+    for number, path, size, modified in files:
+        whole = os.path.splitext(path)[1] in COMPRESSED
+        step = max(size, 1) if whole else range_bytes
+        for start in range(0, max(size, 1), step):
+            part = Range(number, path, size, modified, start, min(start + step, size))
+            if not tasks or room < part.stop - part.start:
+                tasks.append([])
+                room = range_bytes
+            tasks[-1].append(part)
+            room -= part.stop - part.start
+    return tasks
+
+
+class LinesSource(DataSource):
+    """What Spark asks. Option: `tasks`, JSON of lists of Range."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return "_value BINARY, _file BIGINT, _position BIGINT"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return LinesReader([[Range(**part) for part in task] for task in json.loads(self.options["tasks"])])
+
+
+class LinesReader(DataSourceReader):
+    """Reads ranges. Pickled to the executors."""
+
+    def __init__(self, tasks: Sequence[Sequence[Range]]) -> None:
+        self._tasks = tasks
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(len(self._tasks))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        number: Any = partition.value
+        if number is None:  # Spark makes such a partition where there are no tasks
+            return
+        for part in self._tasks[number]:
+            yield from read_range(part)
+
+
+def read_range(part: Range) -> Iterator[pa.RecordBatch]:
+    """The lines of one range as batches. Raises RuntimeError (CHANGED) when the file is not as it was planned."""
+    try:
+        with open(part.path, "rb") as file:
+            _check(part, file)
+            codec = COMPRESSED.get(os.path.splitext(part.path)[1])
+            if codec is None:
+                yield from _batches(part, file, part.start, part.stop)
+            else:
+                with pa.CompressedInputStream(pa.PythonFile(file, "r"), codec) as unpacked:
+                    yield from _batches(part, cast("IO[bytes]", unpacked), 0, None)
+            _check(part, file)
+    except FileNotFoundError as error:
+        raise RuntimeError(f"{CHANGED}{part.path}") from error
+
+
+def _check(part: Range, file: IO[bytes]) -> None:
+    told = os.stat(part.path) if file.closed else os.fstat(file.fileno())
+    if (told.st_size, told.st_mtime_ns) != (part.size, part.modified):
+        raise RuntimeError(f"{CHANGED}{part.path}")
+
+
+def _batches(part: Range, file: IO[bytes], start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
+    """The lines that begin in [start, stop)."""
+    position = start
+    if start > 0:
+        # From one byte earlier on: a line begins at `start` if that byte is a line break.
+        file.seek(start - 1)
+        position = start - 1 + len(file.readline())
+        file.seek(position)
+    rest = b""
+    while stop is None or position < stop:
+        block = file.read(BLOCK_BYTES)
+        data = rest + block
+        end = data.rfind(b"\n") + 1 if block else len(data)
+        if end:
+            batch = _lines(part.number, data[:end], position, stop)
+            if batch.num_rows:
+                yield batch
+        position, rest = position + end, data[end:]
+        if not block:
+            return
+        if len(rest) > MAX_LINE_BYTES:
+            raise RuntimeError(f"{part.path} has a line of more than {MAX_LINE_BYTES} bytes, at byte {position}")
+
+
+def _lines(number: int, data: bytes, position: int, stop: int | None) -> pa.RecordBatch:
+    """The lines of `data`, which begins at `position` with a line's first byte and holds whole lines."""
+    read = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(read == _NEWLINE)
+    if not len(ends) or ends[-1] != len(read) - 1:
+        ends = np.append(ends, len(read))
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    if stop is not None:
+        count = int(np.searchsorted(starts, stop - position))
+        starts, ends = starts[:count], ends[:count]
+    returned = (ends > starts) & (read[ends - 1] == _RETURN)
+    stops = ends - returned
+    kept = np.ones(ends[-1] if len(ends) else 0, bool)
+    kept[ends[:-1]] = False
+    kept[stops[returned]] = False
+    lengths = stops - starts
+    if position == 0 and data.startswith(_BOM):
+        kept[: len(_BOM)] = False
+        lengths[:1] -= len(_BOM)
+    full = lengths > 0
+    return _batch(number, read[: len(kept)][kept].tobytes(), lengths[full], starts[full] + position)
+
+
+def _batch(number: int, values: bytes, lengths: np.ndarray, positions: np.ndarray) -> pa.RecordBatch:
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    texts = pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+    return pa.record_batch(
+        [texts, pa.array(np.full(len(lengths), number, np.int64)), pa.array(positions.astype(np.int64))],
+        names=["_value", "_file", "_position"],
+    )

@@ -1,0 +1,96 @@
+"""Which files a folder has now, and which of them are finished.
+
+A file is finished once it has not been written to for the settle time. Names that begin with `.` or `_`, and names
+that end with `.tmp` or hold `.inprogress`, are passed over, folders and files alike.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import SourceError
+from pipelines.sources import paths
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was listed. `name` is its path below the folder, `modified` ns since 1970."""
+
+    name: str
+    size: int
+    modified: int
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder, or the one file, that 'path' names. `pattern` matches whole absolute paths of the files to read."""
+
+    path: Path
+    table: str
+    pattern: str | None = None
+
+    def files(self) -> list[File]:
+        """All files, by time of their last change, then by name. Raises SourceError when there is no such folder, and
+        for a link that leads out of the allowed folders."""
+        try:
+            found = [self._file(self.path)] if self.path.is_file() else list(self._below(self.path, ()))
+        except OSError as error:
+            raise self.error(
+                f"can not be listed: {error.strerror}", "make the folder readable, and run again"
+            ) from error
+        return sorted((file for file in found if file), key=lambda file: (file.modified, file.name))
+
+    def full(self, name: str) -> Path:
+        """Where a listed file lies."""
+        return self.path if self.path.is_file() else self.path / name
+
+    def now(self, name: str) -> File | None:
+        """A listed file as it is now; None if it is gone."""
+        return self._file(self.full(name))
+
+    def error(self, what: str, next_command: str, *, name: str | None = None) -> SourceError:
+        """An error of this folder, or of one of its files."""
+        return SourceError(
+            f"{self.table}: {'the folder' if name is None else f'the file {name}'} {what}",
+            where=str(self.path if name is None else self.full(name)),
+            state="what was read before stands; nothing after it was read",
+            next_command=next_command,
+        )
+
+    def _below(self, folder: Path, seen: tuple[Path, ...]) -> Iterator[File | None]:
+        with os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if unfinished(entry.name):
+                    continue
+                path = Path(entry.path)
+                if entry.is_symlink():
+                    target = path.resolve()
+                    paths.check(target, str(path), self.table)
+                    if target in seen or target == folder:
+                        continue
+                if entry.is_dir():
+                    yield from self._below(path, (*seen, folder.resolve()))
+                elif self.pattern is None or re.fullmatch(self.pattern, str(path)):
+                    yield self._file(path)
+
+    def _file(self, path: Path) -> File | None:
+        try:
+            told = path.stat()
+        except FileNotFoundError:  # gone since it was listed, or a link to nothing
+            return None
+        name = path.name if path == self.path else path.relative_to(self.path).as_posix()
+        return File(name, told.st_size, told.st_mtime_ns)
+
+
+def unfinished(name: str) -> bool:
+    """Whether a name says that nobody is to read it."""
+    return name.startswith((".", "_")) or name.endswith(".tmp") or ".inprogress" in name
+
+
+def settled(file: File, settle_ms: int, now: float) -> bool:
+    """Whether nothing was written to the file for `settle_ms`; `now` in s since 1970."""
+    return file.modified <= (now - settle_ms / 1000) * 1e9

@@ -1,0 +1,172 @@
+"""Reads the files of a folder that grows, each once, in the order of their time and name.
+
+There is no bounded phase: a table flips when it has read the files that were there at its first plan. A file that was
+not finished then, and is awaited, belongs to them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.errors import SourceError
+from pipelines.sources import paths, phaseless, source_time
+from pipelines.sources.filesystem.catalog import Catalog
+from pipelines.sources.filesystem.listing import File, Folder
+from pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep
+from pipelines.sql.durations import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARQUET = "parquet"
+SETTLE_TIME = "1 s"
+SPLIT = "0"
+MAX_STEP_FILES = 1_000
+MAX_STEP_BYTES = 2 << 30
+SAMPLE_BYTES = 1 << 16
+
+
+class FilesystemSource:
+    """One folder."""
+
+    def __init__(self, context: SourceContext) -> None:
+        options = context.options
+        self._context, self._table, self._format = context, context.table, options["format"]
+        path = paths.allowed(options["path"], context.table.name)
+        self._folder = Folder(path, context.table.name, options.get("source.path.regex-pattern"))
+        settle = parse_duration(options.get("source.settle-time", SETTLE_TIME))
+        self._catalog = Catalog(self._folder, context.splits, int(settle.total_seconds() * 1000))
+
+    def preflight(self) -> None:
+        """The folder is there."""
+        if not self._folder.path.exists():
+            raise self._folder.error("is not there", "correct 'path', or make the folder, and run again")
+
+    def ends(self) -> Json:
+        """How many files were taken up, and the names of those that are not finished. A generation's first plan waits
+        for these for as long as the settle time."""
+        waiting = self._catalog.take_up()
+        if waiting and self._context.first is None:
+            self._catalog.wait(waiting)
+            waiting = self._catalog.take_up()
+        return {"files": len(self._catalog), "waiting": waiting}
+
+    def plan(self, ends: Json, instant: int) -> Step | None:
+        context = self._context
+        if SPLIT in context.blocked:
+            return None
+        first_ends = phaseless.first_ends(context, ends)
+        start = context.previous.step.ranges["to"] if context.previous else 0
+        end = ends["files"]
+        if not context.flipped and start < first_ends["files"]:
+            end = min(end, first_ends["files"])
+        stop = start + len(self._fitting(self._in_time(self._catalog.files[start:end])))
+        flips = not context.flipped and stop >= first_ends["files"] and self._are_past(first_ends["waiting"], stop)
+        if stop == start and context.first is not None and not flips:
+            return None
+        ranges = phaseless.ranges(context, ends, **{"from": start, "to": stop})
+        return Step(ranges, flips=flips, summary=self._summary(start, stop))
+
+    def _in_time(self, files: list[File]) -> list[File]:
+        """The first of `files`, up to one that is past the limit of the table's alignment group."""
+        limit = source_time.limit(self._context)
+        late = (place for place, file in enumerate(files) if limit is not None and file.modified // 1_000_000 > limit)
+        return files[: next(late, len(files))]
+
+    def _fitting(self, files: list[File]) -> list[File]:
+        """The first of `files`, as many as one step may have, but one at least."""
+        rows = size = 0
+        for place, file in enumerate(files):
+            rows += self._rows_of(file) if self._context.max_rows else 0
+            size += file.size
+            many = place >= MAX_STEP_FILES or size > MAX_STEP_BYTES or rows > (self._context.max_rows or rows)
+            if place and many:
+                return files[:place]
+        return files
+
+    def _rows_of(self, file: File) -> int:
+        """About how many rows a file has: told by its footer, or by its first lines."""
+        path = self._folder.full(file.name)
+        if not path.exists():
+            return 0
+        if self._format == PARQUET:
+            from pipelines.sources.filesystem import parquet
+
+            parquet.check(self._folder, [file], ())
+            return parquet.rows_of(str(path))
+        with path.open("rb") as opened:
+            sample = opened.read(SAMPLE_BYTES)
+        return max(sample.count(b"\n"), 1) * max(file.size, 1) // max(len(sample), 1)
+
+    def _are_past(self, awaited: list[str], stop: int) -> bool:
+        """Whether the files that the first plan found unfinished are read by now, or gone."""
+        numbers = {file.name: number for number, file in enumerate(self._catalog.files)}
+        return all(numbers[name] < stop if name in numbers else self._folder.now(name) is None for name in awaited)
+
+    def _summary(self, start: int, stop: int) -> str:
+        if stop == start:
+            return "no file yet" if not start else "no more files of the first plan"
+        if stop == start + 1:
+            return f"file {stop}: {self._catalog.files[start].name}"
+        return f"files {start + 1}-{stop} of {len(self._catalog)}"
+
+    def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
+        from pipelines.sources.filesystem import parquet, rows
+
+        start, stop = step.step.ranges["from"], step.step.ranges["to"]
+        files = self._catalog.checked(start, stop)
+        chosen = rows.Chosen(self._folder, start, files)
+        if not files:
+            return rows.nothing(spark, self._table)
+        if self._format != PARQUET:
+            return rows.of_lines(spark, chosen, self._table, self._context.options)
+        parquet.check(self._folder, files, [column for column in self._table.physical_columns if not column.metadata])
+        return rows.of_parquet(spark, chosen, self._table)
+
+    def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        stop = step.step.ranges["to"]
+        if self._format == PARQUET:  # lines are compared while they are read
+            for file in self._catalog.files[step.step.ranges["from"] : stop]:
+                now = self._folder.now(file.name)
+                if now is not None:
+                    self._catalog.check(file, now)
+        rest = self._catalog.files[stop:]
+        lag = max(int(time.time() * 1000) - rest[0].modified // 1_000_000, 0) if rest else 0
+        return Landed(lag_ms=lag, position=f"{stop} files", splits=frozenset({SPLIT}))
+
+    def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
+        """The typed error of a line that does not fit, and of a file that changed while it was read."""
+        from pipelines.sources.filesystem.lines import CHANGED
+        from pipelines.sources.filesystem.rows import POISON
+
+        said = str(error)
+        if POISON in said:
+            poison, _ = json.JSONDecoder().raw_decode(said[said.index(POISON) + len(POISON) :])
+            return SourceError(
+                f"{self._table.name}: {poison['path']}, the line at byte {poison['position']}: {poison['error']}",
+                where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
+                state="nothing of the epoch is committed; epochs before it stand",
+                next_command=f"correct the script's columns, or set '{self._format}.ignore-parse-errors' = 'true' to "
+                "pass over such lines, then run the same command again",
+            )
+        if CHANGED in said:
+            path = Path(said[said.index(CHANGED) + len(CHANGED) :].splitlines()[0])
+            name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
+            return self._folder.error(
+                "changed, or was taken away, while it was read",
+                "put the old file back and write changes into a new one, or: "
+                f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads all files anew)",
+                name=name,
+            )
+        return None
+
+    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
+        """The runtime emits."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,16 @@
+"""Formats: how the bytes of a message become rows of a table."""
+
+from pipelines.sources.formats.format import DECODED, VALUE, Format, FormatSpec, Wanted, wanted
+from pipelines.sources.formats.registry import format_named, format_options, problems
+
+__all__ = [
+    "DECODED",
+    "VALUE",
+    "Format",
+    "FormatSpec",
+    "Wanted",
+    "format_named",
+    "format_options",
+    "problems",
+    "wanted",
+]

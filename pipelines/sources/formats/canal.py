@@ -1,0 +1,105 @@
+"""The format `canal-json`: a message is the rows of one statement, as Canal and Flink write them.
+
+{"data": [row, …], "old": [what was there of the columns that changed, …], "type": "UPDATE", "es": 1, "ts": 2,
+"database": "d", "table": "t"}. Values are text. Statements that change no rows are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipelines.sources.formats import changes, json_text, literals, shape
+from pipelines.sources.formats.checks import ignore_option, timestamp_option
+from pipelines.sources.formats.format import FormatSpec, Wanted
+from pipelines.sources.formats.result import kept
+from pipelines.sources.protocol import OptionSpec
+from pipelines.sql.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+IGNORE = "canal-json.ignore-parse-errors"
+STANDARD = timestamp_option("canal-json.timestamp-format.standard")
+DATABASE = OptionSpec("canal-json.database.include", doc="A regular expression: only databases that it matches wholly.")
+TABLE = OptionSpec("canal-json.table.include", doc="A regular expression: only tables that it matches wholly.")
+
+_WIRE = (
+    "STRUCT<data ARRAY<{}>, old ARRAY<MAP<STRING, STRING>>, type STRING, `isDdl` STRING, es STRING, ts STRING, "
+    "`database` STRING, `table` STRING>"
+)
+_ROWS = "'INSERT', 'UPDATE', 'DELETE'"
+
+
+class CanalFormat:
+    """`'format' = 'canal-json'`."""
+
+    spec = FormatSpec(
+        "canal-json",
+        (ignore_option(IGNORE), STANDARD, DATABASE, TABLE),
+        "A message is the rows that one statement changed, as Canal writes them in JSON.",
+        changelog=True,
+    )
+
+    def check(self, wanted: Wanted) -> Sequence[str]:
+        return [
+            f"column {column.name} is {column.type}: Canal writes scalars only"
+            for column in shape.nested(wanted.columns)
+        ]
+
+    def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
+        others = kept(messages)
+        leaf = json_text.leaf(wanted.option(STANDARD))
+        row = shape.Row(wanted.columns, lambda column: leaf, json_text.plain)
+        wire = shape.wire_row(wanted.columns)
+        parsed = json_text.parsed(messages, _WIRE.format(wire))
+        # `old` names the columns that changed, also those that were NULL; the others were as they are.
+        before = ", ".join(
+            f"{name}, IF(map_contains_key(o, {name}), o[{name}], d.{quoted(column.name)})"
+            for column in wanted.columns
+            for name in [literals.text(column.name)]
+        )
+        none = f"CAST(NULL AS {wire})"
+        updates = (
+            f"zip_with(_wire.data, _wire.old, (d, o) -> named_struct('one', d, 'other', "
+            f"CAST(named_struct({before}) AS {wire})))"
+        )
+        plain = f"transform(_wire.data, d -> named_struct('one', d, 'other', {none}))"
+        changed = parsed.selectExpr(
+            *others,
+            f"CASE WHEN {self._other(wanted)} THEN NULL WHEN _wire.type = 'INSERT' THEN 'c' "
+            "WHEN _wire.type = 'UPDATE' THEN 'u' WHEN _wire.type = 'DELETE' THEN 'd' "
+            "WHEN _wire.type = 'TRUNCATE' THEN 't' END AS _kind",
+            f"IF(_wire.type = 'UPDATE' AND size(_wire.old) = size(_wire.data), {updates}, {plain}) AS _pairs",
+            f"{self._error(wanted)} AS _error",
+            f"{changes.moment('_wire.es', '_wire.ts')} AS _time",
+            "CAST(NULL AS STRING) AS _marks",
+        )
+        return changes.landed(changed, others, wanted, row, IGNORE)
+
+    def _other(self, wanted: Wanted) -> str:
+        """SQL of whether a message is about a table that is not asked for."""
+        tests = [
+            f"NOT coalesce(_wire.{field} RLIKE {literals.text(f'^(?:{wanted.options[option.name]})$')}, false)"
+            for field, option in (("`database`", DATABASE), ("`table`", TABLE))
+            if option.name in wanted.options
+        ]
+        return " OR ".join(tests) if tests else "false"
+
+    def _error(self, wanted: Wanted) -> str:
+        cases = [
+            "WHEN _null THEN NULL",
+            f"WHEN _broken THEN {json_text.blame([])}",
+            "WHEN _wire.type IS NULL THEN 'the message is no change of Canal: it has no type'",
+            f"WHEN {self._other(wanted)} THEN NULL",
+            *([] if wanted.build else ["WHEN _wire.type = 'TRUNCATE' THEN 'a truncate: a probe takes no such change'"]),
+            f"WHEN _wire.type NOT IN ({_ROWS}) THEN NULL",
+            "WHEN _wire.data IS NULL THEN 'the message has no data'",
+            "WHEN exists(_wire.data, d -> d IS NULL) THEN 'the message has a row that is null'",
+            "WHEN _wire.type = 'UPDATE' AND NOT size(_wire.old) <=> size(_wire.data) "
+            "THEN 'the message has not as many old rows as data'",
+        ]
+        return f"CASE {' '.join(cases)} END"
+
+
+FORMAT = CanalFormat()

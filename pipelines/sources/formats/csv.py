@@ -1,0 +1,166 @@
+"""The format `csv`: a message is one record, and adds one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipelines.sources.formats import literals, shape, text
+from pipelines.sources.formats.checks import ignore_option
+from pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
+from pipelines.sources.formats.result import added, kept
+from pipelines.sources.protocol import OptionSpec
+from pipelines.sql.model import needs_variables
+from pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, parse_type, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DELIMITER = OptionSpec("csv.field-delimiter", default=",", doc=r"Between fields: one character, or \t.")
+NO_QUOTES = OptionSpec("csv.disable-quote-character", "boolean", default="false", doc="Quotes mean nothing.")
+QUOTE = OptionSpec("csv.quote-character", default='"', doc="Around a field that holds a delimiter or a line break.")
+COMMENTS = OptionSpec("csv.allow-comments", "boolean", default="false", doc="Lines that begin with # are passed over.")
+IGNORE = "csv.ignore-parse-errors"
+ELEMENTS = OptionSpec("csv.array-element-delimiter", default=";", doc="Between the elements of an ARRAY.")
+ESCAPE = OptionSpec(
+    "csv.escape-character",
+    doc="Before a quote inside of quotes, and before itself. Without it such a quote is doubled.",
+)
+NULL = OptionSpec("csv.null-literal", doc="A field of this text is NULL. Without it no field is.")
+
+_ABSENT = "\x01"
+"""What Spark's parser takes for NULL; no field is."""
+
+
+class CsvFormat:
+    """`'format' = 'csv'`."""
+
+    spec = FormatSpec(
+        "csv",
+        (DELIMITER, NO_QUOTES, QUOTE, COMMENTS, ignore_option(IGNORE), ELEMENTS, ESCAPE, NULL),
+        "A message is one record of fields, in the order of the table's columns.",
+    )
+
+    def check(self, wanted: Wanted) -> Sequence[str]:
+        problems = [
+            f"column {column.name} is {column.type}: a field is a scalar, or an ARRAY of scalars"
+            for column in wanted.columns
+            if not _is_field(parse_type(column.type))
+        ]
+        for option in (DELIMITER, QUOTE, ESCAPE):
+            value = wanted.options.get(option.name)
+            if value is not None and not needs_variables(value) and len(_character(value)) != 1:
+                problems.append(f"'{option.name}' is one character, not {value!r}")
+        problems += [
+            f"'{option.name}' has no meaning with '{NO_QUOTES.name}'"
+            for option in (QUOTE, ESCAPE)
+            if wanted.flag(NO_QUOTES.name) and option.name in wanted.options
+        ]
+        return problems
+
+    def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
+        others, columns = kept(messages), wanted.columns
+        row = shape.Row(columns, lambda column: _leaf)
+        utf8 = f"IF(is_valid_utf8(CAST({VALUE} AS STRING)), CAST({VALUE} AS STRING), NULL)"
+        line = messages.selectExpr(
+            *others, f"{VALUE} IS NULL AS _null", f"regexp_replace({utf8}, '\\\\r?\\\\n?$', '') AS _text"
+        )
+        if wanted.flag(COMMENTS.name):
+            line = line.where("_text IS NULL OR NOT startswith(_text, '#')")
+        parsed = line.selectExpr(*others, "_null", "_text", f"{_parse(wanted)} AS _parsed")
+        wire = ", ".join(
+            part
+            for column in columns
+            for part in (literals.text(column.name), _wire(column.name, parse_type(column.type), wanted))
+        )
+        read = parsed.selectExpr(
+            *others,
+            "_null",
+            f"CASE WHEN NOT _null THEN {_broken(wanted)} END AS _broken",
+            f"named_struct({wire}) AS _wire",
+        )
+        fields = f"IF(_null OR _broken IS NOT NULL, NULL, {row.fields('_wire')}) AS _fields"
+        valued = read.selectExpr(*others, "_null", "_broken", "_wire", fields)
+        error = f"IF(_null, NULL, coalesce(_broken, {row.error('_wire', '_fields')})) AS _error"
+        return added(valued.selectExpr(*others, "_null", "_fields", error), others, wanted, IGNORE)
+
+
+def _is_field(of: FlinkType) -> bool:
+    return of.kind not in NESTED or (of.kind is Kind.ARRAY and of.element.kind not in NESTED)
+
+
+def _character(value: str) -> str:
+    r"""An option's character, which may be written as an escape such as \t."""
+    return (
+        value.encode("latin-1", "backslashreplace").decode("unicode_escape")
+        if value.startswith("\\") and len(value) > 1
+        else value
+    )
+
+
+def _quote(wanted: Wanted) -> str | None:
+    return None if wanted.flag(NO_QUOTES.name) else _character(wanted.option(QUOTE))
+
+
+def _parse(wanted: Wanted) -> str:
+    """SQL of the line as a STRUCT of texts: NULL stands for a field without a character, and without quotes."""
+    quote = _quote(wanted)
+    escape = wanted.options.get(ESCAPE.name)
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": "_bad",
+        "sep": _character(wanted.option(DELIMITER)),
+        "quote": quote or "",
+        "escape": _character(escape) if escape else quote or "\\",
+        "nullValue": _ABSENT,
+        "emptyValue": "",
+    }
+    schema = ", ".join(f"{quoted(column.name)} STRING" for column in wanted.columns)
+    return f"from_csv(_text, {literals.text(f'{schema}, _bad STRING')}, {literals.options(options)})"
+
+
+def _broken(wanted: Wanted) -> str:
+    """SQL of the sentence about a line that has not the shape of the table, or NULL."""
+    count = len(wanted.columns)
+    cases = ["WHEN _text IS NULL THEN 'the message is no UTF-8 text'"]
+    quote, escape, rest = _quote(wanted), wanted.options.get(ESCAPE.name), "_text"
+    if quote:
+        mark = _literal(quote)
+        inside = f"[^{mark}]*+"
+        if escape:
+            before = _literal(_character(escape))
+            inside = f"(?:[^{mark}{before}]|{before}[{mark}{before}])*+"
+        rest = f"regexp_replace(_text, {literals.text(mark + inside + mark)}, '')"
+        if escape:
+            told = "an escape stands outside of quotes, or before what is no quote"
+            cases.append(f"WHEN contains({rest}, {literals.text(_character(escape))}) THEN '{told}'")
+        bare = f"replace({rest}, {literals.text(quote)})"
+        told = "a quote is opened and not closed: a message is one record"
+        cases.append(f"WHEN (length({rest}) - length({bare})) % 2 = 1 THEN '{told}'")
+    cases.append(f"WHEN contains(_text, '\\n') AND contains({rest}, '\\n') THEN 'the message has several lines'")
+    short = "_parsed._bad IS NOT NULL" if count == 1 else "(_parsed._bad IS NOT NULL OR _text = '')"
+    cases.append(f"WHEN {short} THEN 'the message has not {count} field{'s' if count > 1 else ''}'")
+    return f"CASE {' '.join(cases)} END"
+
+
+def _literal(character: str) -> str:
+    """A character in a regular expression."""
+    return character if character.isalnum() else f"\\{character}"
+
+
+def _wire(name: str, of: FlinkType, wanted: Wanted) -> str:
+    """SQL of a field's wire value."""
+    field = f"coalesce(_parsed.{quoted(name)}, '')"
+    literal = wanted.options.get(NULL.name)
+    sql = field if literal is None else f"nullif({field}, {literals.text(literal)})"
+    if of.kind is not Kind.ARRAY:
+        return sql
+    between = literals.text("".join(map(_literal, _character(wanted.option(ELEMENTS)))))
+    return f"IF({sql} = '', array(), split({sql}, {between}))"
+
+
+def _leaf(sql: str, of: FlinkType) -> str:
+    return text.value(sql if of.kind in STRINGS else f"trim({sql})", of)
+
+
+FORMAT = CsvFormat()

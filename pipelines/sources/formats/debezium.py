@@ -1,0 +1,122 @@
+"""The format `debezium-json`: a message is a change as Debezium's JSON converter writes it.
+
+{"before": row, "after": row, "op": "u", "ts_ms": 1, "source": {"snapshot": "false", "ts_ms": 1, …}}; with its schema,
+as {"schema": …, "payload": that}. What is no change of a row is passed over: heartbeats, changes of the schema, borders
+of transactions, messages of the log (op m) and the tombstone after a delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipelines.sources.formats import changes, json_text, shape
+from pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
+from pipelines.sources.formats.debezium_values import DECIMALS, Encoding
+from pipelines.sources.formats.format import FormatSpec, Wanted
+from pipelines.sources.formats.result import kept
+from pipelines.sources.protocol import OptionSpec
+from pipelines.sql.model import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCHEMA = OptionSpec(
+    "debezium-json.schema-include",
+    "boolean",
+    default="false",
+    doc="Messages come with their schema (value.converter.schemas.enable): {schema, payload}. It then decides how "
+    "times and decimals are read.",
+)
+IGNORE = "debezium-json.ignore-parse-errors"
+STANDARD = timestamp_option("debezium-json.timestamp-format.standard", "ISO-8601")
+
+_ENVELOPE = (
+    "STRUCT<before {row}, after {row}, op STRING, ts_ms STRING, source STRUCT<snapshot STRING, ts_ms STRING>, "
+    "status STRING, id STRING, ddl STRING, `databaseName` STRING, `tableChanges` STRING{more}>"
+)
+_FIELDS = "ARRAY<STRUCT<field STRING, fields ARRAY<STRUCT<field STRING, name STRING, parameters MAP<STRING, STRING>>>>>"
+_WITH_SCHEMA = f"STRUCT<schema STRUCT<fields {_FIELDS}>, payload {{}}>"
+
+
+class DebeziumFormat:
+    """`'format' = 'debezium-json'`."""
+
+    spec = FormatSpec(
+        "debezium-json",
+        (SCHEMA, DECIMALS, ignore_option(IGNORE), STANDARD),
+        "A message is a change as Debezium writes it in JSON.",
+        changelog=True,
+    )
+
+    def check(self, wanted: Wanted) -> Sequence[str]:
+        return map_keys(wanted.columns)
+
+    def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
+        others, with_schema = kept(messages), wanted.flag(SCHEMA.name)
+        encoding = Encoding(json_text.leaf(wanted.option(STANDARD)), wanted.option(STANDARD), wanted.option(DECIMALS))
+        row = shape.Row(
+            wanted.columns,
+            lambda column: encoding.leaf("_schema" if with_schema else None, column.name),
+            json_text.plain,
+        )
+        parsed = json_text.parsed(messages, _around(wanted.columns, with_schema=with_schema))
+        envelope = "_wire.payload" if with_schema else "_wire"
+        # Where a message has its schema, the fields of `after` stand for both images: they are the same.
+        after = "get(filter(_wire.schema.fields, f -> f.field = 'after'), 0).fields"
+        read = parsed.selectExpr(
+            *others,
+            "_null",
+            "_broken",
+            json_text.TEXT,
+            f"{envelope} AS _m",
+            f"_wire.payload IS {'' if with_schema else 'NOT '}NULL AS _other",
+            *([f"{after} AS _schema"] if with_schema else []),
+        )
+        schema = ["_schema"] if with_schema else []
+        changed = read.selectExpr(
+            *others,
+            *schema,
+            "IF(_m.op = 'm', NULL, _m.op) AS _kind",
+            "array(named_struct('one', IF(_m.op = 'd', _m.before, _m.after), 'other', _m.before)) AS _pairs",
+            f"{_error(wanted, with_schema=with_schema)} AS _error",
+            f"{changes.moment('_m.source.ts_ms', '_m.ts_ms')} AS _time",
+            "_m.source.snapshot AS _marks",
+        )
+        return changes.landed(changed, others, wanted, row, IGNORE, beside=schema)
+
+
+def _around(columns: Sequence[Column], *, with_schema: bool) -> str:
+    """The DDL of a message."""
+    envelope = _ENVELOPE.format(row=shape.wire_row(columns), more="" if with_schema else ", payload STRING")
+    return _WITH_SCHEMA.format(envelope) if with_schema else envelope
+
+
+def _error(wanted: Wanted, *, with_schema: bool) -> str:
+    """SQL of the sentence about a message that is no change that can be told, or NULL."""
+    suspects = [
+        (f"column {column.name} does not fit {column.type}", _around([column], with_schema=with_schema))
+        for column in shape.nested(wanted.columns)
+    ]
+    flag, other = ("true", "has no payload") if with_schema else ("false", "has a schema and a payload")
+    needs_before = "_m.op = 'd'" if wanted.build else "_m.op IN ('u', 'd')"
+    cases = [
+        "WHEN _null THEN NULL",
+        f"WHEN _broken THEN {json_text.blame(suspects)}",
+        f"WHEN _other THEN \"the message {other}: '{SCHEMA.name}' is {flag}\"",
+        "WHEN _m.op IS NULL AND (_m.ddl IS NOT NULL OR _m.`databaseName` IS NOT NULL OR _m.`tableChanges` IS NOT NULL) "
+        "THEN NULL",
+        "WHEN _m.op IS NULL AND _m.status IN ('BEGIN', 'END') AND _m.id IS NOT NULL THEN NULL",
+        "WHEN _m.op IS NULL AND _m.ts_ms IS NOT NULL AND coalesce(_m.before, _m.after) IS NULL THEN NULL",
+        "WHEN _m.op IS NULL THEN 'the message is no change of Debezium: it has no op'",
+        "WHEN _m.op = 'm' THEN NULL",
+        "WHEN _m.op NOT IN ('c', 'r', 'u', 'd', 't') THEN concat(\"there is no op '\", _m.op, \"'\")",
+        "WHEN _m.op IN ('c', 'r', 'u') AND _m.after IS NULL THEN 'the message has no after'",
+        f"WHEN {needs_before} AND _m.before IS NULL THEN 'the message has no before: have the database log whole rows "
+        "(REPLICA IDENTITY FULL, binlog_row_image = FULL)'",
+        *([] if wanted.build else ["WHEN _m.op = 't' THEN 'a truncate: a probe side takes no such change'"]),
+    ]
+    return f"CASE {' '.join(cases)} END"
+
+
+FORMAT = DebeziumFormat()

@@ -1,0 +1,99 @@
+"""What a format is: it says how the bytes of a message become rows of a table, all in Spark SQL.
+
+A connector that reads messages (lines of a file, records of a topic) gives their bytes and decides what becomes of a
+message that does not fit; the format only says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pipelines.sources.protocol import OptionSpec
+from pipelines.sql.model import Column, Role, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VALUE = "_value"
+"""The column of `Format.decode` that holds a message's bytes: BINARY."""
+
+DECODED: Mapping[str, str] = {
+    "_op": "STRING",
+    "_fields": "STRUCT",
+    "_error": "STRING",
+    "_sub": "INT",
+    "_time": "TIMESTAMP",
+    "_marks": "STRING",
+}
+"""What `Format.decode` gives in place of VALUE.
+
+`_op`: r c u d t for a build side, +I -U +U -D for a probe (SOURCE_COLUMNS). `_fields`: the table's physical columns in
+their Spark types; null where the message has no row (an error, a truncate, a null message). `_error`: null, or one
+sentence that says what does not fit, and in which column. `_sub`: the order of rows of one message, from 0. `_time`:
+the source's own time of the change, null where the format has none. `_marks`: what the source says of its snapshot
+(Debezium's `source.snapshot`), null otherwise."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a table wants of a format: its columns, its role, and the options by their plain names (`json.…`)."""
+
+    columns: tuple[Column, ...]
+    options: Mapping[str, str]
+    role: Role = "probe"
+    primary_key: tuple[str, ...] = ()
+
+    @property
+    def build(self) -> bool:
+        return self.role == "build"
+
+    def option(self, option: OptionSpec) -> str:
+        """An option's value, or its default. Raises KeyError for one that has neither."""
+        value = self.options.get(option.name, option.default)
+        if value is None:
+            raise KeyError(option.name)
+        return value
+
+    def flag(self, name: str) -> bool:
+        """A boolean option; false where it is not given."""
+        return self.options.get(name, "false").lower() == "true"
+
+
+def wanted(table: Table, options: Mapping[str, str], *, prefix: str = "") -> Wanted:
+    """What `table` wants, with `options` resolved. `prefix`: what stands before the format's options (`value.`)."""
+    plain = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
+    columns = tuple(column for column in table.physical_columns if column.metadata is None)
+    return Wanted(columns, plain, table.role, table.primary_key)
+
+
+@dataclass(frozen=True)
+class FormatSpec:
+    """What the planner knows of a format. `changelog`: its messages say what they do to a row; else each adds one."""
+
+    name: str
+    options: tuple[OptionSpec, ...]
+    doc: str
+    changelog: bool = False
+
+
+class Format(Protocol):
+    """One format."""
+
+    @property
+    def spec(self) -> FormatSpec: ...
+
+    def check(self, wanted: Wanted) -> Sequence[str]:
+        """What is wrong with a table of this format, known at planning; each string is an error to show. Options may
+        still hold `${VAR}`."""
+        ...
+
+    def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
+        """The rows of `messages`: every column but VALUE as it is, and DECODED beside it.
+
+        A null message of a format that only adds says that its key is gone: `_op` is d or -D, `_fields` null. A
+        connector without keys leaves such messages out before. A changelog passes them over, as it does messages that
+        are no change of a row (heartbeats, schema changes, borders of transactions).
+        """
+        ...

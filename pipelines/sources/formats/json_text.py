@@ -1,0 +1,109 @@
+r"""JSON text as wire rows (shape.py), without loss.
+
+Spark's parser reads a number with a point or an exponent through a DOUBLE when it is asked for text. So such numbers
+are put in quotes first, behind a mark that tells them from strings; `plain` and `document` take the mark away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipelines.sources.formats import literals, shape
+from pipelines.sources.formats import text as scalar
+from pipelines.sources.formats.format import VALUE
+from pipelines.sources.formats.result import kept
+from pipelines.sql.model import Column
+from pipelines.sql.types import STRINGS, FlinkType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from pipelines.sources.formats.json_quick import Quick
+
+TEXT = "_text"
+QUICK = "_quick"
+"""The row that the short way gives (json_quick.py); null where the message must take the long one."""
+
+_MARK = "\ue0a1\ue0a2"
+"""Private-use characters: no text has them by accident."""
+
+HAS_FLOAT = r"[:,\[]\s*-?[0-9]+[.eE]"
+_FLOAT = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++(?:[eE][-+]?[0-9]++)?+|[eE][-+]?[0-9]++)(?![0-9.eE])"
+# Strings, whole numbers and everything else are passed over; all quantifiers are possessive, so a long string is no
+# deep recursion. \G: each match begins where the one before ended, so that none begins inside a string.
+_BETWEEN = r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]++(?![0-9.eE])|-(?![0-9])|[^"0-9\-]++)*+'
+_FLOATS = rf"(?s)\G({_BETWEEN})({_FLOAT})"
+_MARKED = rf'"{_MARK}([^"]*)"'
+
+_OPTIONS = literals.options(
+    {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_bad", "allowNonNumericNumbers": "false"}
+)
+
+
+def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFrame:
+    """`messages` with `_null` (the message is), TEXT, `_broken` (it is not one object of the DDL `wire`) and `_wire`
+    (that object) in place of VALUE. With `quick` also QUICK; where that is not null the others say nothing."""
+    others = kept(messages)
+    utf8 = f"IF(is_valid_utf8(CAST({VALUE} AS STRING)), CAST({VALUE} AS STRING), NULL)"
+    marked = f"regexp_replace({TEXT}, {literals.text(_FLOATS)}, {literals.text(f'$1{chr(34)}{_MARK}$2{chr(34)}')})"
+    exact = f"IF({TEXT} RLIKE {literals.text(HAS_FLOAT)}, {marked}, {TEXT})"
+    texts = messages.selectExpr(*others, f"{VALUE} IS NULL AS _null", f"{utf8} AS {TEXT}")
+    broken = f"NOT _null AND ({TEXT} IS NULL OR {_broken('_parsed')})"
+    if quick is not None:
+        texts = texts.selectExpr(*others, "_null", TEXT, f"{quick.parsed} AS {QUICK}")
+        texts = texts.selectExpr(*others, "_null", TEXT, f"{quick.row} AS {QUICK}")
+        others = [*others, QUICK]
+        exact = f"IF({QUICK} IS NULL, {exact}, NULL)"
+        broken = f"{QUICK} IS NULL AND {broken}"
+    texts = texts.selectExpr(*others, "_null", f"{exact} AS {TEXT}")
+    read = texts.selectExpr(*others, "_null", TEXT, f"{parse(wire)} AS _parsed")
+    return read.selectExpr(*others, "_null", TEXT, f"{broken} AS _broken", "get(_parsed.v, 0) AS _wire")
+
+
+def leaf(standard: str) -> shape.Leaf:
+    """How a scalar is read from a wire text."""
+
+    def read(sql: str, of: FlinkType) -> str:
+        clean = document(sql) if of.kind in STRINGS else plain(sql)
+        return scalar.value(clean, of, scalar.standard(standard))
+
+    return read
+
+
+def plain(text: str) -> str:
+    """SQL of a wire text that is a number, or a string, as the message has it."""
+    return f"replace({text}, {literals.text(_MARK)})"
+
+
+def document(text: str) -> str:
+    """SQL of a wire text that may also be a whole JSON value, where the table has STRING."""
+    bare = f"regexp_replace({text}, {literals.text(_MARKED)}, '$1')"
+    return f"IF(contains({text}, {literals.text(_MARK)}), {plain(bare)}, {text})"
+
+
+def suspects(columns: Sequence[Column], around: str = "{}") -> list[tuple[str, str]]:
+    """The columns that can make a text broken, for `blame`. `around`: the DDL around a row's, which stands for {}."""
+    return [
+        (f"column {column.name} does not fit {column.type}", around.format(shape.wire_row([column])))
+        for column in shape.nested(columns)
+    ]
+
+
+def blame(suspected: Sequence[tuple[str, str]]) -> str:
+    """SQL of the sentence about a broken text. `suspected`: what is wrong, where the text does not fit the DDL beside
+    it, tried in this order."""
+    cases = [f"WHEN {TEXT} IS NULL THEN 'the message is no UTF-8 text'"]
+    for told, wire in [("the message is no JSON object", "MAP<STRING, STRING>"), *suspected]:
+        cases.append(f"WHEN {_broken(parse(wire))} THEN {literals.text(told)}")
+    return f"CASE {' '.join(cases)} ELSE 'the message does not have the shape of the table' END"
+
+
+def parse(wire: str) -> str:
+    """SQL of TEXT as STRUCT<v ARRAY<wire>, _bad STRING>: in brackets, so that what follows the object is not unseen."""
+    schema = literals.text(f"v ARRAY<{wire}>, _bad STRING")
+    return f"from_json(concat('{{\"v\":[', {TEXT}, ']}}'), {schema}, {_OPTIONS})"
+
+
+def _broken(parsed: str) -> str:
+    return f"({parsed}._bad IS NOT NULL OR size({parsed}.v) <> 1 OR get({parsed}.v, 0) IS NULL)"

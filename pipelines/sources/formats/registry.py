@@ -1,0 +1,58 @@
+"""The formats by name, and what a connector with a 'format' option needs of them at planning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+from pipelines.errors import PlanningError
+from pipelines.sources.formats import canal, changelog, csv, debezium, json, raw
+from pipelines.sources.formats.format import Format, Wanted
+from pipelines.sources.protocol import OptionSpec
+
+_ALL: Sequence[Format] = (json.FORMAT, csv.FORMAT, raw.FORMAT, debezium.FORMAT, canal.FORMAT, changelog.FORMAT)
+FORMATS: Mapping[str, Format] = {made.spec.name: made for made in _ALL}
+
+_AVRO = "Avro needs a library of Spark's (spark-avro) that is not part of Tidegate: write the messages as json"
+REFUSED: Mapping[str, str] = {name: _AVRO for name in ("avro", "avro-confluent", "debezium-avro-confluent")}
+"""Formats of Flink that are not here, and what to do instead."""
+
+
+def format_named(name: str) -> Format:
+    """The format called `name`. Raises PlanningError."""
+    if name in FORMATS:
+        return FORMATS[name]
+    raise PlanningError(
+        unknown(name, tuple(FORMATS)), where="'format'", state="nothing was read", next_command="name another format"
+    )
+
+
+def format_options(names: Sequence[str], *, prefix: str = "") -> tuple[OptionSpec, ...]:
+    """The options of these formats, as a connector's own. `prefix`: what it puts before them (`value.`)."""
+    return tuple(replace(option, name=prefix + option.name) for name in names for option in FORMATS[name].spec.options)
+
+
+def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "format") -> list[str]:
+    """What is wrong, at planning, with a table whose `option` is `name`. `names`: the formats that its connector
+    reads."""
+    if name not in names:
+        return [f"'{option}': {unknown(name, names)}"]
+    chosen = FORMATS[name]
+    own = {known.name for known in chosen.spec.options}
+    others = {known.name: other for other in names if other in FORMATS for known in FORMATS[other].spec.options}
+    strays = [
+        f"'{key}' has no meaning: it is an option of {others[key]}, and the {option} is {name}"
+        for key in wanted.options
+        if key in others and key not in own
+    ]
+    return [*strays, *chosen.check(wanted)]
+
+
+def unknown(name: str, names: Sequence[str]) -> str:
+    """What to say of a format that is not among `names`."""
+    if name in REFUSED:
+        return f"the format '{name}' can not be read. {REFUSED[name]}"
+    near = get_close_matches(name, names, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(names)}"
+    return f"there is no format '{name}' here: {hint}"

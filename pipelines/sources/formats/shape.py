@@ -1,0 +1,114 @@
+"""Rows of text become rows of values: the same nested shape, with text in place of every scalar.
+
+A *wire* value is what a parser gives: STRUCTs, ARRAYs and MAPs as declared, STRING where the type is a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipelines.sources.formats import literals
+from pipelines.sql.model import Column
+from pipelines.sql.types import NESTED, FlinkType, Kind, parse_type, quoted
+
+Leaf = Callable[[str, FlinkType], str]
+"""SQL of a text, and a scalar type, to SQL of the value; NULL where the text does not fit."""
+
+SHOWN = 60
+"""Characters of a value that an error shows."""
+
+
+def wire_type(of: FlinkType) -> str:
+    """Spark's DDL of the wire value of a type."""
+    if of.kind is Kind.ARRAY:
+        return f"ARRAY<{wire_type(of.element)}>"
+    if of.kind is Kind.MAP:
+        return f"MAP<STRING, {wire_type(of.element)}>"
+    if of.kind is Kind.ROW:
+        return f"STRUCT<{', '.join(f'{quoted(field.name)}: {wire_type(field.type)}' for field in of.fields)}>"
+    return "STRING"
+
+
+def wire_row(columns: Sequence[Column]) -> str:
+    """Spark's DDL of the wire row of a table."""
+    return f"STRUCT<{', '.join(f'{quoted(column.name)}: {wire_type(parse_type(column.type))}' for column in columns)}>"
+
+
+def nested(columns: Sequence[Column]) -> list[Column]:
+    """The columns that are no scalars."""
+    return [column for column in columns if parse_type(column.type).kind in NESTED]
+
+
+def value(wire: str, of: FlinkType, leaf: Leaf, depth: int = 0) -> str:
+    """SQL of the value that the wire value `wire` (SQL) stands for."""
+    item, key = f"x{depth}", f"k{depth}"
+    if of.kind is Kind.ARRAY:
+        return f"transform({wire}, {item} -> {value(item, of.element, leaf, depth + 1)})"
+    if of.kind is Kind.MAP:
+        return f"transform_values({wire}, ({key}, {item}) -> {value(item, of.element, leaf, depth + 1)})"
+    if of.kind is Kind.ROW:
+        fields = [
+            f"{literals.text(field.name)}, {value(f'{wire}.{quoted(field.name)}', field.type, leaf, depth)}"
+            for field in of.fields
+        ]
+        return f"IF({wire} IS NULL, NULL, named_struct({', '.join(fields)}))"
+    return leaf(wire, of)
+
+
+def misfit(wire: str, found: str, of: FlinkType, depth: int = 0, *, inside: bool = False) -> str:
+    """SQL of whether some text of `wire` became no value, or a NULL stands `inside` where the type has none; `found` is
+    SQL of the value."""
+    item, other = f"w{depth}", f"v{depth}"
+    if of.kind in (Kind.ARRAY, Kind.MAP):
+        values = (wire, found) if of.kind is Kind.ARRAY else (f"map_values({wire})", f"map_values({found})")
+        wrong = misfit(item, other, of.element, depth + 1, inside=True)
+        each = f"zip_with({values[0]}, {values[1]}, ({item}, {other}) -> {wrong})"
+        told = f"coalesce(exists({each}, {item} -> {item}), false)"
+    elif of.kind is Kind.ROW:
+        fields = [
+            misfit(f"{wire}.{quoted(field.name)}", f"{found}.{quoted(field.name)}", field.type, depth, inside=True)
+            for field in of.fields
+        ]
+        told = f"({wire} IS NOT NULL AND ({' OR '.join(fields)}))"
+    else:
+        told = f"({wire} IS NOT NULL AND {found} IS NULL)"
+    return f"({told} OR {wire} IS NULL)" if inside and not of.nullable else told
+
+
+@dataclass(frozen=True)
+class Row:
+    """SQL that turns the wire row of a table into its values.
+
+    `leaf` makes the reader of one column's scalars; `show` makes a wire text fit for people.
+    """
+
+    columns: tuple[Column, ...]
+    leaf: Callable[[Column], Leaf]
+    show: Callable[[str], str] = str
+
+    def fields(self, wire: str) -> str:
+        """The STRUCT of all physical columns; `wire` must not be null."""
+        values = [
+            f"{literals.text(column.name)}, CAST("
+            f"{value(f'{wire}.{quoted(column.name)}', parse_type(column.type), self.leaf(column))}"
+            f" AS {column.spark_type})"
+            for column in self.columns
+        ]
+        return f"named_struct({', '.join(values)})"
+
+    def error(self, wire: str, fields: str, needed: Sequence[str] | None = None) -> str:
+        """The sentence that says which column does not fit, or NULL. `needed`: the columns that must have a value; by
+        default those that are NOT NULL."""
+        cases: list[str] = []
+        for column in self.columns:
+            of = parse_type(column.type)
+            text, found = f"{wire}.{quoted(column.name)}", f"{fields}.{quoted(column.name)}"
+            shown = f"to_json({text})" if of.kind in NESTED else text
+            told = f"substring({self.show(shown)}, 1, {SHOWN})"
+            start, end = literals.text(f"column {column.name}: '"), literals.text(f"' does not fit {column.type}")
+            cases.append(f"WHEN {misfit(text, found, of)} THEN concat({start}, {told}, {end})")
+            if (not column.nullable) if needed is None else (column.name in needed):
+                missing = literals.text(f"column {column.name} is NOT NULL, and the message has no value for it")
+                cases.append(f"WHEN {found} IS NULL THEN {missing}")
+        return f"CASE {' '.join(cases)} END"

@@ -1,0 +1,144 @@
+"""One part of a hybrid table: its own source, which sees its own steps, splits and columns only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.sources.protocol import SEQ_TYPE, Json, Landed, Source, SourceContext, SplitStore, Step, StoredStep
+from pipelines.sources.registry import connector
+from pipelines.sql.model import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PHASES = 16
+"""`_seq.phase` of a part's rows is its own, plus so many for each part before: what a later part says wins."""
+
+
+@dataclass(frozen=True)
+class PartSplits:
+    """The part's rows of the table's split store."""
+
+    store: SplitStore
+    prefix: str
+
+    def rows(self) -> list[dict[str, Any]]:
+        own = [row for row in self.store.rows() if row["split"].startswith(self.prefix)]
+        return [{**row, "split": row["split"].removeprefix(self.prefix)} for row in own]
+
+    def add(self, splits: Sequence[Json]) -> None:
+        self.store.add([{**split, "split": self.prefix + split["split"]} for split in splits])
+
+    def cut(self, cuts: Mapping[str, Json]) -> None:
+        self.store.cut({self.prefix + name: cut for name, cut in cuts.items()})
+
+
+class Part:
+    """The part with number `place` of the hybrid table of `context`.
+
+    A step of it is stored as the hybrid table's: `part` is its place, `step` its ranges, `first` the part's first step
+    (null in that very step), `flipped` whether the part had flipped before, `flips` whether it does with this step.
+    """
+
+    def __init__(self, context: SourceContext, table: Table, place: int) -> None:
+        self.whole, self.table, self.place = context, table, place
+        self.prefix = f"{table.name}/"
+        self.context = replace(
+            context,
+            table=table,
+            options=table.options.resolve(context.environment),
+            splits=PartSplits(context.splits, self.prefix),
+            # As if it were read by itself.
+            scratch=str(Path(context.scratch).parent / table.name),
+            earlier_rows=None if context.earlier_rows is None else self._earlier_rows,
+        )
+        self.source: Source = connector(table.connector).source(self.context)
+        # When the bounded phase is over is the hybrid table's to tell.
+        self.source.delegate_watermark_periodic_emit(lambda: None)
+
+    def at(self, step: StoredStep | None = None) -> Source:
+        """The part's source, told where it stands: at a stored step of the part, else behind the last one."""
+        whole, context = self.whole, self.context
+        last = step or whole.previous
+        before = last if last is not None and last.step.ranges["part"] == self.place else None
+        first = None if before is None else before.step.ranges["first"] or _told(before)
+        context.previous = None if before is None else self.stored(before)
+        context.first = None if first is None else _made(first, whole.generation)
+        context.flipped = before is not None and (before.step.ranges["flipped"] or (not step and flips(before)))
+        context.blocked = frozenset(name.removeprefix(self.prefix) for name in whole.blocked if self._owns(name))
+        context.limit, context.max_rows = whole.limit, whole.max_rows
+        return self.source
+
+    def plan(self, ends: Json, instant: int) -> Step | None:
+        """The part's next step, as one of the hybrid table. None when there is nothing left to do."""
+        step = self.at().plan(ends, instant)
+        if step is None:
+            return None
+        first = self.context.first
+        ranges = {
+            "part": self.place,
+            "step": step.ranges,
+            "first": None if first is None else _told(first, first.step.ranges),
+            "flipped": self.context.flipped,
+            "flips": step.flips,
+        }
+        return replace(step, ranges=ranges, summary=f"{self.table.name}: {step.summary}")
+
+    def stored(self, step: StoredStep) -> StoredStep:
+        """A stored step of the hybrid table, as the part's own source planned it."""
+        own = replace(step.step, ranges=step.step.ranges["step"], flips=flips(step), blocked=(), quiet=False)
+        return replace(step, step=own)
+
+    def landable(self, rows: DataFrame) -> DataFrame:
+        """The part's rows as the hybrid table's."""
+        return _moved(rows, f"concat('{self.prefix}', _split)", PHASES * self.place)
+
+    def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        """What the part's source says of a committed step, in the words of the hybrid table."""
+        landed = self.at(step).landed(self.stored(step), None if rows is None else self._own(rows))
+        watermarks = landed.watermarks
+        return replace(
+            landed,
+            position=f"{self.table.name}: {landed.position}",
+            watermarks=None if watermarks is None else [(self.prefix + split, told) for split, told in watermarks],
+            idle={self.prefix + split: idle for split, idle in landed.idle.items()},
+            splits=frozenset(self.prefix + split for split in landed.splits),
+            ended=frozenset(self.prefix + split for split in landed.ended),
+        )
+
+    def _earlier_rows(self, step: StoredStep) -> DataFrame:
+        """The rows of the part's own steps before `step`, as its source gave them."""
+        assert self.whole.earlier_rows is not None
+        rows = self.whole.earlier_rows(step)
+        return self._own(rows.where(rows["_split"].startswith(self.prefix)))
+
+    def _own(self, rows: DataFrame) -> DataFrame:
+        return _moved(rows, f"substring(_split, {len(self.prefix) + 1})", -PHASES * self.place)
+
+    def _owns(self, split: str) -> bool:
+        return split.startswith(self.prefix)
+
+
+def _moved(rows: DataFrame, split: str, phases: int) -> DataFrame:
+    others = [f"`{name}`" for name in rows.columns if name not in ("_split", "_seq")]
+    names = ("log", "file", "position", "row")
+    seq = f"named_struct('phase', _seq.phase + {phases}, {', '.join(f'{name!r}, _seq.{name}' for name in names)})"
+    return rows.selectExpr(*others, f"{split} AS _split", f"CAST({seq} AS {SEQ_TYPE}) AS _seq")
+
+
+def flips(step: StoredStep) -> bool:
+    """Whether the part that a step of the hybrid table is of flips with it."""
+    return bool(step.step.ranges["flips"])
+
+
+def _told(step: StoredStep, ranges: Json | None = None) -> Json:
+    """The first step of a part as every later one keeps it; by default a step of the hybrid table."""
+    own = step.step.ranges["step"] if ranges is None else ranges
+    return {"ranges": own, "epoch": step.epoch, "planned_at": step.planned_at}
+
+
+def _made(told: Json, generation: int) -> StoredStep:
+    return StoredStep(Step(told["ranges"]), generation, told["epoch"], told["planned_at"])

@@ -1,0 +1,230 @@
+"""What a Kafka cluster says of its topics: partitions, ids and offsets, by the Java client that Spark reads with.
+
+One client for both means one configuration: whatever `properties.*` make Spark's readers connect make this connect, in
+the same words and by the same code (docs/decisions/0010-kafkas-own-client.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from py4j.protocol import Py4JJavaError
+
+from pipelines.errors import SourceError
+from pipelines.sql.model import is_secret
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+At = Literal["earliest", "latest"] | int
+"""Which offset: the first there is, the one after the last, or of the first record at or after a time (ms, UTC, from 0
+on)."""
+
+API_TIMEOUT_MS = "20000"
+"""How long one question may take, retries and all; Kafka's own default is a minute."""
+
+_ANSWERS: Mapping[str, tuple[str, str]] = {
+    "TimeoutException": (
+        "the Kafka cluster does not answer",
+        "check that the brokers run and that 'properties.bootstrap.servers' and 'properties.security.protocol' are "
+        "theirs, then run again",
+    ),
+    "BrokerNotAvailableException": ("the Kafka cluster does not answer", "check that the brokers run, then run again"),
+    "SslAuthenticationException": (
+        "the TLS handshake with the Kafka cluster failed",
+        "check 'properties.ssl.truststore.location' and the broker's certificate, then run again",
+    ),
+    "SaslAuthenticationException": (
+        "the Kafka cluster refused the user",
+        "check 'properties.sasl.mechanism' and 'properties.sasl.jaas.config', then run again",
+    ),
+    "UnsupportedSaslMechanismException": (
+        "the Kafka cluster does not know the SASL mechanism",
+        "correct 'properties.sasl.mechanism', then run again",
+    ),
+    "TopicAuthorizationException": (
+        "the user may not read the topic",
+        "give the user DESCRIBE and READ on the topic, then run again",
+    ),
+    "GroupAuthorizationException": (
+        "the user may not use the consumer group",
+        "give the user READ on the group of 'properties.group.id', then run again",
+    ),
+    "ClusterAuthorizationException": ("the user may not ask the cluster", "give the user DESCRIBE, then run again"),
+}
+
+
+@dataclass(frozen=True, order=True)
+class Partition:
+    """One partition of a topic. Its name, `topic-number`, is the split that it is read by."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is now. `id` tells it from one of the same name that was there before."""
+
+    name: str
+    id: str
+    partitions: tuple[Partition, ...]
+
+
+class Cluster:
+    """The cluster behind one table's `properties.*`. Connects when it is first asked.
+
+    Args:
+        spark: Gives the session, whose JVM holds the client.
+        properties: The Java client's, as the script has them, less the prefix; may be secret.
+        table: For errors.
+    """
+
+    def __init__(self, spark: Callable[[], SparkSession], properties: Mapping[str, str], table: str) -> None:
+        self._spark = spark
+        self._properties = dict(properties)
+        self._table = table
+        self._admin: Any = None
+
+    @property
+    def where(self) -> str:
+        return f"Kafka at {self._properties.get('bootstrap.servers', '')}"
+
+    @property
+    def isolation(self) -> Isolation:
+        """Messages of open and aborted transactions are no rows, unless the script says `read_uncommitted`."""
+        told = self._properties.get("isolation.level", "read_committed")
+        return "read_uncommitted" if told == "read_uncommitted" else "read_committed"
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of `names` that exist. Raises SourceError."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        futures = self._ask(lambda admin: admin.describeTopics(self._list(wanted)).topicNameValues())
+        found: dict[str, Topic] = {}
+        for name in wanted:
+            told = self._told(futures.get(name), missing=("UnknownTopicOrPartitionException", "InvalidTopicException"))
+            if told is not None:
+                numbers = sorted(int(item.partition()) for item in told.partitions())
+                partitions = tuple(Partition(name, number) for number in numbers)
+                found[name] = Topic(name, str(told.topicId().toString()), partitions)
+        return found
+
+    def matching(self, pattern: str) -> list[str]:
+        """The names of all topics that the regular expression fits as a whole; Kafka's internal ones left out."""
+        names = self._ask(lambda admin: admin.listTopics().names().get())
+        return sorted(str(name) for name in names if re.fullmatch(pattern, str(name)))
+
+    def offsets(self, partitions: Iterable[Partition], at: At) -> dict[Partition, int | None]:
+        """The offset of each partition; None where no record is as late as the time `at`.
+
+        The latest is the end of what is readable at the isolation level. Raises SourceError.
+        """
+        wanted = list(partitions)
+        if not wanted:
+            return {}
+        jvm = self._jvm
+        spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
+        asked = spec.earliest() if at == "earliest" else spec.latest() if at == "latest" else spec.forTimestamp(at)
+        level = getattr(jvm.org.apache.kafka.common.IsolationLevel, self.isolation.upper())
+        options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
+        keys = {partition: self._key(partition) for partition in wanted}
+        question = jvm.java.util.HashMap()
+        for key in keys.values():
+            question.put(key, asked)
+        answer = self._ask(lambda admin: admin.listOffsets(question, options).all().get())
+        found = {partition: int(answer.get(key).offset()) for partition, key in keys.items()}
+        return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+
+    def group_offsets(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """What a consumer group has committed; partitions without a commit are left out. Raises SourceError."""
+        answer = self._ask(
+            lambda admin: admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get(), absent={}
+        )
+        told = {partition: answer.get(self._key(partition)) for partition in partitions} if answer else {}
+        return {partition: int(commit.offset()) for partition, commit in told.items() if commit is not None}
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        if self._admin is not None:
+            self._admin.close(self._jvm.java.time.Duration.ofSeconds(1))
+            self._admin = None
+
+    # --- the Java client -----------------------------------------------------------------------------------------
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark()._jvm
+
+    def _key(self, partition: Partition) -> Any:
+        return self._jvm.org.apache.kafka.common.TopicPartition(partition.topic, partition.number)
+
+    def _list(self, values: Iterable[str]) -> Any:
+        made = self._jvm.java.util.ArrayList()
+        for value in values:
+            made.add(value)
+        return made
+
+    def _ask(self, question: Callable[[Any], Any], absent: Any = None) -> Any:
+        try:
+            if self._admin is None:
+                self._admin = self._connected()
+            return question(self._admin)
+        except Py4JJavaError as error:
+            if absent is not None and _cause(error)[0] == "GroupIdNotFoundException":
+                return absent
+            raise self.explained(error) from error
+
+    def _told(self, future: Any, missing: tuple[str, ...]) -> Any:
+        try:
+            return future.get()
+        except Py4JJavaError as error:
+            if _cause(error)[0] in missing:
+                return None
+            raise self.explained(error) from error
+
+    def _connected(self) -> Any:
+        settings = self._jvm.java.util.HashMap()
+        # The whole question may not be shorter than one request, says Kafka.
+        whole = self._properties.get("request.timeout.ms", API_TIMEOUT_MS)
+        given = {"default.api.timeout.ms": whole, "request.timeout.ms": whole, **self._properties}
+        for key, value in given.items():
+            settings.put(key, value)
+        return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+
+    def explained(self, error: Py4JJavaError) -> SourceError:
+        """The typed error of what the Java client threw. Never shows a secret property's value."""
+        kind, said = _cause(error)
+        what, next_command = _ANSWERS.get(
+            kind,
+            (
+                f"the Kafka cluster could not be asked: {kind}",
+                "correct the 'properties.*' of the table, then run again",
+            ),
+        )
+        for key, value in self._properties.items():
+            if is_secret(key) and value:
+                said = said.replace(value, "***")
+        return SourceError(
+            f"{self._table}: {what}: {said}",
+            where=self.where,
+            state="nothing was read by this run; what was read before stands",
+            next_command=next_command,
+        )
+
+
+def _cause(error: Py4JJavaError) -> tuple[str, str]:
+    """The innermost Java exception: the name of its class, and its first line."""
+    current: Any = error.java_exception
+    while current.getCause() is not None:
+        current = current.getCause()
+    said = str(current.getMessage() or "").strip().splitlines()
+    return str(current.getClass().getSimpleName()), (said[0] if said else str(current.getClass().getName()))[:300]

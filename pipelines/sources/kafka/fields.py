@@ -1,0 +1,151 @@
+"""Which columns of a table lie in a message's key and which in its value, and what can not go together there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pipelines.sources.formats import Wanted, problems
+from pipelines.sources.kafka.options import topic_names
+from pipelines.sql.model import Column, Table
+
+Kind = Literal["kafka", "upsert-kafka"]
+
+VALUE_FORMATS = ("json", "csv", "raw", "debezium-json", "canal-json", "changelog-json")
+APPEND_FORMATS = ("json", "csv", "raw")
+"""What may be a key, and the value of upsert-kafka: a message says nothing but one row."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The key or the value of the messages: its format, and its columns as the message names them.
+
+    `option` is what the script calls the format; `names` are the table's names of the columns, in the same order.
+    """
+
+    format: str
+    option: str
+    columns: tuple[Column, ...]
+    names: tuple[str, ...]
+    prefix: str
+
+    def wanted(self, table: Table, options: Mapping[str, str]) -> Wanted:
+        """What the table wants of the format; the key never says what becomes of a row."""
+        plain = {key.removeprefix(self.prefix): text for key, text in options.items() if key.startswith(self.prefix)}
+        return Wanted(self.columns, plain, table.role, table.primary_key)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each column is read from. `key` is None where nothing is taken from the key.
+
+    `from_key` are the table's columns that the key decides.
+    """
+
+    value: Part
+    key: Part | None
+    from_key: frozenset[str]
+    upsert: bool
+
+    @property
+    def changelog(self) -> bool:
+        """Whether a message may say several things of a row, or that it is gone."""
+        return self.value.format not in APPEND_FORMATS
+
+
+def layout(table: Table, options: Mapping[str, str], kind: Kind) -> Layout:
+    """The layout of a table whose options `check` found no fault with."""
+    columns = tuple(column for column in table.physical_columns if column.metadata is None)
+    keys = key_columns(table, options, kind)
+    except_key = options.get("value.fields-include", "ALL") == "EXCEPT_KEY"
+    valued = tuple(column for column in columns if not (except_key and column.name in keys))
+    option = "format" if "format" in options else "value.format"
+    value = Part(
+        options.get(option, ""),
+        option,
+        valued,
+        tuple(column.name for column in valued),
+        "" if option == "format" else "value.",
+    )
+    upsert = kind == "upsert-kafka"
+    # Where the value has the key's columns too it decides, as in Flink; but a tombstone has nothing but its key.
+    from_key = frozenset(keys if except_key or upsert else ())
+    if not from_key:
+        return Layout(value, None, from_key, upsert)
+    prefix = options.get("key.fields-prefix", "")
+    named = {column.name: replace(column, name=column.name.removeprefix(prefix)) for column in columns}
+    key = Part(options.get("key.format", ""), "key.format", tuple(named[name] for name in keys), tuple(keys), "key.")
+    return Layout(value, key, from_key, upsert)
+
+
+def value_format(options: Mapping[str, str]) -> str:
+    """The name of the value's format; empty where none is given."""
+    return options.get("format", options.get("value.format", ""))
+
+
+def key_columns(table: Table, options: Mapping[str, str], kind: Kind) -> tuple[str, ...]:
+    """The table's columns that are in the key."""
+    return table.primary_key if kind == "upsert-kafka" else topic_names(options.get("key.fields", ""))
+
+
+def check_fields(table: Table, kind: Kind) -> Sequence[str]:
+    """What is wrong with formats, key and value of a table, as far as the script alone tells."""
+    options = table.options
+    found = _formats_given(options, kind) or _key_given(table, options, kind)
+    if found:
+        return found
+    planned = layout(table, options, kind)
+    if not planned.value.columns:
+        return ["'value.fields-include' = 'EXCEPT_KEY' leaves no column for the value"]
+    value = planned.value
+    names = APPEND_FORMATS if kind == "upsert-kafka" else VALUE_FORMATS
+    wrong = problems(value.format, value.wanted(table, options), names=names, option=value.option)
+    if "key.format" in options and kind == "kafka" and planned.key is None:
+        wrong += [] if options["key.format"] in APPEND_FORMATS else problems_of_key(options["key.format"])
+    if planned.key is not None:
+        key = planned.key
+        wrong += problems(key.format, key.wanted(table, options), names=APPEND_FORMATS, option=key.option)
+    return wrong
+
+
+def problems_of_key(name: str) -> list[str]:
+    """What is wrong with a key's format that is no format of keys."""
+    return [f"'key.format': '{name}' is no format of keys; there are {', '.join(APPEND_FORMATS)}"]
+
+
+def _formats_given(options: Mapping[str, str], kind: Kind) -> list[str]:
+    if kind == "upsert-kafka":
+        return [f"'{name}' is missing" for name in ("key.format", "value.format") if name not in options]
+    if "format" in options and "value.format" in options:
+        return ["'format' and 'value.format' are the same: leave one out"]
+    if "format" not in options and "value.format" not in options:
+        return ["'format' is missing: how are the messages written?"]
+    strays = [
+        key for key in options if key.startswith("value.") and key.partition(".")[2].partition(".")[0] in VALUE_FORMATS
+    ]
+    if "format" in options and strays:
+        return [f"'{strays[0]}' goes with 'value.format', and this table has 'format'"]
+    return []
+
+
+def _key_given(table: Table, options: Mapping[str, str], kind: Kind) -> list[str]:
+    keys = key_columns(table, options, kind)
+    prefix = options.get("key.fields-prefix", "")
+    except_key = options.get("value.fields-include", "ALL") == "EXCEPT_KEY"
+    there = {column.name for column in table.physical_columns if column.metadata is None}
+    if kind == "kafka":
+        for one, other in (("key.format", "key.fields"), ("key.fields", "key.format")):
+            if one in options and other not in options:
+                return [f"'{one}' needs '{other}' beside it"]
+    if except_key and not keys:
+        return ["'value.fields-include' = 'EXCEPT_KEY' needs 'key.format' and 'key.fields'"]
+    unknown = [name for name in keys if name not in there]
+    if unknown:
+        return [f"'key.fields' names {unknown[0]}, which is no column that the message could have"]
+    if prefix and not except_key:
+        return ["'key.fields-prefix' needs 'value.fields-include' = 'EXCEPT_KEY'"]
+    without = [name for name in keys if not name.startswith(prefix) or name == prefix]
+    if prefix and without:
+        return [f"'key.fields-prefix' = '{prefix}': the key's column {without[0]} does not begin with it"]
+    return []

@@ -1,0 +1,266 @@
+"""The WITH options of `kafka` and `upsert-kafka`, named as Flink names them, and what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast, get_args
+
+from pipelines.errors import PlanningError
+from pipelines.sources.protocol import OptionSpec
+from pipelines.sql.model import needs_variables
+
+StartupMode = Literal["earliest-offset", "latest-offset", "group-offsets", "timestamp", "specific-offsets"]
+MODES: tuple[str, ...] = get_args(StartupMode)
+SnapshotEnd = Literal["marker", "offsets"]
+OnError = Literal["fail", "quarantine"]
+
+PROPERTIES = "properties."
+SERVERS = "properties.bootstrap.servers"
+GROUP = "properties.group.id"
+RESET = "properties.auto.offset.reset"
+
+OWN_PROPERTIES = ("auto.offset.reset", "enable.auto.commit")
+"""What a plan decides: known from Flink's scripts, and not passed on."""
+
+REFUSED_PROPERTIES = ("key.deserializer", "value.deserializer", "interceptor.classes")
+"""What Spark's readers do not let anyone choose."""
+
+METADATA: Mapping[str, str] = {
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP_LTZ(3)",
+    "timestamp-type": "STRING",
+    "headers": "MAP<STRING, BYTES>",
+    "key": "BYTES",
+}
+"""METADATA keys and their types: Flink's, and the message's raw key."""
+
+TOPIC_OPTIONS = (
+    OptionSpec("topic", doc="The topic, or several with `;` between them."),
+    OptionSpec(
+        "topic-pattern",
+        doc="In place of `topic`: a regular expression that fits a topic's whole name. Topics that come later are "
+        "found by the next run.",
+    ),
+)
+CONNECTION_OPTIONS = (
+    OptionSpec(SERVERS, required=True, doc="The brokers to ask first, as `host:port,host:port`."),
+    OptionSpec(
+        "properties.*",
+        doc="Properties of Kafka's Java client, passed on as they are: TLS (`properties.ssl.*`), SASL "
+        "(`properties.sasl.*`), timeouts. Write ${VARIABLE} for secrets.",
+    ),
+)
+STARTUP_OPTIONS = (
+    OptionSpec(
+        "scan.startup.mode",
+        "choice",
+        default="earliest-offset",
+        choices=MODES,
+        doc="Where the first step begins. Partitions that come later are read from their first message.",
+    ),
+    OptionSpec("scan.startup.timestamp-millis", "integer", doc="For timestamp: the first record time, ms, UTC."),
+    OptionSpec(
+        "scan.startup.specific-offsets",
+        doc="For specific-offsets: `partition:0,offset:42;partition:1,offset:300`. Partitions that are not named begin "
+        "at their first message.",
+    ),
+)
+DISCOVERY_OPTION = OptionSpec(
+    "scan.topic-partition-discovery.interval",
+    "duration",
+    default="5 min",
+    doc="Accepted for scripts of Flink. Every run looks for new partitions and topics.",
+)
+ERROR_OPTION = OptionSpec(
+    "format.on-error",
+    "choice",
+    default="fail",
+    choices=("fail", "quarantine"),
+    doc="What becomes of a message that does not fit: the step fails and names it (fail), or it is kept in the table's "
+    "quarantine, is counted, and the others go on (quarantine).",
+)
+INCLUDE_OPTION = OptionSpec(
+    "value.fields-include",
+    "choice",
+    default="ALL",
+    choices=("ALL", "EXCEPT_KEY"),
+    doc="Whether the columns of the key are in the value too.",
+)
+KEY_FIELD_OPTIONS = (
+    OptionSpec("key.fields", doc="With `key.format`: the columns that the key holds, with `;` between them."),
+    OptionSpec(
+        "key.fields-prefix",
+        doc="A prefix of the key's columns in the table, that their names in the message lack. Needs "
+        "'value.fields-include' = 'EXCEPT_KEY'.",
+    ),
+)
+SNAPSHOT_OPTION = OptionSpec(
+    "scan.snapshot.end",
+    "choice",
+    default="marker",
+    choices=get_args(SnapshotEnd),
+    doc="For debezium-json on a build side: its snapshot is over when every partition has been read past its end as of "
+    "the message that Debezium marks as the last of the snapshot (marker), or as of the first plan (offsets: for a "
+    "table that was empty, or without a snapshot).",
+)
+
+ORDER_OPTION = OptionSpec(
+    "scan.changes.order",
+    "choice",
+    default="offset",
+    choices=("offset", "source"),
+    doc="For debezium-json on a build side: what orders the changes of a key. offset: their place in the topic, so a "
+    "key must stay in one partition. source: the place in the database's log that each message names (MySQL and "
+    "MariaDB: source.file, pos, row; PostgreSQL: source.lsn), wherever it lies in the topic.",
+)
+KEY_CHECK_OPTION = OptionSpec(
+    "scan.key-partitions.check",
+    "boolean",
+    default="true",
+    doc="For a build side of several partitions: after every epoch see that no key came in two of them. That reads the "
+    "key columns of what has landed; leave it out only where the producers' partitioner is known to go by the key.",
+)
+
+
+@dataclass(frozen=True)
+class Startup:
+    """scan.startup.mode and what belongs to it; `timestamp` in ms, UTC, `offsets` by partition."""
+
+    mode: StartupMode = "earliest-offset"
+    timestamp: int | None = None
+    offsets: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class KafkaOptions:
+    """What the options of one table say of the topic; the formats read their own. `properties` may be secret."""
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    startup: Startup
+    on_error: OnError
+    snapshot_end: SnapshotEnd
+    properties: Mapping[str, str] = field(repr=False)
+
+    @property
+    def group(self) -> str | None:
+        return self.properties.get("group.id")
+
+    @property
+    def reset(self) -> str:
+        """Where a partition without a committed offset begins; `none` is an error, as in Flink."""
+        return self.properties.get("auto.offset.reset", "none")
+
+    @property
+    def client(self) -> dict[str, str]:
+        """The properties for a client of Kafka's: without those that a plan decides."""
+        given = {key: value for key, value in self.properties.items() if key not in OWN_PROPERTIES}
+        whole = given.get("default.api.timeout.ms", "")
+        if whole.isdecimal() and "request.timeout.ms" not in given:
+            # One request may not take longer than the whole question, says Kafka; its default is half a minute.
+            given["request.timeout.ms"] = str(min(int(whole), 30_000))
+        return given
+
+    @property
+    def where(self) -> str:
+        """The topics and the brokers, for people."""
+        return f"{self.pattern or ';'.join(self.topics)} on {self.properties['bootstrap.servers']}"
+
+
+def parse(options: Mapping[str, str], table: str) -> KafkaOptions:
+    """The options with real values. Raises PlanningError that names the first one which can not be."""
+    problems = check_topics(options) or check_startup(options)
+    if problems:
+        raise PlanningError(
+            f"{table}: {problems[0]}",
+            where=f"WITH options of {table}",
+            state="nothing was read",
+            next_command="correct the option, and run again",
+        )
+    timestamp = options.get("scan.startup.timestamp-millis")
+    return KafkaOptions(
+        topics=topic_names(options.get("topic", "")),
+        pattern=options.get("topic-pattern"),
+        startup=Startup(
+            cast(StartupMode, options.get("scan.startup.mode", "earliest-offset")),
+            None if timestamp is None else int(timestamp),
+            specific_offsets(options.get("scan.startup.specific-offsets", "")) or {},
+        ),
+        on_error=cast(OnError, options.get("format.on-error", "fail")),
+        snapshot_end=cast(SnapshotEnd, options.get("scan.snapshot.end", "marker")),
+        properties={key.removeprefix(PROPERTIES): text for key, text in options.items() if key.startswith(PROPERTIES)},
+    )
+
+
+def topic_names(text: str) -> tuple[str, ...]:
+    """The topics of a `;` list, each once, in the order written."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(";") if name.strip()))
+
+
+def specific_offsets(text: str) -> dict[int, int] | None:
+    """`partition:0,offset:42;…` by partition; None where it is spelled otherwise."""
+    found: dict[int, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        told = re.fullmatch(r"partition\s*:\s*(\d+)\s*,\s*offset\s*:\s*(\d+)", part)
+        if told is None or int(told[1]) in found:
+            return None
+        found[int(told[1])] = int(told[2])
+    return found
+
+
+def check_topics(options: Mapping[str, str]) -> Sequence[str]:
+    """What is wrong with the choice of topics; values that hold `${…}` are taken to be right."""
+    topics, pattern = options.get("topic"), options.get("topic-pattern")
+    if topics is None and pattern is None:
+        return ["'topic' is missing: which topic is read?"]
+    if topics is not None and pattern is not None:
+        return ["'topic' and 'topic-pattern' can not go together"]
+    if topics is not None and not needs_variables(topics):
+        wrong = [name for name in topic_names(topics) if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name)]
+        if wrong:
+            return [f"'topic': '{wrong[0]}' is no name of a topic"]
+        if not topic_names(topics):
+            return ["'topic' names no topic"]
+    if pattern is not None and not needs_variables(pattern):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            return [f"'topic-pattern' is no regular expression: {error}"]
+    return []
+
+
+_NEEDED = {
+    "timestamp": "scan.startup.timestamp-millis",
+    "specific-offsets": "scan.startup.specific-offsets",
+    "group-offsets": GROUP,
+}
+
+
+def check_startup(options: Mapping[str, str]) -> Sequence[str]:
+    """What is wrong with the place to begin at."""
+    mode = options.get("scan.startup.mode", "earliest-offset")
+    problems = []
+    for wanted, key in _NEEDED.items():
+        if mode == wanted and key not in options:
+            problems.append(f"'scan.startup.mode' = '{mode}' needs '{key}'")
+        if mode != wanted and key in options and key != GROUP:
+            problems.append(f"'{key}' is for 'scan.startup.mode' = '{wanted}'")
+    offsets = options.get("scan.startup.specific-offsets")
+    if offsets is not None and not needs_variables(offsets):
+        if not specific_offsets(offsets):
+            problems.append(
+                "'scan.startup.specific-offsets' is written as 'partition:0,offset:42;partition:1,offset:300'"
+            )
+        elif "topic-pattern" in options or len(topic_names(options.get("topic", ""))) > 1:
+            problems.append("'scan.startup.specific-offsets' names partitions, so there can be one 'topic' only")
+    if (
+        RESET in options
+        and options[RESET] not in ("earliest", "latest", "none")
+        and not needs_variables(options[RESET])
+    ):
+        problems.append(f"'{RESET}' is 'earliest', 'latest' or 'none'")
+    return problems

@@ -1,0 +1,184 @@
+"""A step's messages as rows: a Spark batch read of exact offsets, decoded by the table's formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines.sources.formats import VALUE, format_named
+from pipelines.sources.formats.literals import text
+from pipelines.sources.kafka.fields import Layout
+from pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
+from pipelines.sources.kafka.source_place import NO_PLACE, place
+from pipelines.sources.kafka.steps import KafkaStep
+from pipelines.sources.protocol import REJECTED, SEQ_TYPE
+from pipelines.sql.model import Table
+from pipelines.sql.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+POISON = "tidegate: a message does not fit: "
+"""What an executor throws begins with it; JSON of split, offset and error follows (failures.py)."""
+
+BESIDE = ("_marks", "_topic")
+"""What `Reader.decoded` gives beside a source's columns: what the format says of a snapshot, the topic's ordinal."""
+
+SUB_BITS = 20
+"""`_offset` of a format whose messages give several rows: the message's offset, then its row, in so many bits."""
+
+TASK_MESSAGES = 100_000
+"""A partition with more than so many messages is worth a second task."""
+
+_HEADERS = (
+    # As in Flink, the last header of a name counts; Spark's maps take a name once.
+    "map_from_entries(filter(transform(headers, h -> struct(h.key, h.value)), "
+    "(h, i) -> NOT exists(slice(headers, i + 2, greatest(size(headers), 1)), later -> later.key = h.key)))"
+)
+_METADATA: Mapping[str, str] = {
+    "topic": "topic",
+    "partition": "partition",
+    "offset": "offset",
+    "timestamp": "nullif(timestamp, timestamp_millis(-1))",
+    "timestamp-type": "element_at(array('NoTimestampType', 'CreateTime', 'LogAppendTime'), timestampType + 2)",
+    "headers": f"coalesce({_HEADERS}, map())",
+    "key": "key",
+}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What reading a table's messages needs, apart from the step."""
+
+    table: Table
+    options: KafkaOptions
+    plain: Mapping[str, str]
+    layout: Layout
+    isolation: str
+
+    @property
+    def by_source(self) -> bool:
+        """Whether changes are ordered by the place in the database's log that they name."""
+        return self.table.role == "build" and self.plain.get(ORDER_OPTION.name) == "source"
+
+    @property
+    def quarantines(self) -> bool:
+        return self.options.on_error == "quarantine"
+
+    def messages(self, spark: SparkSession, step: KafkaStep) -> DataFrame:
+        """The messages of the step, as `decoded` takes them. The step must not be empty."""
+        spans = step.read
+        starts: dict[str, dict[str, int]] = {}
+        stops: dict[str, dict[str, int]] = {}
+        for partition, span in spans.items():
+            starts.setdefault(partition.topic, {})[str(partition.number)] = span.start
+            stops.setdefault(partition.topic, {})[str(partition.number)] = span.stop
+        assigned = {topic: sorted(map(int, numbers)) for topic, numbers in starts.items()}
+        number = sum(span.offsets for span in spans.values())
+        tasks = max(len(spans), min(spark.sparkContext.defaultParallelism, -(-number // TASK_MESSAGES)))
+        keys = {column.metadata for column in self.table.physical_columns}
+        reader = spark.read.format("kafka").options(
+            **{f"kafka.{key}": value for key, value in self.options.client.items()},
+        )
+        given = {
+            "assign": json.dumps(assigned),
+            "startingOffsets": json.dumps(starts),
+            "endingOffsets": json.dumps(stops),
+            "failOnDataLoss": "true",
+            "minPartitions": str(tasks),
+            "includeHeaders": str("headers" in keys or self.quarantines).lower(),
+            "kafka.isolation.level": self.isolation,
+        }
+        return reader.options(**given).load()
+
+    def decoded(self, messages: DataFrame, step: KafkaStep) -> DataFrame:
+        """Rows as `Source.read` gives them, and BESIDE."""
+        table, layout = self.table, self.layout
+        delivered = [column for column in table.physical_columns if column.metadata is not None]
+        own = [f"{_METADATA[column.metadata or '']} AS {quoted('_m_' + column.name)}" for column in delivered]
+        if layout.key is not None:
+            own.append("key AS _key")
+        if self.by_source:
+            own.append(f"{place(self.layout.value.wanted(table, self.plain))} AS _place")
+        if self.quarantines:
+            own += ["key AS _raw_key", "value AS _raw_value", "headers AS _headers"]
+        seen = messages.selectExpr(
+            f"value AS {VALUE}",
+            "concat(topic, '-', partition) AS _split",
+            f"{self._ordinal(step)} AS _topic",
+            "CAST(partition AS BIGINT) AS _partition",
+            "offset AS _position",
+            f"{_METADATA['timestamp']} AS _at",
+            *own,
+        )
+        if not layout.upsert:
+            # A message without a value is no row, as in Flink; a changelog's tombstone only says what its delete did.
+            seen = seen.where(f"{VALUE} IS NOT NULL")
+        rows = format_named(layout.value.format).decode(seen, layout.value.wanted(table, self.plain))
+        rows = rows.withColumnsRenamed({"_fields": "_row", "_error": "_wrong"})
+        error = "_wrong"
+        if layout.key is not None:
+            rows = rows.withColumnsRenamed(
+                {"_op": "_row_op", "_sub": "_row_sub", "_time": "_row_time", "_marks": "_row_marks", "_key": VALUE}
+            )
+            missing = f"{VALUE} IS NULL AS _keyless"
+            rows = rows.selectExpr("*", missing)
+            rows = format_named(layout.key.format).decode(rows, layout.key.wanted(table, self.plain))
+            rows = rows.drop("_op", "_sub", "_time", "_marks").withColumnsRenamed(
+                {"_row_op": "_op", "_row_sub": "_sub", "_row_time": "_time", "_row_marks": "_marks"}
+            )
+            error = "coalesce(_wrong, concat('in the key: ', _error))"
+            if layout.upsert:
+                error = f"IF(_keyless, 'the message has no key', {error})"
+        if self.by_source:
+            error = f"coalesce({error}, IF(_place IS NULL, {text(NO_PLACE)}, NULL))"
+        return self._rows(rows.selectExpr("*", f"{error} AS _misfit"))
+
+    def _rows(self, rows: DataFrame) -> DataFrame:
+        op = "IF(_op = 'c', 'u', _op)" if self.layout.upsert else "_op"
+        offset = f"shiftleft(_position, {SUB_BITS}) + _sub" if self.layout.changelog else "_position"
+        seq = "'phase', 1, 'log', _topic, 'file', _partition, 'position', _position, 'row', _sub"
+        if self.by_source:
+            # What a snapshot read comes before every change: the first one may begin where the snapshot's log ends.
+            inside = ", ".join(f"'{name}', _place.{name}" for name in ("file", "position", "row"))
+            seq = f"'phase', IF(_op = 'r', 0, 1), 'log', 0, {inside}"
+        told: list[str] = []
+        if self.quarantines:
+            rejected = "'reason', _misfit, 'key', _raw_key, 'value', _raw_value, 'headers', _headers"
+            told = [f"IF(_misfit IS NULL, NULL, named_struct({rejected})) AS {REJECTED}"]
+        else:
+            said = "to_json(named_struct('split', _split, 'offset', _position, 'error', _misfit))"
+            op = f"IF(_misfit IS NULL, {op}, CAST(raise_error(concat({text(POISON)}, {said})) AS STRING))"
+        return rows.selectExpr(
+            *self._columns(),
+            f"{op} AS _op",
+            f"CAST(named_struct({seq}) AS {SEQ_TYPE}) AS _seq",
+            "coalesce(_time, _at) AS _rowtime",
+            "_split",
+            f"{offset} AS _offset",
+            *BESIDE,
+            *told,
+        )
+
+    def _columns(self) -> list[str]:
+        key = self.layout.key
+        inside = dict(zip(key.names, (column.name for column in key.columns), strict=True)) if key else {}
+        found = []
+        for column in self.table.physical_columns:
+            if column.metadata is not None:
+                value = quoted("_m_" + column.name)
+            elif column.name in self.layout.from_key:
+                value = f"_fields.{quoted(inside[column.name])}"
+            else:
+                value = f"_row.{quoted(column.name)}"
+            found.append(f"CAST({value} AS {column.spark_type}) AS {quoted(column.name)}")
+        return found
+
+    def _ordinal(self, step: KafkaStep) -> str:
+        """A topic's place among the table's topics: what orders changes over several of them."""
+        if len(step.topics) == 1:
+            return str(next(iter(step.topics.values())).ordinal)
+        cases = " ".join(f"WHEN {text(name)} THEN {topic.ordinal}" for name, topic in step.topics.items())
+        return f"CASE topic {cases} END"

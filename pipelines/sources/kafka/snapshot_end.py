@@ -1,0 +1,113 @@
+"""The end of a Debezium snapshot in a topic: its mark, and then the ends of all partitions as of when it was seen.
+
+Debezium marks the last row of a table's snapshot (`last_in_data_collection`, or `last` for the last of all tables).
+Rows of other partitions may have been written before it and are read after it, so the phase is over once every
+partition has been read past the end that it had when the mark had landed. Both are kept in the `splits` table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipelines.sources.kafka.cluster import Partition
+from pipelines.sources.kafka.fields import value_format
+from pipelines.sources.kafka.steps import KafkaStep
+from pipelines.sources.protocol import SourceContext, StoredStep
+from pipelines.sql.model import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+MARKED_FORMATS = ("debezium-json",)
+LAST = ("last", "last_in_data_collection")
+_NAME = "snapshot of "
+
+
+def waits_for_marker(table: Table, options: Mapping[str, str]) -> bool:
+    """Whether this table's flip waits for a mark in the topic."""
+    return table.role == "build" and marks_its_snapshot(options)
+
+
+def marks_its_snapshot(options: Mapping[str, str]) -> bool:
+    """Whether the messages say when the snapshot is over, and the table's options do not say otherwise."""
+    return value_format(options) in MARKED_FORMATS and options.get("scan.snapshot.end", "marker") == "marker"
+
+
+class SnapshotEnd:
+    """What is known of the snapshot's end of one table and generation."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self._context = context
+        self._watched: tuple[int, Observation] | None = None
+
+    def _cuts(self) -> dict[str, dict[Partition, int]]:
+        """By topic whose mark has landed: where its partitions ended then."""
+        found: dict[str, dict[Partition, int]] = {}
+        for row in self._context.splits.rows():
+            if row["split"].startswith(_NAME) and row["cut"] is not None:
+                topic = row["split"].removeprefix(_NAME)
+                stops = row["cut"]["offsets"].items()
+                found[topic] = {Partition(topic, int(number)): int(stop) for number, stop in stops}
+        return found
+
+    def passed(self, step: KafkaStep) -> bool:
+        """Whether every topic's snapshot is over once `step` has landed."""
+        cuts, stops = self._cuts(), step.stops
+        return all(
+            name in cuts and all(stops.get(partition, 0) >= stop for partition, stop in cuts[name].items())
+            for name in step.topics
+        )
+
+    def watched(self, rows: DataFrame, step: KafkaStep, epoch: int) -> DataFrame:
+        """`rows`, whose marks are seen while they are written."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        observed = Observation(f"marks {self._context.table.name} {self._context.generation} {epoch}")
+        self._watched = (epoch, observed)
+        return rows.observe(observed, *[F.expr(sql) for sql in _marks(step)])
+
+    def landed(
+        self,
+        stored: StoredStep,
+        step: KafkaStep,
+        again: Callable[[KafkaStep], DataFrame],
+        ends: Callable[[list[Partition]], dict[Partition, int]],
+    ) -> None:
+        """Keep the mark of every topic that has come, and where its partitions end now.
+
+        `again` reads the step's rows once more, for a run that has not written them itself.
+        """
+        cuts = self._cuts()
+        missing = [name for name in step.topics if name not in cuts]
+        if not missing or not step.read:
+            return
+        for name in missing:
+            if self._told(stored, step, again).get(_alias(step, name)):
+                stops = ends([Partition(name, number) for number in step.topics[name].spans])
+                split = {"split": _NAME + name, "ordinal": step.topics[name].ordinal, "detail": {"topic": name}}
+                self._context.splits.add([split])
+                self._context.splits.cut(
+                    {split["split"]: {"offsets": {str(p.number): stop for p, stop in stops.items()}}}
+                )
+
+    def _told(self, stored: StoredStep, step: KafkaStep, again: Callable[[KafkaStep], DataFrame]) -> dict[str, Any]:
+        if self._watched is not None and self._watched[0] == stored.epoch:
+            return self._watched[1].get
+        from pyspark.sql import functions as F
+
+        found = again(step).agg(*[F.expr(sql) for sql in _marks(step)]).collect()[0].asDict()  # one row
+        return found
+
+
+def _alias(step: KafkaStep, topic: str) -> str:
+    return f"ended_{step.topics[topic].ordinal}"
+
+
+def _marks(step: KafkaStep) -> list[str]:
+    last = ", ".join(f"'{mark}'" for mark in LAST)
+    return [
+        f"coalesce(max(_marks IN ({last}) AND _topic = {topic.ordinal}), false) AS {_alias(step, name)}"
+        for name, topic in step.topics.items()
+    ]

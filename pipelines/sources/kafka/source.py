@@ -1,0 +1,243 @@
+"""Reads topics: exact offset ranges of every partition, planned up to the ends as of the run's start.
+
+A table without phases flips once every partition is past its end as of the first plan. A build side in Debezium's
+format may have a snapshot first (snapshot_end.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from pipelines.errors import SourceError
+from pipelines.frames import empty_frame
+from pipelines.sources import phaseless
+from pipelines.sources.kafka.checks import check_available, check_ends, check_topics
+from pipelines.sources.kafka.cluster import Cluster, Partition, Topic
+from pipelines.sources.kafka.failures import explain
+from pipelines.sources.kafka.fields import Kind, layout
+from pipelines.sources.kafka.key_partitions import check_keys
+from pipelines.sources.kafka.options import parse
+from pipelines.sources.kafka.planning import next_step
+from pipelines.sources.kafka.reading import BESIDE, Reader
+from pipelines.sources.kafka.snapshot_end import SnapshotEnd, waits_for_marker
+from pipelines.sources.kafka.start import earliest_offsets, first_offsets
+from pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, step_of
+from pipelines.sources.protocol import (
+    REJECTED,
+    REJECTED_TYPE,
+    SOURCE_COLUMNS,
+    Json,
+    Landed,
+    SourceContext,
+    Step,
+    StoredStep,
+)
+from pipelines.sql.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class KafkaSource:
+    """`pipelines.sources.protocol.Source` of one table. Connects when it is first needed."""
+
+    def __init__(self, context: SourceContext, kind: Kind) -> None:
+        self._context = context
+        self._table = context.table
+        self._options = parse(context.options, context.table.name)
+        self._cluster = Cluster(self._session, self._options.client, self._table.name)
+        self._reader = Reader(
+            self._table,
+            self._options,
+            context.options,
+            layout(self._table, context.options, kind),
+            self._cluster.isolation,
+        )
+        self._found: dict[str, Topic] | None = None
+        self._snapshot = SnapshotEnd(context) if waits_for_marker(self._table, context.options) else None
+
+    def _session(self) -> SparkSession:
+        if self._context.spark is None:
+            raise SourceError(f"{self._table.name}: Kafka is asked through Spark's JVM, and there is no session")
+        return self._context.spark()
+
+    @property
+    def _where(self) -> str:
+        return self._options.where
+
+    # --- before a run --------------------------------------------------------------------------------------------
+
+    def preflight(self) -> None:
+        """The cluster answers, and has the topics."""
+        self._found = self._topics()
+
+    def _topics(self) -> dict[str, Topic]:
+        """All topics of the table as they are now, checked against those that were read."""
+        before = step_of(self._context.previous.step.ranges) if self._context.previous else None
+        pattern = self._options.pattern
+        names = self._options.topics if pattern is None else self._cluster.matching(pattern)
+        topics = self._cluster.topics([*names, *(before.topics if before else ())])
+        if before is not None:
+            check_topics(before, topics, self._table.name, self._where)
+        missing = [name for name in names if name not in topics]
+        if missing or not topics:
+            told = f"there is no topic {missing[0]}" if missing else f"no topic fits 'topic-pattern' = '{pattern}'"
+            raise SourceError(
+                f"{self._table.name}: {told}",
+                where=self._where,
+                state="nothing was read by this run; what was read before stands",
+                next_command="make the topic, or correct its name, and run again",
+            )
+        return topics
+
+    def ends(self) -> Json:
+        """Where every partition of every topic ends now: committed messages only, unless the script says otherwise."""
+        topics, self._found = self._found or self._topics(), None
+        at = self._context.clock()
+        partitions = [partition for topic in topics.values() for partition in topic.partitions]
+        stops = {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
+        if self._context.previous is not None:
+            positions = step_of(self._context.previous.step.ranges).stops
+            check_ends(positions, stops, self._table.name, self._where)
+        return Ends({name: topic.id for name, topic in topics.items()}, stops, at).to_json()
+
+    # --- a step --------------------------------------------------------------------------------------------------
+
+    def plan(self, ends: Json, instant: int) -> Step | None:
+        """The next offsets of every partition. See `protocol.Source.plan`."""
+        context = self._context
+        before = step_of(context.previous.step.ranges) if context.previous else None
+        limit = ends_of(ends).over(before)
+        starts = self._starts(before, limit)
+        step = next_step(
+            before,
+            starts,
+            limit,
+            blocked=context.blocked,
+            max_rows=context.max_rows,
+            caps=self._caps(starts, limit),
+        )
+        flips = not context.flipped and self._flips(step, limit)
+        if before is not None and not step.read and not flips:
+            return None
+        bounded = self._snapshot is not None and not context.flipped and not flips
+        ranges = phaseless.ranges(
+            context, limit.to_json(), topics=step.to_json(), seen_at=limit.at, reached=step.stops == limit.stops
+        )
+        return Step(ranges, "bounded" if bounded else "unbounded", flips, str(step))
+
+    def _starts(self, before: KafkaStep | None, ends: Ends) -> dict[Partition, int]:
+        """Where each partition goes on. One that came after the first plan is read from its first message."""
+        name = self._table.name
+        if before is None:
+            return first_offsets(self._cluster, self._options, ends.stops, name)
+        earliest = earliest_offsets(self._cluster, ends.stops)
+        check_available(before.stops, earliest, name, self._where)
+        return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
+
+    def _caps(self, starts: dict[Partition, int], ends: Ends) -> dict[Partition, int]:
+        """Where alignment wants the partitions to stop, as far as the broker can tell: by record times."""
+        limit = self._context.limit
+        if limit is None or not self._record_time_is_rowtime:
+            return {}
+        behind = [partition for partition, stop in ends.stops.items() if stop > starts[partition]]
+        # Below 0 a time has other meanings to a broker, and no record is older.
+        found = self._cluster.offsets(behind, max(limit + 1, 0))
+        # One message at least: the slowest of the group may be this one, and its next message past the limit.
+        return {
+            partition: max(offset, starts[partition] + 1) for partition, offset in found.items() if offset is not None
+        }
+
+    @property
+    def _record_time_is_rowtime(self) -> bool:
+        watermark = self._table.watermark
+        column = next((c for c in self._table.columns if watermark and c.name == watermark.column), None)
+        if column is None or column.metadata == "timestamp":
+            return column is not None
+        # A changelog's own time is the database's.
+        return column.source_time and not self._reader.layout.changelog
+
+    def _flips(self, step: KafkaStep, ends: Ends) -> bool:
+        if self._snapshot is not None:
+            return self._snapshot.passed(step)
+        first = ends_of(phaseless.first_ends(self._context, ends.to_json()))
+        stops = step.stops
+        return all(stops[partition] >= stop for partition, stop in first.stops.items() if partition in stops)
+
+    def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
+        """The step's rows; Spark reads them when they are written."""
+        ranges = step_of(step.step.ranges)
+        if not ranges.read:
+            return empty_frame(spark, StructType.fromDDL(self._schema()))
+        self._check(ranges)
+        rows = self._reader.decoded(self._reader.messages(spark, ranges), ranges)
+        if self._snapshot is not None and not self._context.flipped:
+            rows = self._snapshot.watched(rows, ranges, step.epoch)
+        return rows.drop(*BESIDE)
+
+    def _check(self, step: KafkaStep) -> None:
+        """The stored plan can still be read: what it is of has neither been replaced nor removed."""
+        topics = self._cluster.topics(step.topics)
+        check_topics(step, topics, self._table.name, self._where)
+        earliest = earliest_offsets(self._cluster, step.read)
+        check_available(
+            {partition: span.start for partition, span in step.read.items()}, earliest, self._table.name, self._where
+        )
+
+    def _schema(self) -> str:
+        columns = {column.name: column.spark_type for column in self._table.physical_columns} | dict(SOURCE_COLUMNS)
+        if self._reader.quarantines:
+            columns[REJECTED] = REJECTED_TYPE
+        return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+
+    # --- after its commit ----------------------------------------------------------------------------------------
+
+    def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        """See that no key came in two partitions, find the end of the snapshot, and say how far behind this is."""
+        ranges = step_of(step.step.ranges)
+        if rows is not None:
+            check_keys(self._context, step, rows, ranges)
+        if self._snapshot is not None and not self._context.flipped:
+            self._snapshot.landed(step, ranges, self._marks_again, self._ends_of)
+        stops = ranges.stops
+        behind = sum(stop - stops[partition] for partition, stop in self._ends_of(list(stops)).items())
+        waited = max(self._context.clock() - int(step.step.ranges["seen_at"]), 0)
+        # Whatever there was when the ends were asked for is in, if the step got that far.
+        lag = 0 if behind <= 0 else waited if step.step.ranges["reached"] else None
+        return Landed(
+            lag_ms=lag,
+            position=_position(ranges, behind),
+            splits=frozenset(str(partition) for partition in ranges.stops),
+        )
+
+    def _marks_again(self, ranges: KafkaStep) -> DataFrame:
+        """The step's rows with their marks, read anew: a crash has lost what was seen of them."""
+        return self._reader.decoded(self._reader.messages(self._session(), ranges), ranges)
+
+    def _ends_of(self, partitions: list[Partition]) -> dict[Partition, int]:
+        return {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
+
+    # --- the rest ------------------------------------------------------------------------------------------------
+
+    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
+        """The runtime emits, from the flip on."""
+        return False
+
+    def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
+        """`protocol.ExplainsFailures`: what a failed read of `step` means."""
+        place = f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}"
+        return explain(error, self._table.name, place, self._where)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._cluster.close()
+
+
+def _position(step: KafkaStep, behind: int) -> str:
+    stops = list(step.stops.items())
+    told = ", ".join(f"{partition}:{stop}" for partition, stop in stops[:4])
+    more = f" and {len(stops) - 4} more partitions" if len(stops) > 4 else ""
+    return f"{told}{more}" + (f"; {behind:,} offsets behind" if behind > 0 else "")

@@ -1,0 +1,129 @@
+"""A plan's ranges as this connector writes and reads them: exact offsets of every partition that it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.sources.kafka.cluster import Partition
+from pipelines.sources.protocol import Json
+
+
+@dataclass(frozen=True)
+class Span:
+    """Offsets [start, stop) of one partition."""
+
+    start: int
+    stop: int
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it has: messages, and places where a transaction's markers or compacted ones were."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class TopicSpans:
+    """One topic: its id when it was first planned, its place among the table's topics, and a span per partition.
+
+    `ordinal` never changes, so that the order of changes over several topics does not either.
+    """
+
+    id: str
+    ordinal: int
+    spans: Mapping[int, Span]
+
+
+@dataclass(frozen=True)
+class KafkaStep:
+    """One step. Partitions of which nothing is read are in it with an empty span: all positions are here."""
+
+    topics: Mapping[str, TopicSpans]
+
+    def spans(self) -> Iterator[tuple[Partition, Span]]:
+        """Every partition with its span, in order."""
+        for name, topic in sorted(self.topics.items()):
+            for number, span in sorted(topic.spans.items()):
+                yield Partition(name, number), span
+
+    @property
+    def read(self) -> dict[Partition, Span]:
+        """The spans that are not empty."""
+        return {partition: span for partition, span in self.spans() if span.offsets}
+
+    @property
+    def stops(self) -> dict[Partition, int]:
+        """Where each partition is read on."""
+        return {partition: span.stop for partition, span in self.spans()}
+
+    def to_json(self) -> Json:
+        return {
+            name: {
+                "id": topic.id,
+                "ordinal": topic.ordinal,
+                "partitions": {str(number): [span.start, span.stop] for number, span in sorted(topic.spans.items())},
+            }
+            for name, topic in sorted(self.topics.items())
+        }
+
+    def __str__(self) -> str:
+        read = self.read
+        if not read:
+            return "no messages"
+        shown = [f"{partition}:{span.start}-{span.stop}" for partition, span in list(read.items())[:_SHOWN]]
+        more = f" and {len(read) - _SHOWN} more partitions" if len(read) > _SHOWN else ""
+        return f"{', '.join(shown)}{more}"
+
+
+_SHOWN = 4
+
+
+def step_of(ranges: Mapping[str, Any]) -> KafkaStep:
+    """A plan's ranges, read back."""
+    return KafkaStep(
+        {
+            name: TopicSpans(
+                told["id"],
+                int(told["ordinal"]),
+                {int(number): Span(int(span[0]), int(span[1])) for number, span in told["partitions"].items()},
+            )
+            for name, told in ranges["topics"].items()
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where every partition ended at `at` (ms, UTC)."""
+
+    ids: Mapping[str, str]
+    stops: Mapping[Partition, int]
+    at: int
+
+    def over(self, step: KafkaStep | None) -> Ends:
+        """These ends, and the positions of what `step` follows and they do not know: they are as of a run's start."""
+        if step is None:
+            return self
+        ids = {name: topic.id for name, topic in step.topics.items()}
+        return Ends({**ids, **self.ids}, {**step.stops, **self.stops}, self.at)
+
+    def to_json(self) -> Json:
+        topics: dict[str, Any] = {name: {"id": told, "partitions": {}} for name, told in sorted(self.ids.items())}
+        for partition, stop in sorted(self.stops.items()):
+            topics[partition.topic]["partitions"][str(partition.number)] = stop
+        return {"topics": topics, "at": self.at}
+
+
+def ends_of(ends: Mapping[str, Any]) -> Ends:
+    """`Source.ends`, read back."""
+    topics = ends["topics"]
+    return Ends(
+        {name: told["id"] for name, told in topics.items()},
+        {
+            Partition(name, int(number)): int(stop)
+            for name, told in topics.items()
+            for number, stop in told["partitions"].items()
+        },
+        int(ends["at"]),
+    )

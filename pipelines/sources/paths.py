@@ -1,0 +1,60 @@
+"""Where a script may read files: folders that the machine's owner allows, whatever the script says.
+
+$TIDEGATE_FILES_ROOT names them (several with the system's path separator between them). Without it that is the folder
+in which the process was started.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pipelines.errors import PlanningError, SourceError
+
+VARIABLE = "TIDEGATE_FILES_ROOT"
+SCHEME = "file://"
+
+
+def roots() -> tuple[Path, ...]:
+    """The allowed folders, with symbolic links followed."""
+    named = [part for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+    return tuple(Path(part).resolve() for part in named or ["."])
+
+
+def restricted() -> bool:
+    """Whether the variable is set."""
+    return bool(os.environ.get(VARIABLE))
+
+
+def allowed(path: str, table: str) -> Path:
+    """The file or folder that 'path' of a table means, with `..` and symbolic links followed; it need not exist.
+
+    A relative one begins at the first allowed folder. Raises PlanningError for one of another file system, and
+    SourceError, naming both, for one outside of the allowed folders.
+    """
+    plain = path.removeprefix(SCHEME)
+    if not plain or "://" in plain:
+        raise PlanningError(
+            f"'path' of {table} is a folder that this machine can read, not {path!r}",
+            where=f"WITH options of {table}",
+            state="nothing was read",
+            next_command="write the folder into 'path', and run again",
+        )
+    inside = roots()
+    found = (inside[0] / plain).resolve()
+    check(found, path, table)
+    return found
+
+
+def check(found: Path, said: str, table: str) -> None:
+    """Raise SourceError unless `found` (resolved) lies in an allowed folder; `said` is what named it."""
+    inside = roots()
+    if not any(found.is_relative_to(root) for root in inside):
+        named = ", ".join(map(str, inside))
+        what = f"{table}: {said} is {found}, outside of {named}"
+        raise SourceError(
+            what,
+            where=f"${VARIABLE}" if restricted() else f"the folder that this process runs in; ${VARIABLE} is not set",
+            state="nothing was read",
+            next_command=f"move the files, or let {VARIABLE} name a folder that they lie in, and run again",
+        )

@@ -1,0 +1,16 @@
+"""A folder for every test, inside of the allowed root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.sources import paths
+from tests.pipelines.sources.filesystem.folders import Files
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    monkeypatch.setenv(paths.VARIABLE, str(tmp_path))
+    return Files(tmp_path / "a folder+%20é")

@@ -1,0 +1,76 @@
+"""What is wrong with a filesystem table is said at planning, at its place in the script."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.sql import SqlError, compile_script
+
+
+def table(columns: str, **options: str) -> str:
+    given = {"connector": "filesystem", "path": "x", **{name.replace("_", "."): told for name, told in options.items()}}
+    written = ", ".join(f"'{name}' = '{told}'" for name, told in given.items())
+    return f"CREATE TABLE t ({columns}) WITH ({written})"
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "place", "words"),
+    [
+        ("a INT", {}, "t", "t lacks the option 'format'"),
+        ("a INT", {"format": "jsn"}, "'format'", "there is no format 'jsn' here: did you mean 'json'?"),
+        ("a INT", {"format": "orc"}, "'format'", "there is no format 'orc' here"),
+        ("a INT", {"format": "raw"}, "'format'", "there is no format 'raw' here"),
+        ("a INT", {"format": "avro"}, "'format'", "'avro' can not be read. Avro needs a library of Spark's"),
+        ("a INT", {"format": "debezium-avro-confluent"}, "'format'", "can not be read"),
+        ("a INT", {"format": "${F}"}, "'format'", "can not come from the environment"),
+        ("a INT", {"format": "json", "csv_null-literal": ""}, "'csv.null", "an option of csv, and the format is json"),
+        ("a INT", {"format": "parquet", "csv_null-literal": ""}, "'csv.null", "the format is parquet"),
+        ("a INT", {"format": "csv", "csv_field-delimiter": ";;"}, "'csv.field", "is one character, not ';;'"),
+        (
+            "a INT",
+            {"format": "csv", "csv_disable-quote-character": "true", "csv_escape-character": "x"},
+            "'csv.disable-quote",
+            "has no meaning with 'csv.disable-quote-character'",
+        ),
+        (
+            "a INT",
+            {"format": "json", "json_fail-on-missing-field": "true", "json_ignore-parse-errors": "true"},
+            "'json.fail",
+            "can not both be true",
+        ),
+        ("a INT, m MAP<INT, INT>", {"format": "json"}, "t", "column m is MAP<INT, INT>: the keys"),
+        ("a INT, r ROW<x INT>", {"format": "csv"}, "t", "column r is ROW<`x` INT>: a field is a scalar"),
+        ("a ARRAY<INT>", {"format": "canal-json"}, "t", "column a is ARRAY<INT>: Canal writes scalars only"),
+        ("n STRING METADATA FROM 'file.name'", {"format": "json"}, "t", "t has no column that is in the files"),
+        ("n INT METADATA FROM 'file.name'", {"format": "json"}, "INT", "metadata `file.name` of filesystem is STRING"),
+        ("n STRING METADATA FROM 'name'", {"format": "json"}, "'name'", "unknown metadata `name`"),
+        ("a INT", {"format": "json", "source_path_regex-pattern": "("}, "'source.path", "is no regular expression"),
+        ("a INT", {"format": "json", "source_settle-time": "soon"}, "'soon'", "is no duration"),
+        (
+            "a INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK()",
+            {"format": "json"},
+            "SYSTEM_W",
+            "own",
+        ),
+    ],
+)
+def test_it_is_refused_where_it_stands(columns: str, options: dict[str, str], place: str, words: str) -> None:
+    script = table(columns, **options)
+    with pytest.raises(SqlError) as caught:
+        compile_script(script)
+    assert words in caught.value.what
+    start = script.index(f" {place}", 0 if place != "t" else len("CREATE TABLE") - 1) + 1
+    assert caught.value.column - 1 == start, (script[caught.value.column - 1 :], script[start:])
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        ("a INT, f STRING METADATA FROM 'file.name', b BIGINT METADATA FROM 'file.size'", {"format": "json"}),
+        ("a INT", {"format": "csv", "csv_field-delimiter": "\\t", "source_settle-time": "2 min"}),
+        ("a INT, m MAP<INT, INT>", {"format": "parquet", "path": "${FOLDER}", "source_monitor-interval": "10 s"}),
+        ("a INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS at - INTERVAL '1' SECOND", {"format": "debezium-json"}),
+    ],
+)
+def test_it_compiles(columns: str, options: dict[str, str]) -> None:
+    assert compile_script(table(columns, **options)).table("t").connector == "filesystem"

@@ -1,0 +1,168 @@
+"""Whole pipelines whose tables are folders: growing, aborted, restarted, refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import SourceError
+from pipelines.lake import rows as lake_rows
+from pipelines.runtime import faults
+from pipelines.runtime.status import status
+from pipelines.sql import SqlError, compile_script
+from pipelines.testing import Harness
+from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.sources.filesystem.folders import Files
+
+AT = 1_767_225_600_000
+"""2026-01-01, in ms."""
+
+SEED = random.SystemRandom().randrange(10**9)
+SCRIPT = """
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH (
+    'connector' = 'filesystem', 'path' = '{root}/users', 'format' = 'csv');
+CREATE TABLE clicks (id INT, n INT, file STRING METADATA FROM 'file.name', p AS PROCTIME()) WITH (
+    'connector' = 'filesystem', 'path' = 'file://{root}/clicks', 'format' = 'json', 'scan.max-rows-per-epoch' = '3');
+CREATE TABLE shown (n INT, name STRING, file STRING) WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish');
+INSERT INTO shown SELECT c.n, u.name, c.file FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id
+"""
+IN_TIME = """
+CREATE TABLE rates (currency STRING PRIMARY KEY NOT ENFORCED, rate DECIMAL(6, 2), at TIMESTAMP(3),
+    WATERMARK FOR at AS at) WITH ('connector' = 'filesystem', 'path' = '{root}/rates', 'format' = 'changelog-json');
+CREATE TABLE orders (n INT, currency STRING, at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '1' SECOND) WITH (
+    'connector' = 'filesystem', 'path' = '{root}/orders', 'format' = 'debezium-json');
+CREATE TABLE shown (n INT, rate DECIMAL(6, 2)) WITH ('connector' = 'scripted');
+INSERT INTO shown SELECT o.n, r.rate FROM orders AS o
+LEFT JOIN rates FOR SYSTEM_TIME AS OF {time} AS r ON o.currency = r.currency
+"""
+
+
+@pytest.fixture
+def root(files: Files) -> Path:
+    return files.path.parent
+
+
+def clicks(start: int, stop: int) -> list[dict[str, Any]]:
+    return [{"id": n % 4, "n": n} for n in range(start, stop)]
+
+
+def test_folders_that_grow(spark: SparkSession, root: Path) -> None:
+    users, probes = Files(root / "users"), Files(root / "clicks")
+    users.write("1.csv", "1,one\n2,two\n")
+    for number in range(3):
+        probes.write(f"{number}.json", clicks(2 * number, 2 * number + 2))
+    harness = Harness(SCRIPT.format(root=root), spark, root / "lake")
+    found = {row["n"]: (row["name"], row["file"]) for row in harness.advance()}
+    assert found == {
+        0: (None, "0.json"), 1: ("one", "0.json"), 2: ("two", "1.json"), 3: (None, "1.json"),
+        4: (None, "2.json"), 5: ("one", "2.json"),
+    }  # fmt: skip
+    log = harness.lake.watermarks.last("clicks")
+    assert log is not None
+    assert (log.epoch, log.rows, log.position, log.flip_epoch) == (3, 2, "3 files", 3)
+    assert [source.chunks for source in status(harness.lake).sources] == [None, None]
+
+    users.write("2.csv", "1,changed\n3,three\n")
+    probes.write("3.json", clicks(5, 8))
+    harness.restart()
+    assert {row["n"]: row["name"] for row in harness.advance()} == {5: "changed", 6: "two", 7: "three"}
+    assert harness.advance() == []
+
+    users.touch("1.csv", 5)
+    with pytest.raises(SourceError, match=r"users: the file 1\.csv changed after it was taken up"):
+        harness.run()
+    harness.runner.advance("users", resnapshot=True)
+    probes.write("4.json", clicks(9, 10))
+    assert [row["name"] for row in harness.advance()] == ["changed"]
+
+
+def test_a_line_that_does_not_fit_stops_its_table_until_it_is_mended(spark: SparkSession, root: Path) -> None:
+    users, probes = Files(root / "users"), Files(root / "clicks")
+    users.write("1.csv", "1,one\n")
+    probes.write("0.json", [{"id": 1, "n": 1}])
+    probes.write("1.json", '{"id": 1, "n": 2}\n{"id": 1, "n": "three"}\n')
+    harness = Harness(SCRIPT.format(root=root), spark, root / "lake")
+    with pytest.raises(
+        SourceError, match=r"clicks: .*/1\.json, the line at byte 18: column n: 'three' does not fit INT"
+    ):
+        harness.run()
+    assert harness.published("shown") == []
+    harness.runner.close()
+    script = SCRIPT.replace("'scan.max", "'json.ignore-parse-errors' = 'true', 'scan.max")
+    harness = Harness(script.format(root=root), spark, root / "lake")
+    assert sorted(row["n"] for row in harness.advance()) == [1, 2]
+
+
+def test_aborts_lose_no_line_and_repeat_none(spark: SparkSession, root: Path) -> None:
+    print(f"seed {SEED}")
+    chance = random.Random(SEED)
+    users, probes = Files(root / "users"), Files(root / "clicks")
+    users.write("1.csv", "".join(f"{n},name {n}\n" for n in range(4)))
+    points = [point for point in faults.POINTS if point.startswith("source.")]
+    harness = Harness(SCRIPT.format(root=root), spark, root / "lake")
+    aborted = told = 0
+    for turn, wanted in enumerate(points * 2):
+        for number in range(chance.randint(1, 3)):
+            rows = clicks(told, told + chance.randint(0, 4))
+            told += len(rows)
+            probes.write(f"{chance.randrange(100)}-{turn}-{number}.json", rows)
+        passes = chance.randint(1, 3)
+
+        def abort(point: str, wanted: str = wanted) -> None:
+            nonlocal passes, aborted
+            passes -= point == wanted
+            if passes == 0:
+                passes, aborted = -1, aborted + 1
+                raise Abort(point)
+
+        disarm = faults.arm(abort)
+        try:
+            harness.run()
+        except Abort:
+            pass
+        finally:
+            disarm()
+        harness.restart()
+    harness.advance()
+    assert aborted > 3
+    assert Counter(row["n"] for row in harness.published("shown")) == Counter(range(told))
+    assert {row["name"] for row in harness.published("shown") if row["n"] % 4 == 3} == {"name 3"}
+
+
+def test_changelogs_land_with_their_watermarks(spark: SparkSession, root: Path) -> None:
+    rates, orders = Files(root / "rates"), Files(root / "orders")
+
+    def rate(op: str, value: float, second: int) -> dict[str, Any]:
+        return {"op": op, "data": {"currency": "EUR", "rate": value, "at": f"2026-01-01 00:00:{second:02}.000"}}
+
+    def order(n: int, second: int) -> dict[str, Any]:
+        return {"n": n, "currency": "EUR", "at": AT + second * 1000}
+
+    rates.write("1.json", [rate("+I", 1.1, 5), rate("-U", 1.1, 10), rate("+U", 1.2, 10), rate("-D", 1.2, 20)])
+    orders.write(
+        "1.json", [{"op": "c", "after": order(1, 4)}, {"op": "u", "before": order(1, 4), "after": order(2, 9)}]
+    )
+    harness = Harness(IN_TIME.format(root=root, time="o.at"), spark, root / "lake")
+    for table, ops, watermark in (
+        ("rates", [("c", "1.10"), ("u", "1.20"), ("d", "1.20")], 20_000),
+        ("orders", [("+I", 1), ("-U", 1), ("+U", 2)], 8_000),
+    ):
+        harness.runner.advance(table)
+        rows = lake_rows.at(spark, harness.lake.table_path(table), 1, 1).orderBy("_offset").collect()
+        value = "rate" if table == "rates" else "n"
+        assert [(row["_op"], row[value] if value == "n" else str(row[value])) for row in rows] == ops
+        log = harness.lake.watermarks.last(table)
+        assert log is not None
+        assert (log.flip_epoch, log.timestamp) == (1, AT + watermark)
+
+
+def test_a_probe_with_updates_is_refused_in_processing_time(root: Path) -> None:
+    script = IN_TIME.replace("currency STRING, at TIMESTAMP(3)", "currency STRING, p AS PROCTIME(), at TIMESTAMP(3)")
+    with pytest.raises(SqlError, match="a processing-time join needs a probe that only grows; orders has updates"):
+        compile_script(script.format(root=root, time="o.p"))

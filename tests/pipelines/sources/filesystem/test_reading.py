@@ -1,0 +1,189 @@
+"""What a step's files hold, read with Spark."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from pipelines.errors import SourceError
+from pipelines.sources.filesystem import lines
+from pipelines.sources.protocol import SOURCE_COLUMNS
+from pipelines.sql.model import Column
+from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
+
+METADATA = tuple(
+    Column(name, flink, spark, metadata=key)
+    for name, flink, spark, key in (
+        ("p", "STRING", "STRING", "file.path"),
+        ("n", "STRING", "STRING", "file.name"),
+        ("s", "BIGINT", "BIGINT", "file.size"),
+        ("m", "TIMESTAMP_LTZ(3)", "TIMESTAMP", "file.modification-time"),
+    )
+)
+
+
+def read(spark, bench, number=-1):
+    """The rows of a step, in order; their schema is checked."""
+    frame = bench.source().read(spark, bench.steps[number])
+    wanted = {column.name: column.spark_type for column in bench.table.physical_columns}
+    ddl = ", ".join(f"{name} {of}" for name, of in {**wanted, **SOURCE_COLUMNS}.items())
+    found = {field.name: field.dataType for field in frame.schema}
+    assert found == {field.name: field.dataType for field in StructType.fromDDL(ddl)}
+    rows = frame.collect()
+    assert sorted(rows, key=lambda row: row["_offset"]) == sorted(rows, key=lambda row: row["_seq"])
+    assert len({row["_offset"] for row in rows}) == len(rows)
+    return sorted(rows, key=lambda row: row["_offset"])
+
+
+def at(seconds: float) -> datetime.datetime:
+    return datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
+
+
+def test_lines_of_files_larger_than_a_range_keep_their_places(spark, files: Files, monkeypatch) -> None:
+    monkeypatch.setattr(lines, "RANGE_BYTES", 1000)
+    monkeypatch.setattr(lines.read_lines, "__defaults__", (1000,))
+    first = [{"id": number} for number in range(500)]
+    second = [{"id": 1000 + number} for number in range(300)]
+    files.write("b.json", first)
+    files.write("a.json", second)
+    files.write("c.json", "")
+    bench = files.bench()
+    bench.plan()
+    rows = read(spark, bench)
+    assert [row["id"] for row in rows] == [row["id"] for row in first + second]
+    assert bench.source().read(spark, bench.steps[0]).rdd.getNumPartitions() > 5
+    assert {(row["_op"], row["_split"]) for row in rows} == {("+I", "0")}
+    assert [row["_rowtime"] for row in rows[499:501]] == [at(LONG_AGO + 1), at(LONG_AGO + 2)]
+    assert rows[0]["_seq"].asDict() == {"phase": 1, "log": 0, "file": 0, "position": 0, "row": 0}
+    assert rows[500]["_seq"].asDict() == {"phase": 1, "log": 0, "file": 1, "position": 0, "row": 0}
+
+
+def test_metadata_and_names_that_have_to_be_quoted(spark, files: Files) -> None:
+    path = files.write("sub/a +%41é.csv", "1,x\n\n2,y\n")
+    bench = files.bench("build", {"id": "INT", "v": "STRING"}, format="csv")
+    bench.table = type(bench.table)(**{**vars(bench.table), "columns": (*bench.table.columns, *METADATA)})
+    bench.plan()
+    one, two = read(spark, bench)
+    assert [(row["id"], row["v"], row["_op"]) for row in (one, two)] == [(1, "x", "c"), (2, "y", "c")]
+    assert (one["p"], one["n"], one["s"], one["m"]) == (str(path), "a +%41é.csv", 9, at(LONG_AGO + 1))
+
+
+def test_parquet_rows_have_their_numbers_and_metadata(spark, files: Files) -> None:
+    columns = {"id": "BIGINT", "d": "DECIMAL(10, 2)", "at": "TIMESTAMP(3)", "r": "ARRAY<INT>"}
+    for number, name in enumerate(("z +%41é.parquet", "a.parquet")):
+        made = pa.table(
+            {
+                "r": pa.array([[1, None]] * 3, pa.list_(pa.int32())),
+                "id": pa.array([10 * number + place for place in range(3)], pa.int32()),
+                "d": pa.array([Decimal("1.50")] * 3, pa.decimal128(8, 2)),
+                "at": pa.array([datetime.datetime(2026, 1, 1)] * 3, pa.timestamp("ms")),
+                "other": [1] * 3,
+            }
+        )
+        files.write(name, "")
+        pq.write_table(made, files.path / name, row_group_size=2)
+        files.touch(name, LONG_AGO + number)
+    bench = files.bench("build", columns, format="parquet")
+    bench.table = type(bench.table)(**{**vars(bench.table), "columns": (*bench.table.columns, *METADATA)})
+    bench.plan()
+    rows = read(spark, bench)
+    assert [row["id"] for row in rows] == [0, 1, 2, 10, 11, 12]
+    assert [(row["_seq"]["file"], row["_seq"]["position"]) for row in rows[1:4]] == [(0, 1), (0, 2), (1, 0)]
+    assert (rows[0]["d"], rows[0]["at"], rows[0]["r"]) == (Decimal("1.50"), datetime.datetime(2026, 1, 1), [1, None])
+    assert [row["n"] for row in rows[::3]] == ["z +%41é.parquet", "a.parquet"]
+    assert (rows[3]["_op"], rows[3]["_rowtime"], rows[3]["m"]) == ("c", at(LONG_AGO + 1), at(LONG_AGO + 1))
+    bench.source().landed(bench.steps[0], None)
+    files.touch("a.parquet", 7)
+    with pytest.raises(SourceError, match="changed after it was taken up"):
+        bench.source().landed(bench.steps[0], None)
+
+
+@pytest.mark.parametrize(
+    ("column", "declared", "error"),
+    [
+        (pa.array([1], pa.int64()), "INT", "has column id as int64, the script as INT"),
+        (pa.array([1], pa.uint8()), "SMALLINT", "has column id as uint8"),
+        (pa.array([1], pa.timestamp("ns")), "TIMESTAMP(3)", r"has column id as timestamp\[ns\]"),
+        (pa.array([1], pa.timestamp("us", tz="UTC")), "TIMESTAMP(3)", "has column id as timestamp"),
+        (pa.array([Decimal("1.555")], pa.decimal128(6, 3)), "DECIMAL(10, 2)", "has column id as decimal128"),
+        (pa.array(["x"]), "BYTES", "has column id as string"),
+        (None, "INT", "has no column id; it has other"),
+    ],
+)
+def test_parquet_of_other_types_is_refused(files: Files, column, declared: str, error: str) -> None:
+    files.write("a.parquet", "")
+    made = pa.table({"other": [1]} if column is None else {"id": column})
+    pq.write_table(made, files.path / "a.parquet")
+    bench = files.bench(columns={"id": declared}, format="parquet")
+    files.touch("a.parquet", LONG_AGO)
+    bench.plan()
+    with pytest.raises(SourceError, match=error):
+        bench.source().read(None, bench.steps[0])  # type: ignore[arg-type]
+
+
+def test_what_is_no_parquet_file_is_told(files: Files) -> None:
+    files.write("a.parquet", "id\n1\n")
+    bench = files.bench(format="parquet")
+    bench.plan()
+    with pytest.raises(SourceError, match=r"the file a\.parquet is no Parquet file"):
+        bench.source().read(None, bench.steps[0])  # type: ignore[arg-type]
+
+
+def test_changes_of_a_build_and_of_a_probe(spark, files: Files) -> None:
+    changes = [
+        '{"op": "c", "after": {"id": 1, "v": "a"}, "source": {"ts_ms": 5000}}',
+        '{"op": "u", "before": {"id": 1, "v": "a"}, "after": {"id": 1, "v": "b"}}',
+        '{"op": "d", "before": {"id": 1, "v": "b"}}',
+    ]
+    files.write("a.json", "\n".join(changes))
+    told = {}
+    for role in ("build", "probe"):
+        bench = files.bench(role, {"id": "INT", "v": "STRING"}, format="debezium-json")
+        bench.plan()
+        rows = read(spark, bench)
+        told[role] = [(row["_op"], row["id"], row["v"]) for row in rows]
+        assert [row["_rowtime"] for row in rows[:2]] == [at(5), at(LONG_AGO + 1)]
+    assert told["build"] == [("c", 1, "a"), ("u", 1, "b"), ("d", 1, "b")]
+    assert told["probe"] == [("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")]
+
+
+def test_a_line_that_does_not_fit_fails_the_step(spark, files: Files) -> None:
+    path = files.write("a é.json", '{"id": 1}\n{"id": "one"}\n')
+    bench = files.bench()
+    bench.plan()
+    source = bench.source()
+    with pytest.raises(PySparkException) as caught:
+        source.read(spark, bench.steps[0]).collect()
+    told = source.explain(caught.value, bench.steps[0])
+    assert told is not None
+    assert told.what == f"t: {path}, the line at byte 10: column id: 'one' does not fit INT"
+    bench = files.bench(**{"json_ignore-parse-errors": "true"})
+    bench.plan()
+    assert [row["id"] for row in read(spark, bench)] == [1]
+
+
+def test_a_file_that_changes_while_it_is_read(spark, files: Files) -> None:
+    files.write("a.json", [{"id": 1}])
+    bench = files.bench()
+    bench.plan()
+    source = bench.source()
+    frame = source.read(spark, bench.steps[0])
+    files.touch("a.json", 5)
+    with pytest.raises(PySparkException) as caught:
+        frame.collect()
+    told = source.explain(caught.value, bench.steps[0])
+    assert told is not None
+    assert told.what == "t: the file a.json changed, or was taken away, while it was read"
+
+
+def test_a_step_without_files_has_no_rows(spark, files: Files) -> None:
+    for kind in ("json", "parquet"):
+        bench = files.bench(format=kind)
+        bench.plan()
+        assert read(spark, bench) == []

@@ -1,0 +1,223 @@
+"""Which files a step takes: known without Spark. What they hold is read in test_reading.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.errors import SourceError
+from pipelines.sources.filesystem import CONNECTOR
+from pipelines.sources.filesystem import source as filesystem
+from pipelines.sources.protocol import Source, StoredStep
+from pipelines.sql.model import Column
+from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
+from tests.pipelines.sources.sources_help import Bench, table
+
+ROW = [{"id": 1}]
+
+
+def spans(bench: Bench) -> list[tuple[Any, ...]]:
+    return [(stored.step.ranges["from"], stored.step.ranges["to"], stored.step.flips) for stored in bench.steps]
+
+
+def test_what_is_there_first_then_what_comes(files: Files) -> None:
+    files.write("a.json", ROW)
+    files.write("b.json", ROW)
+    bench = files.bench()
+    assert isinstance(bench.source(), Source)
+    assert not bench.source().delegate_watermark_periodic_emit(lambda: None)
+    bench.source().preflight()
+    assert bench.plan().summary == "files 1-2 of 2"
+    assert bench.plan() is None
+    files.write("c.json", ROW)
+    assert bench.plan().summary == "file 3: c.json"
+    assert bench.plan() is None
+    assert spans(bench) == [(0, 2, True), (2, 3, False)]
+    landed = bench.source().landed(bench.steps[1], None)
+    assert (landed.position, landed.lag_ms, landed.splits) == ("3 files", 0, {"0"})
+
+
+def test_an_empty_folder_flips_and_a_run_stops_at_its_ends(files: Files) -> None:
+    bench = files.bench()
+    ends = bench.source().ends()
+    files.write("a.json", ROW)
+    assert bench.plan(ends).summary == "no file yet"
+    assert bench.plan(ends) is None
+    bench.plan()
+    assert spans(bench) == [(0, 0, True), (0, 1, False)]
+
+
+def test_a_file_that_is_still_written_waits(files: Files) -> None:
+    files.write("a.json", ROW)
+    bench = files.bench()
+    bench.plan()
+    files.write("b.json", ROW, age=-60)
+    assert bench.plan() is None
+    files.touch("b.json", time.time() - 5)
+    assert bench.plan().summary == "file 2: b.json"
+
+
+def test_the_first_plan_waits_for_files_that_were_just_written(files: Files) -> None:
+    files.write("a.json", ROW, age=0)
+    bench = files.bench(**{"source_settle-time": "300 ms"})
+    bench.plan()
+    assert spans(bench) == [(0, 1, True)]
+
+
+@pytest.mark.parametrize("how", ["finished", "gone"])
+def test_it_does_not_flip_before_a_file_that_the_first_plan_found_unfinished(files: Files, how: str) -> None:
+    files.write("a.json", ROW)
+    files.write("b.json", ROW, age=-3600)
+    bench = files.bench(**{"source_settle-time": "1 ms"})
+    bench.plan()
+    assert bench.plan() is None
+    files.write("c.json", ROW)
+    bench.plan()
+    assert spans(bench) == [(0, 1, False), (1, 2, False)]
+    if how == "gone":
+        (files.path / "b.json").unlink()
+    else:
+        files.touch("b.json", time.time() - 5)
+    bench.plan()
+    assert spans(bench)[2:] == [(2, 2 if how == "gone" else 3, True)]
+    assert bench.plan() is None
+
+
+def test_steps_are_bounded(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        files.write(f"{number}.json", ROW)
+    bench = files.bench()
+    monkeypatch.setattr(filesystem, "MAX_STEP_FILES", 2)
+    ends = bench.source().ends()
+    files.write("6.json", ROW)
+    while bench.plan(ends):
+        pass
+    assert spans(bench) == [(0, 2, False), (2, 4, False), (4, 5, True)]
+    lag = bench.source().landed(bench.steps[0], None).lag_ms
+    assert lag is not None
+    assert lag > 10**9
+    monkeypatch.setattr(filesystem, "MAX_STEP_BYTES", 1)
+    files.write("7.json", ROW)
+    while bench.plan():
+        pass
+    assert spans(bench)[3:] == [(5, 6, False), (6, 7, False)]
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_max_rows_takes_whole_files_one_at_least(files: Files, kind: str) -> None:
+    for number, rows in enumerate((10, 2, 3, 4)):
+        name = f"{number}.{kind}"
+        if kind == "json":
+            files.write(name, [{"id": number}] * rows)
+        else:
+            files.write(name, "")
+            pq.write_table(pa.table({"id": pa.array([number] * rows, pa.int32())}), files.path / name)
+            files.touch(name, files.at + number)
+    bench = files.bench(format=kind)
+    bench.max_rows = 6
+    while bench.plan():
+        pass
+    assert spans(bench) == [(0, 1, False), (1, 3, False), (3, 4, True)]
+
+
+def test_alignment_holds_it_back(files: Files) -> None:
+    files.write("a.json", ROW)
+    bench = files.bench()
+    bench.plan()
+    files.write("b.json", ROW)
+    bench.blocked = frozenset({"0"})
+    assert bench.plan() is None
+    bench.blocked = frozenset()
+    assert bench.plan() is not None
+
+
+@pytest.mark.parametrize(("rowtime", "stops"), [("at", [1, 2]), ("id", [1, 3])])
+def test_alignment_limits_files_where_their_time_is_the_rowtime(files: Files, rowtime: str, stops: list[int]) -> None:
+    files.write("a.json", ROW)
+    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
+    bench = files.bench()
+    bench.table = table({"id": "INT"}, "filesystem", bench.table.options, rowtime=rowtime, more=[at])
+    bench.plan()
+    files.write("b.json", ROW)
+    files.write("c.json", ROW)
+    bench.limit = (LONG_AGO + 2) * 1000
+    while bench.plan():
+        pass
+    assert [stop for _, stop, _ in spans(bench)] == stops
+    bench.limit = None
+    while bench.plan():
+        pass
+    assert spans(bench)[-1][1] == 3
+
+
+def test_a_file_that_changed_is_told_at_the_next_run(files: Files) -> None:
+    files.write("a.json", ROW)
+    bench = files.bench()
+    bench.plan()
+    with (files.path / "a.json").open("a") as opened:
+        opened.write('{"id": 2}\n')
+    with pytest.raises(SourceError, match="taken up: 10 bytes then, 20 now") as told:
+        bench.source().ends()
+    assert told.value.what.startswith("t: the file a.json changed after it")
+    assert "--resnapshot t" in told.value.next_command
+    assert told.value.where.endswith("a.json")
+
+
+def test_a_file_that_was_read_may_go_one_that_was_not_may_not(files: Files) -> None:
+    files.write("a.json", ROW)
+    bench = files.bench()
+    bench.plan()
+    (files.path / "a.json").unlink()
+    files.write("b.json", ROW)
+    bench.plan()
+    (files.path / "b.json").unlink()
+    with pytest.raises(SourceError, match=r"t: the file b\.json is gone, and was not read yet"):
+        bench.source().read(None, bench.steps[1])  # type: ignore[arg-type]
+
+
+def test_a_file_that_was_written_anew_before_its_step_is_not_read(files: Files) -> None:
+    files.write("a.json", ROW)
+    bench = files.bench()
+    bench.plan()
+    os.utime(files.path / "a.json", (5, 5))
+    with pytest.raises(SourceError, match="changed after it was taken up"):
+        bench.source().read(None, bench.steps[0])  # type: ignore[arg-type]
+
+
+def test_no_folder(files: Files) -> None:
+    bench = files.bench(path=str(files.path / "gone"))
+    with pytest.raises(SourceError, match="t: the folder is not there"):
+        bench.source().preflight()
+
+
+def test_only_inside_of_the_root(files: Files) -> None:
+    with pytest.raises(SourceError, match="outside of"):
+        files.bench(path="/").source()
+
+
+def test_what_a_task_threw_is_told(files: Files) -> None:
+    files.write("a.json", ROW)
+    bench = files.bench()
+    bench.plan()
+    step: StoredStep = bench.steps[0]
+    source: Any = bench.source()
+    path = files.path / "a.json"
+    told = json.dumps({"path": str(path), "position": 7, "error": "no"}, ensure_ascii=False)
+    threw = RuntimeError(f"x\n[USER] tidegate: a line does not fit: {told} y")
+    assert source.explain(threw, step).what == f"t: {path}, the line at byte 7: no"
+    threw = RuntimeError(f"x\nRuntimeError: tidegate: a file is not as it was planned: {path}\n at y")
+    assert source.explain(threw, step).what == "t: the file a.json changed, or was taken away, while it was read"
+    assert source.explain(RuntimeError("other"), step) is None
+
+
+def test_its_spec() -> None:
+    spec = CONNECTOR.spec
+    assert not spec.phases({})
+    assert spec.only_grows({"format": "json"})
+    assert not spec.only_grows({"format": "debezium-json"})

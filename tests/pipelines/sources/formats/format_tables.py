@@ -1,0 +1,73 @@
+"""Reads the tables of tests/fixtures/formats, and decodes their messages: one Spark job a case."""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipelines.sources.formats import DECODED, VALUE, Wanted, format_named
+from pipelines.sql import compile_script
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "formats"
+NAMES = {
+    "datetime": datetime,
+    "D": Decimal,
+    "T": datetime.datetime,
+    "Z": lambda *parts: datetime.datetime(*parts),
+}
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    """The cases of a fixture."""
+    return tomllib.loads((FIXTURES / f"{name}.toml").read_text())["case"]
+
+
+def wanted(columns: str, options: dict[str, str] | None = None, *, role: Any = "probe") -> Wanted:
+    """What a table of these columns wants."""
+    pipeline = compile_script(f"CREATE TABLE t ({columns}) WITH ('connector' = 'scripted')")
+    table = pipeline.table("t")
+    return Wanted(table.physical_columns, options or {}, role, table.primary_key)
+
+
+def pair(message: str | list[str]) -> tuple[str, str]:
+    """A message and what it becomes."""
+    if isinstance(message, list):
+        return message[0], message[1]
+    given, _, expected = message.partition(" => ")
+    return given, expected
+
+
+def decoded(spark: SparkSession, name: str, messages: list[bytes | None], wants: Wanted) -> list[list[dict[str, Any]]]:
+    """The rows of each message, in the order of `_sub`."""
+    numbered = [(number, bytearray(value) if value is not None else None) for number, value in enumerate(messages)]
+    frame = spark.createDataFrame(numbered, f"n INT, {VALUE} BINARY")
+    result = format_named(name).decode(frame, wants)
+    assert result.columns == ["n", *DECODED]
+    schema = {column.name: column.spark_type for column in wants.columns}
+    wide = ", ".join(f"`{column}` {of}" for column, of in schema.items())
+    assert result.schema["_fields"].dataType.simpleString() == spark.createDataFrame([], wide).schema.simpleString()
+    found: list[list[dict[str, Any]]] = [[] for _ in messages]
+    for row in result.orderBy("n", "_sub").collect():
+        found[row["n"]].append(row.asDict())
+    return found
+
+
+def values(fields: Any) -> Any:
+    """A Spark row as plain tuples."""
+    if isinstance(fields, tuple):
+        return tuple(values(value) for value in fields)
+    if isinstance(fields, list):
+        return [values(value) for value in fields]
+    if isinstance(fields, dict):
+        return {key: values(value) for key, value in fields.items()}
+    return bytes(fields) if isinstance(fields, bytearray) else fields
+
+
+def python(text: str) -> Any:
+    """A value of a fixture."""
+    return eval(text, dict(NAMES))

@@ -1,0 +1,93 @@
+"""Whole pipelines with a hybrid table: files or a Delta table first, then what is live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from pipelines.runtime import faults
+from pipelines.sources import paths
+from pipelines.testing import Harness
+from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.sources.filesystem.folders import Files
+
+SCRIPT = """
+CREATE TABLE history (id INT, name STRING) WITH {history};
+CREATE TABLE live (id INT, name STRING) WITH {live};
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH (
+    'connector' = 'hybrid', 'hybrid.sources' = 'history, live');
+CREATE TABLE clicks (id INT, p AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE shown (id INT, name STRING) WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish');
+INSERT INTO shown SELECT c.id, u.name FROM clicks AS c LEFT JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(paths.VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def folder(path: Path) -> str:
+    return f"('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv')"
+
+
+def names(harness: Harness) -> dict[int, str | None]:
+    return {row["id"]: row["name"] for row in harness.advance()}
+
+
+@pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("source.")])
+def test_files_then_what_is_pushed(spark: SparkSession, root: Path, point: str) -> None:
+    files = Files(root / "history")
+    files.write("1.csv", "1,one\n2,two\n")
+    live = "('connector' = 'scripted')"
+    harness = Harness(SCRIPT.format(history=folder(files.path), live=live), spark, root)
+    harness.push("clicks", [{"id": 1}, {"id": 2}, {"id": 3}])
+    # A later part wins, whatever its place in its own order.
+    harness.push("live", [{"id": 2, "name": "new"}, {"id": 3, "name": "three"}], "+U")
+    passes = 0
+
+    def abort(passed: str) -> None:
+        nonlocal passes
+        passes += passed == point
+        if passes == 2:  # the step of the live part
+            passes = 100
+            raise Abort(passed)
+
+    disarm = faults.arm(abort)
+    try:
+        with pytest.raises(Abort):
+            harness.run()
+    finally:
+        disarm()
+    harness.restart()
+    assert names(harness) == {1: "one", 2: "new", 3: "three"}
+    log = harness.lake.watermarks.last("users")
+    assert log is not None
+    assert (log.flip_epoch, log.position.split(":")[0]) == (1, "live")
+    files.write("2.csv", "1,never read\n")
+    harness.push("live", [{"id": 2, "name": "gone"}], "-D")
+    harness.push("clicks", [{"id": 1}, {"id": 2}])
+    assert names(harness) == {1: "one", 2: None}
+
+
+def test_a_delta_table_then_files(spark: SparkSession, root: Path) -> None:
+    rows = pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["one", "two"]})
+    write_deltalake(root / "delta", rows)
+    files = Files(root / "live")
+    files.write("1.csv", "2,from a file\n")
+    history = f"('connector' = 'delta', 'path' = '{root / 'delta'}')"
+    harness = Harness(SCRIPT.format(history=history, live=folder(files.path)), spark, root / "lake")
+    harness.push("clicks", [{"id": 1}, {"id": 2}])
+    assert names(harness) == {1: "one", 2: "from a file"}
+    write_deltalake(root / "delta", rows, mode="append")  # after the switch
+    files.write("2.csv", "1,changed\n")
+    harness.push("clicks", [{"id": 1}, {"id": 2}])
+    harness.restart()
+    assert names(harness) == {1: "changed", 2: "from a file"}
+    again = harness.runner.advance("users", resnapshot=True)
+    assert (again.generation, [epoch.flipped for epoch in again.epochs]) == (2, [True, False])

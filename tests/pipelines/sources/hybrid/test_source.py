@@ -1,0 +1,136 @@
+"""Which part a step is of, and where the switch is: known without Spark."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.sources import paths
+from pipelines.sources.hybrid import CONNECTOR
+from pipelines.sources.protocol import Source
+from pipelines.sql import compile_script
+from tests.pipelines.sources.filesystem.folders import Files
+from tests.pipelines.sources.sources_help import Bench, MemorySplits
+
+TABLES = """
+CREATE TABLE one (id INT) WITH ('connector' = 'filesystem', 'path' = '{root}/one', 'format' = 'json');
+CREATE TABLE two (id INT) WITH ('connector' = 'filesystem', 'path' = '{root}/two', 'format' = 'json');
+CREATE TABLE live (id INT) WITH ('connector' = 'datagen', 'rows-per-second' = '10', 'rows-at-start' = '5');
+CREATE TABLE t (id INT, p AS PROCTIME()) WITH ('connector' = 'hybrid', 'hybrid.sources' = '{sources}');
+CREATE TABLE shown (id INT) WITH ('connector' = 'print');
+INSERT INTO shown SELECT id FROM t
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(paths.VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def bench(root: Path, sources: str) -> Bench:
+    pipeline = compile_script(TABLES.format(root=root, sources=sources))
+    assert pipeline.table("live").role == ("part" if "live" in sources else "unused")
+    table = pipeline.table("t")
+    assert (table.role, [part.role for part in table.parts]) == ("probe", ["probe"] * len(table.parts))
+    return Bench(CONNECTOR, table, str(root / "scratch" / "t"), now=int(time.time() * 1000), splits=MemorySplits())
+
+
+def told(bench: Bench) -> list[tuple[Any, ...]]:
+    return [(step.step.ranges["part"], step.step.summary, step.step.phase, step.step.flips) for step in bench.steps]
+
+
+def test_one_part_after_another_and_the_flip_at_the_switch(root: Path) -> None:
+    one, two = Files(root / "one"), Files(root / "two")
+    one.write("a.json", [{"id": 1}])
+    two.write("b.json", [{"id": 2}])
+    table = bench(root, "one, two, live")
+    assert isinstance(table.source(), Source)
+    table.source().preflight()
+    ends = table.source().ends()
+    while table.plan(ends):
+        assert len(table.steps) < 10
+    assert told(table) == [
+        (0, "one: file 1: a.json", "bounded", False),
+        (1, "two: file 1: b.json", "bounded", True),
+        (2, "live: rows 1-5", "unbounded", False),
+    ]
+    assert {row["split"] for row in table.splits.rows()} == {"one/a.json", "two/b.json"}
+    one.write("later.json", [{"id": 3}])
+    table.now += 1000
+    table.plan()
+    assert told(table)[3:] == [(2, "live: rows 6-15", "unbounded", False)]
+    assert list(table.source().ends()["parts"]) == ["2"]
+
+
+def test_a_restart_goes_on_in_the_same_part(root: Path) -> None:
+    one = Files(root / "one")
+    for number in range(3):
+        one.write(f"{number}.json", [{"id": number}])
+    table = bench(root, "one, live")
+    table.max_rows = 1
+    for _ in range(5):  # a new source for every plan
+        table.plan()
+    assert [part for part, *_ in told(table)] == [0, 0, 0, 1, 1]
+    assert [flips for *_, flips in told(table)] == [False, False, True, False, False]
+    assert [step.step.ranges["step"].get("from") for step in table.steps] == [0, 1, 2, 0, 1]
+    first = table.steps[3]
+    assert table.steps[4].step.ranges["first"] == {
+        "ranges": first.step.ranges["step"], "epoch": 4, "planned_at": first.planned_at
+    }  # fmt: skip
+
+
+def test_splits_have_their_parts_name_and_end_with_it(root: Path) -> None:
+    Files(root / "one").write("a.json", [{"id": 1}])
+    table = bench(root, "one, live")
+    table.plan()
+    table.plan()
+    over = table.source().landed(table.steps[0], None)
+    assert (over.splits, over.ended, over.position) == ({"one/0"}, {"one/0"}, "one: 1 files")
+    going_on = table.source().landed(table.steps[1], None)
+    assert (going_on.splits, going_on.ended, going_on.position) == ({"live/0"}, frozenset(), "live: row 5")
+    table.blocked = frozenset({"live/0"})
+    table.now += 1000
+    assert table.plan() is None
+    table.blocked = frozenset({"one/0"})
+    assert table.plan() is not None
+
+
+def test_a_file_that_is_awaited_holds_the_switch(root: Path) -> None:
+    one = Files(root / "one")
+    one.write("a.json", [{"id": 1}])
+    one.write("b.json", [{"id": 2}], age=-3600)
+    table = bench(root, "one, live")
+    table.plan()
+    assert table.plan() is None
+    one.touch("b.json", time.time() - 5)
+    table.plan()
+    table.plan()
+    assert told(table) == [
+        (0, "one: file 1: a.json", "bounded", False),
+        (0, "one: file 2: b.json", "bounded", True),
+        (1, "live: rows 1-5", "unbounded", False),
+    ]
+
+
+def test_errors_are_those_of_the_part(root: Path) -> None:
+    table = bench(root, "one, live")
+    with pytest.raises(Exception, match="one: the folder is not there"):
+        table.source().preflight()
+    Files(root / "one").write("a.json", "x")
+    table.plan()
+    source: Any = table.source()
+    error = RuntimeError('tidegate: a line does not fit: {"path": "p", "position": 0, "error": "no"}')
+    assert source.explain(error, table.steps[0]).what == "one: p, the line at byte 0: no"
+    table.plan()
+    assert source.explain(error, table.steps[1]) is None
+    source.close()
+
+
+def test_its_spec() -> None:
+    assert CONNECTOR.spec.phases({})
+    assert CONNECTOR.spec.signals({})
+    assert not CONNECTOR.spec.sink

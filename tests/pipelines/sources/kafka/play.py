@@ -1,0 +1,97 @@
+"""Runs tables of a topic on a lake, as a pipeline's sources, and looks at what landed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipelines.lake import WatermarkRow
+from pipelines.lake import rows as lake_rows
+from pipelines.runtime.advances import Advance
+from pipelines.testing import Harness
+
+PROBE = """
+CREATE TABLE events ({columns}) WITH ('connector' = 'kafka', {options});
+CREATE TABLE kept ({kept}) WITH ('connector' = 'scripted');
+INSERT INTO kept SELECT {names} FROM events;
+"""
+
+BUILD = """
+CREATE TABLE users ({columns}, PRIMARY KEY (id) NOT ENFORCED) WITH ('connector' = '{connector}', {options});
+CREATE TABLE clicks (user_id BIGINT, item BIGINT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE joined (item BIGINT, name STRING) WITH ('connector' = 'scripted');
+INSERT INTO joined SELECT c.item, u.name FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON c.user_id = u.id;
+"""
+
+
+def options_sql(options: Mapping[str, str]) -> str:
+    return ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+
+
+def given(bootstrap: str, topic: str | None = None, **more: str) -> dict[str, str]:
+    """Options of a table; in `more`, `__` stands for `.` and `_` for `-`."""
+    named = {} if topic is None else {"topic": topic}
+    own = {key.replace("__", ".").replace("_", "-"): value for key, value in more.items()}
+    return {**named, "properties.bootstrap.servers": bootstrap, **own}
+
+
+class Play:
+    """One lake. The clock stands still unless it is moved."""
+
+    def __init__(self, script: str, spark: SparkSession, directory: Path, now: int = 1_800_000_000_000) -> None:
+        self.now = now
+        self.spark = spark
+        self.harness = Harness(script, spark, directory, clock=lambda: self.now)
+        self.lake = self.harness.lake
+
+    @classmethod
+    def probe(
+        cls, options: Mapping[str, str], spark: SparkSession, directory: Path, columns: str = "id BIGINT"
+    ) -> Play:
+        """A pipeline that reads one topic as the table `events`."""
+        plain = [re.sub(r" (METADATA|NOT NULL).*", "", part) for part in columns.split(",\n")]
+        names, kept = ", ".join(part.split()[0] for part in plain), ", ".join(plain)
+        script = PROBE.format(columns=columns, options=options_sql(options), kept=kept, names=names)
+        return cls(script, spark, directory)
+
+    @classmethod
+    def build(
+        cls,
+        options: Mapping[str, str],
+        spark: SparkSession,
+        directory: Path,
+        columns: str = "id BIGINT, name STRING",
+        connector: str = "upsert-kafka",
+    ) -> Play:
+        """A pipeline whose build side `users` is a topic."""
+        script = BUILD.format(columns=columns, options=options_sql(options), connector=connector)
+        return cls(script, spark, directory)
+
+    def advance(self, table: str = "events", **more: Any) -> Advance:
+        return self.harness.runner.advance(table, **more)
+
+    def landed(self, table: str = "events") -> list[dict[str, Any]]:
+        """All landed rows, in the order of the epochs and of each split."""
+        path = self.lake.table_path(table)
+        rows = lake_rows.read(self.spark, path).orderBy("_generation", "_epoch", "_split", "_offset").collect()
+        return [row.asDict(recursive=True) for row in rows]
+
+    def values(self, column: str = "id", table: str = "events") -> list[Any]:
+        """One column of the landed rows."""
+        return [row[column] for row in self.landed(table)]
+
+    def rejected(self, table: str = "events") -> list[dict[str, Any]]:
+        """What the table's quarantine holds."""
+        path = self.lake.rejected_path(table)
+        if not path.exists():
+            return []
+        rows = lake_rows.read(self.spark, path).orderBy("_epoch", "_split", "_offset").collect()
+        return [row.asDict(recursive=True) for row in rows]
+
+    def log(self, table: str = "events") -> list[WatermarkRow]:
+        return self.lake.watermarks.rows(table)

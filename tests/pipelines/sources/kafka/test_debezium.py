@@ -1,0 +1,172 @@
+"""A topic that Debezium writes, as a build side: its snapshot's end, and what orders its changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import SourceError
+from pipelines.runtime import faults
+from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.topics import Topics
+
+
+class Abort(BaseException):
+    """Stands for the death of the process."""
+
+
+def change(op: str, before: Any, after: Any, snapshot: str = "false", **source: Any) -> dict[str, Any]:
+    """A message of Debezium's for MySQL, without its schema."""
+    at = {"connector": "mysql", "ts_ms": 1_700_000_000_000, "snapshot": snapshot, **source}
+    return {"before": before, "after": after, "op": op, "ts_ms": 1_700_000_000_500, "source": at}
+
+
+def row(id: int, name: str) -> dict[str, Any]:
+    return {"id": id, "name": name}
+
+
+def send(topics: Topics, topic: str, message: dict[str, Any], partition: int) -> None:
+    kept = message["after"] or message["before"]
+    topics.send(topic, message, key={"id": kept["id"]}, partition=partition)
+
+
+def play_of(broker: EmbeddedKafka, topic: str, spark: SparkSession, directory: Path, **more: str) -> Play:
+    options = given(broker.bootstrap, topic, format="debezium-json", **more)
+    return Play.build(options, spark, directory, connector="kafka")
+
+
+def test_it_flips_past_the_ends_as_of_the_snapshots_last_row(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    send(topics, topic, change("r", None, row(1, "ann"), "first"), 0)
+    play = play_of(broker, topic, spark, tmp_path)
+    play.harness.push("clicks", [{"user_id": 1, "item": 1}, {"user_id": 2, "item": 2}])
+    first = play.advance("users")
+    assert [(epoch.rows, epoch.phase, epoch.flipped) for epoch in first.epochs] == [(1, "bounded", False)]
+    assert play.harness.advance() == []
+
+    send(topics, topic, change("r", None, row(2, "bob"), "last_in_data_collection"), 1)
+    second = play.advance("users")
+    assert [(epoch.rows, epoch.phase, epoch.flipped) for epoch in second.epochs] == [
+        (1, "bounded", False),
+        (0, "unbounded", True),
+    ]
+    send(topics, topic, change("u", row(1, "ann"), row(1, "anne")), 0)
+    send(topics, topic, change("d", row(2, "bob"), None), 1)
+    topics.send(topic, None, key={"id": 2}, partition=1)
+    assert [(found["item"], found["name"]) for found in play.harness.advance()] == [(1, "anne")]
+    landed = play.landed("users")
+    assert [(found["_op"], found["id"], found["name"]) for found in landed if found["_split"].endswith("-1")] == [
+        ("r", 2, "bob"),
+        ("d", 2, "bob"),
+    ]
+    assert {found["_rowtime"].timestamp() for found in landed} == {1_700_000_000}
+
+
+def test_rows_of_other_partitions_that_were_there_at_the_mark_are_waited_for(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    send(topics, topic, change("r", None, row(1, "ann"), "last"), 0)
+    for number in range(2, 6):
+        send(topics, topic, change("c", None, row(number, "x")), 1)
+    play = play_of(broker, topic, spark, tmp_path, scan__max_rows_per_epoch="2")
+    done = play.advance("users")
+    assert [epoch.flipped for epoch in done.epochs][-1]
+    assert not any(epoch.flipped for epoch in done.epochs[:-1])
+    assert sum(epoch.rows for epoch in done.epochs) == 5
+
+
+@pytest.mark.parametrize("point", ["source.appended", "source.landed"])
+def test_the_mark_is_found_again_after_an_abort(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, point: str
+) -> None:
+    topic = topics.create()
+    send(topics, topic, change("r", None, row(1, "ann"), "last"), 0)
+    play = play_of(broker, topic, spark, tmp_path)
+
+    def abort(passed: str) -> None:
+        if passed == point:
+            raise Abort(passed)
+
+    disarm = faults.arm(abort)
+    try:
+        with pytest.raises(Abort):
+            play.advance("users")
+    finally:
+        disarm()
+    play.harness.restart()
+    assert play.advance("users").flipped
+    assert [found["name"] for found in play.landed("users")] == ["ann"]
+
+
+def test_a_table_that_was_empty_flips_by_offsets(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    waits = play_of(broker, topic, spark, tmp_path / "marker")
+    assert not waits.advance("users").flipped
+    flips = play_of(broker, topic, spark, tmp_path / "offsets", scan__snapshot__end="offsets")
+    assert flips.advance("users").flipped
+
+
+def test_the_databases_own_order_holds_over_partitions(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    send(topics, topic, change("r", None, row(1, "ann"), "last", file="binlog.000009", pos=700), 1)
+    send(topics, topic, change("u", row(1, "ann"), row(1, "anna"), file="binlog.000010", pos=4, row=1), 1)
+    send(topics, topic, change("u", row(1, "ann"), row(1, "anne"), file="binlog.000010", pos=4, row=0), 0)
+    by_offset = play_of(broker, topic, spark, tmp_path / "offset")
+    with pytest.raises(SourceError, match="came in"):
+        by_offset.advance("users")
+    play = play_of(broker, topic, spark, tmp_path / "source", scan__changes__order="source")
+    play.harness.push("clicks", [{"user_id": 1, "item": 1}])
+    assert [found["name"] for found in play.harness.advance()] == ["anna"]
+    assert [(found["name"], *found["_seq"].values()) for found in play.landed("users")] == [
+        ("anne", 1, 0, 10, 4, 0),
+        ("ann", 0, 0, 9, 700, 0),
+        ("anna", 1, 0, 10, 4, 1),
+    ]
+    send(topics, topic, change("u", row(1, "ann"), row(1, "anno"), file="", pos=0), 0)
+    with pytest.raises(SourceError, match="does not say where in the database's log it stands"):
+        play.advance("users")
+
+
+def test_a_truncate_among_partitions_is_an_error(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    send(topics, topic, change("r", None, row(1, "ann"), "last"), 0)
+    topics.send(topic, change("t", None, None), partition=1)
+    play = play_of(broker, topic, spark, tmp_path)
+    with pytest.raises(SourceError, match=f"{topic}-1 holds a truncate"):
+        play.advance("users")
+
+
+def test_a_probe_with_updates_keeps_its_order(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, change("c", None, row(1, "a")), change("u", row(1, "a"), row(1, "b")))
+    text = """
+CREATE TABLE users (id BIGINT PRIMARY KEY NOT ENFORCED, name STRING, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS at)
+WITH ('connector' = 'datagen', 'number-of-rows' = '0');
+CREATE TABLE events (id BIGINT, name STRING, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS at)
+WITH ('connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{servers}',
+    'format' = 'debezium-json');
+CREATE TABLE joined (id BIGINT, name STRING) WITH ('connector' = 'scripted');
+INSERT INTO joined SELECT e.id, e.name FROM events AS e LEFT JOIN users FOR SYSTEM_TIME AS OF e.at AS u ON e.id = u.id;
+"""
+    play = Play(text.format(topic=topic, servers=broker.bootstrap), spark, tmp_path)
+    play.advance("events")
+    assert [(found["_op"], found["name"], found["_offset"]) for found in play.landed()] == [
+        ("+I", "a", 0),
+        ("-U", "a", 2**20),
+        ("+U", "b", 2**20 + 1),
+    ]

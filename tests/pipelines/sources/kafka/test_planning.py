@@ -1,0 +1,80 @@
+"""Which offsets a step reads, without a broker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.sources.kafka.cluster import Partition
+from pipelines.sources.kafka.planning import next_step
+from pipelines.sources.kafka.steps import Ends, KafkaStep, Span, TopicSpans, ends_of, step_of
+
+A, B = Partition("a", 0), Partition("a", 1)
+
+
+def ends(stops: dict[Partition, int]) -> Ends:
+    return Ends({partition.topic: f"id of {partition.topic}" for partition in stops}, stops, 7)
+
+
+@pytest.mark.parametrize(
+    ("starts", "stops", "settings", "expected"),
+    [
+        ({A: 0, B: 0}, {A: 5, B: 3}, {}, {A: 5, B: 3}),
+        ({A: 5, B: 1}, {A: 5, B: 3}, {}, {A: 5, B: 3}),
+        ({A: 0, B: 0}, {A: 90, B: 10}, {"max_rows": 10}, {A: 9, B: 1}),
+        ({A: 0, B: 0}, {A: 1000, B: 1}, {"max_rows": 10}, {A: 9, B: 1}),
+        ({A: 0, B: 0}, {A: 5, B: 3}, {"blocked": {"a-1"}}, {A: 5, B: 0}),
+        ({A: 0, B: 2}, {A: 5, B: 9}, {"caps": {A: 3, B: 1}}, {A: 3, B: 2}),
+    ],
+)
+def test_where_each_partition_stops(starts, stops, settings, expected) -> None:
+    assert next_step(None, starts, ends(stops), **settings).stops == expected
+
+
+def test_a_topic_keeps_its_place_when_others_come() -> None:
+    first = next_step(None, {Partition("m", 0): 0}, ends({Partition("m", 0): 1}))
+    stops = {Partition("m", 0): 1, Partition("b", 0): 1, Partition("z", 0): 1}
+    second = next_step(first, dict.fromkeys(stops, 0), ends(stops))
+    assert {name: topic.ordinal for name, topic in second.topics.items()} == {"m": 0, "b": 1, "z": 2}
+
+
+@given(
+    st.dictionaries(
+        st.builds(Partition, st.sampled_from("abc"), st.integers(0, 3)),
+        st.tuples(st.integers(0, 50), st.integers(0, 50)),
+        min_size=1,
+    ),
+    st.integers(1, 40),
+)
+def test_steps_come_to_the_ends_and_none_goes_past_them(found, most) -> None:
+    starts = {partition: start for partition, (start, _) in found.items()}
+    goal = ends({partition: start + more for partition, (start, more) in found.items()})
+    step: KafkaStep | None = None
+    for _ in range(2000):
+        step = next_step(step, step.stops if step else starts, goal, max_rows=most)
+        assert step == step_of(json.loads(json.dumps({"topics": step.to_json()})))
+        assert sum(span.offsets for _, span in step.spans()) < most + len(found)
+        if not step.read:
+            break
+    assert step is not None
+    assert step.stops == goal.stops
+
+
+def test_ends_are_read_back() -> None:
+    told = ends({A: 5, B: 3, Partition("z", 11): 0})
+    assert ends_of(json.loads(json.dumps(told.to_json()))) == told
+
+
+def test_ends_of_before_a_partition_came_leave_it_where_it_is() -> None:
+    step = KafkaStep({"a": TopicSpans("id of a", 0, {0: Span(0, 5), 1: Span(0, 3)})})
+    assert ends({A: 7}).over(step) == ends({A: 7, B: 3})
+    assert ends({A: 7}).over(None) == ends({A: 7})
+
+
+def test_a_step_in_words() -> None:
+    spans = {number: Span(0, number) for number in range(7)}
+    assert str(KafkaStep({"a": TopicSpans("", 0, spans)})) == "a-1:0-1, a-2:0-2, a-3:0-3, a-4:0-4 and 2 more partitions"
+    assert str(KafkaStep({"a": TopicSpans("", 0, {0: Span(4, 4)})})) == "no messages"

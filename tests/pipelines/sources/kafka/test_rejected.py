@@ -1,0 +1,96 @@
+"""Messages that do not fit: they stop the step, or are kept apart, each once, and counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from assets.metadata import of_advance
+from orchestration.console.standing import standing
+from pipelines.errors import SourceError
+from pipelines.runtime import faults
+from pipelines.runtime.status import status
+from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.topics import Topics
+
+
+class Abort(BaseException):
+    """Stands for the death of the process."""
+
+
+def test_fail_names_the_message_and_commits_nothing(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    topics.send(topic, {"id": 1}, partition=0)
+    topics.send(topic, {"id": 2}, '{"id": "}{ \\"no\\" number"}', partition=1)
+    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    for _ in range(2):
+        with pytest.raises(SourceError) as failed:
+            play.advance()
+        assert f"{topic}-1, offset 1: column id:" in failed.value.what
+        assert "'format.on-error' = 'quarantine'" in failed.value.next_command
+        assert play.landed() == []
+    assert play.log() == []
+
+
+def test_quarantine_keeps_message_and_reason_and_counts(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, {"id": 1})
+    topics.send(topic, "not json", key="k", at=1_700_000_000_000, headers=[("trace", b"42")])
+    topics.send(topic, {"id": 2}, {"id": "x"})
+    options = given(broker.bootstrap, topic, format="json", format__on_error="quarantine")
+    play = Play.probe(options, spark, tmp_path)
+    done = play.advance()
+    assert of_advance(play.lake, play.harness.pipeline.table("events"), done)["rejected messages"] == 2
+    assert play.values() == [1, 2]
+    first, second = play.rejected()
+    assert (first["_split"], first["_offset"], first["_key"], first["_value"]) == (f"{topic}-0", 1, b"k", b"not json")
+    assert first["_headers"] == [{"key": "trace", "value": b"42"}]
+    assert first["_rowtime"].timestamp() == 1_700_000_000
+    assert (second["_offset"], second["_value"]) == (3, b'{"id": "x"}')
+    assert "column id" in second["_reason"]
+    assert (play.log()[-1].rows, play.log()[-1].rejected) == (2, 2)
+
+    topics.send(topic, {"id": 3})
+    play.advance()
+    assert (play.log()[-1].rows, play.log()[-1].rejected) == (1, None)
+    found = status(play.lake)
+    assert found.sources[0].rejected == 2
+    console = Console(record=True, width=200)
+    console.print(*standing(found), sep="\n")
+    assert "events: 2 messages did not fit, kept in its quarantine" in console.export_text()
+
+
+@pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("source.")])
+def test_an_abort_loses_no_message_and_repeats_none(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, point: str
+) -> None:
+    topic = topics.create(partitions=2)
+    topics.send(topic, {"id": 1}, "broken", partition=0)
+    topics.send(topic, {"id": 2}, "broken too", partition=1)
+    options = given(broker.bootstrap, topic, format="json", format__on_error="quarantine")
+    play = Play.probe(options, spark, tmp_path)
+
+    def abort(passed: str) -> None:
+        if passed == point:
+            raise Abort(passed)
+
+    disarm = faults.arm(abort)
+    try:
+        with pytest.raises(Abort):
+            play.advance()
+    finally:
+        disarm()
+    topics.send(topic, {"id": 3}, partition=0)
+    play.harness.restart()
+    play.advance()
+    assert sorted(play.values()) == [1, 2, 3]
+    assert sorted(row["_value"] for row in play.rejected()) == [b"broken", b"broken too"]
+    assert [(row.epoch, row.rows, row.rejected) for row in play.log()] == [(1, 2, 2), (2, 1, None)]

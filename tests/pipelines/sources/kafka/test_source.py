@@ -1,0 +1,291 @@
+"""A topic becomes landed rows, each once: where reading begins, partitions, transactions, columns of a message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import SourceError
+from pipelines.runtime import faults
+from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.topics import Topics
+
+
+def test_what_is_there_lands_once_then_what_comes(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    topics.send(topic, {"id": 1}, {"id": 2}, partition=0)
+    topics.send(topic, {"id": 3}, partition=1)
+    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+
+    first = play.advance()
+    assert (first.rows, first.flipped) == (3, True)
+    assert [(row["id"], row["_split"], row["_offset"], row["_op"]) for row in play.landed()] == [
+        (1, f"{topic}-0", 0, "+I"),
+        (2, f"{topic}-0", 1, "+I"),
+        (3, f"{topic}-1", 0, "+I"),
+    ]
+    assert not play.advance().epochs
+
+    topics.send(topic, {"id": 4}, partition=1)
+    second = play.advance()
+    assert [epoch.summary for epoch in second.epochs] == [f"{topic}-1:1-2"]
+    assert sorted(play.values()) == [1, 2, 3, 4]
+    assert play.log()[-1].position == f"{topic}-0:2, {topic}-1:2"
+
+
+def test_it_goes_on_where_it_was_after_a_restart(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, {"id": 1})
+    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    play.advance()
+    topics.send(topic, {"id": 2})
+    play.harness.restart()
+    play.advance()
+    assert play.values() == [1, 2]
+
+
+def test_a_topic_that_is_not_there_is_named(spark: SparkSession, broker: EmbeddedKafka, tmp_path: Path) -> None:
+    play = Play.probe(given(broker.bootstrap, "nowhere", format="json"), spark, tmp_path)
+    with pytest.raises(SourceError, match="there is no topic nowhere"):
+        play.advance()
+
+
+# --- where reading begins --------------------------------------------------------------------------------------------
+
+
+def test_every_startup_mode(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create(partitions=2)
+    for number in range(4):
+        topics.send(topic, {"id": number}, partition=0, at=1_000 + number)
+        topics.send(topic, {"id": 10 + number}, partition=1, at=2_000 + number)
+    topics.commit_offsets("readers", topic, {0: 3, 1: 2})
+    topics.commit_offsets("newcomers", topic, {0: 3})
+    modes = {
+        "earliest": ({"scan__startup__mode": "earliest-offset"}, [0, 1, 2, 3, 10, 11, 12, 13]),
+        "latest": ({"scan__startup__mode": "latest-offset"}, []),
+        "group": ({"scan__startup__mode": "group-offsets", "properties__group__id": "readers"}, [3, 12, 13]),
+        "reset": (
+            {
+                "scan__startup__mode": "group-offsets",
+                "properties__group__id": "newcomers",
+                "properties__auto__offset__reset": "earliest",
+            },
+            [3, 10, 11, 12, 13],
+        ),
+        "timestamp": (
+            {"scan__startup__mode": "timestamp", "scan__startup__timestamp_millis": "1002"},
+            [2, 3, 10, 11, 12, 13],
+        ),
+        "later": ({"scan__startup__mode": "timestamp", "scan__startup__timestamp_millis": "2003"}, [13]),
+        "specific": (
+            {
+                "scan__startup__mode": "specific-offsets",
+                "scan__startup__specific_offsets": "partition:0,offset:1;partition:1,offset:4",
+            },
+            [1, 2, 3],
+        ),
+    }
+    plays = {}
+    for name, (mode, expected) in modes.items():
+        plays[name] = Play.probe(given(broker.bootstrap, topic, format="json", **mode), spark, tmp_path / name)
+        plays[name].advance()
+        assert (name, sorted(plays[name].values())) == (name, expected)
+    topics.send(topic, {"id": 99}, partition=0)
+    plays["latest"].advance()
+    assert plays["latest"].values() == [99]
+
+
+def test_an_offset_that_is_not_there_is_refused(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, {"id": 1})
+    wrong = {
+        "partition:0,offset:5": f"is 5 for {topic}-0, which has 0 to 1",
+        "partition:3,offset:0": "names partition 3, and the topic has 1",
+    }
+    for number, (offsets, said) in enumerate(wrong.items()):
+        mode = {"scan__startup__mode": "specific-offsets", "scan__startup__specific_offsets": offsets}
+        play = Play.probe(given(broker.bootstrap, topic, format="json", **mode), spark, tmp_path / str(number))
+        with pytest.raises(SourceError, match=said):
+            play.advance()
+    mode = {"scan__startup__mode": "group-offsets", "properties__group__id": "nobody"}
+    play = Play.probe(given(broker.bootstrap, topic, format="json", **mode), spark, tmp_path / "group")
+    with pytest.raises(SourceError, match="the consumer group nobody has committed no offset"):
+        play.advance()
+
+
+# --- topics that change ----------------------------------------------------------------------------------------------
+
+
+def test_partitions_and_topics_that_come_later_are_read_from_their_first_message(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("grows-a")
+    topics.send("grows-a", {"id": 1})
+    options = given(broker.bootstrap, topic_pattern="grows-.*", format="json", scan__startup__mode="latest-offset")
+    play = Play.probe(options, spark, tmp_path)
+    play.advance()
+    assert play.values() == []
+    topics.grow("grows-a", 2)
+    topics.create("grows-b")
+    topics.send("grows-a", {"id": 2}, partition=1)
+    topics.send("grows-b", {"id": 3})
+    play.advance()
+    assert [(row["id"], row["_split"], row["_seq"]["log"]) for row in play.landed()] == [
+        (2, "grows-a-1", 0),
+        (3, "grows-b-0", 1),
+    ]
+
+
+def test_a_topic_that_is_gone_or_was_made_again_is_refused(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, {"id": 1})
+    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    play.advance()
+    topics.delete(topic)
+    with pytest.raises(SourceError, match=f"the topic {topic} is gone"):
+        play.advance()
+    topics.create(topic)
+    topics.send(topic, {"id": 2}, {"id": 3})
+    with pytest.raises(SourceError, match="was deleted and made again") as refused:
+        play.advance()
+    assert "--resnapshot events" in refused.value.next_command
+    play.advance(resnapshot=True)
+    assert play.values() == [1, 2, 3]
+
+
+def test_messages_that_retention_took_before_they_were_read_are_an_error(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, {"id": 1}, {"id": 2})
+    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    play.advance()
+    topics.truncate(topic, 2)
+    topics.send(topic, {"id": 3}, {"id": 4}, {"id": 5})
+    play.advance()
+    topics.send(topic, {"id": 6}, {"id": 7})
+    topics.truncate(topic, 6)
+    with pytest.raises(SourceError) as lost:
+        play.advance()
+    assert f"1 offsets of {topic}-0 are gone" in lost.value.what
+    assert "it was read up to 5, and the first that Kafka still has is 6" in lost.value.what
+    assert play.values() == [1, 2, 3, 4, 5]
+
+
+def test_a_plan_whose_messages_are_gone_is_an_error(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, {"id": 1}, {"id": 2})
+    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+
+    def truncate(point: str) -> None:
+        if point == "source.planned":
+            topics.truncate(topic, 1)
+
+    disarm = faults.arm(truncate)
+    try:
+        with pytest.raises(SourceError, match=f"1 offsets of {topic}-0 are gone"):
+            play.advance()
+    finally:
+        disarm()
+    assert play.landed() == []
+    play.advance(resnapshot=True)
+    assert play.values() == [2]
+
+
+# --- what is a message -----------------------------------------------------------------------------------------------
+
+
+def test_aborted_and_open_transactions_are_no_rows(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.transaction(topic, {"id": 1}, {"id": 2})
+    topics.transaction(topic, {"id": 3}, commit=False)
+    topics.send(topic, {"id": 4})
+    topics.transaction(topic, {"id": 5}, commit=False)
+    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    play.advance()
+    assert play.values() == [1, 2, 4]
+    topics.transaction(topic, {"id": 6})
+    play.advance()
+    assert play.values() == [1, 2, 4, 6]
+    options = given(broker.bootstrap, topic, format="json", properties__isolation__level="read_uncommitted")
+    all_of_them = Play.probe(options, spark, tmp_path / "all")
+    all_of_them.advance()
+    assert all_of_them.values() == [1, 2, 3, 4, 5, 6]
+
+
+def test_metadata_columns_and_the_record_time(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    columns = """id BIGINT,
+    sent TIMESTAMP_LTZ(3) METADATA FROM 'timestamp',
+    kind STRING METADATA FROM 'timestamp-type',
+    topic STRING METADATA,
+    part INT METADATA FROM 'partition',
+    place BIGINT METADATA FROM 'offset',
+    headers MAP<STRING, BYTES> METADATA,
+    raw BYTES METADATA FROM 'key'"""
+    topics.send(
+        topic, {"id": 1}, partition=1, at=1_700_000_000_123, key="k", headers=[("a", b"1"), ("b", b"2"), ("a", b"3")]
+    )
+    topics.send(topic, {"id": 2}, partition=1, at=1_700_000_000_124)
+    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path, columns)
+    play.advance()
+    rows = spark.read.format("delta").load(str(play.lake.table_path("events"))).orderBy("place")
+    found = rows.selectExpr("*", "unix_millis(sent) AS ms", "unix_millis(_rowtime) AS row_ms").collect()
+    assert [(row["ms"], row["row_ms"], row["kind"]) for row in found] == [
+        (1_700_000_000_123, 1_700_000_000_123, "CreateTime"),
+        (1_700_000_000_124, 1_700_000_000_124, "CreateTime"),
+    ]
+    assert [(row["topic"], row["part"], row["place"]) for row in found] == [(topic, 1, 0), (topic, 1, 1)]
+    assert [row["headers"] for row in found] == [{"a": b"3", "b": b"2"}, {}]
+    assert [row["raw"] for row in found] == [b"k", None]
+
+
+def test_key_fields(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create()
+    topics.send(topic, {"name": "ann"}, key={"id": 1, "city": "oslo"})
+    topics.send(topic, {"name": "bob"})
+    options = given(
+        broker.bootstrap,
+        topic,
+        key__format="json",
+        key__fields="k_id;k_city",
+        key__fields_prefix="k_",
+        value__format="json",
+        value__fields_include="EXCEPT_KEY",
+    )
+    play = Play.probe(options, spark, tmp_path, "k_id BIGINT,\nk_city STRING,\nname STRING")
+    play.advance()
+    assert [(row["k_id"], row["k_city"], row["name"]) for row in play.landed()] == [
+        (1, "oslo", "ann"),
+        (None, None, "bob"),
+    ]
+
+
+def test_a_step_takes_its_share_of_every_partition(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    topics.send(topic, *[{"id": number} for number in range(8)], partition=0)
+    topics.send(topic, *[{"id": 100 + number} for number in range(4)], partition=1)
+    options = given(broker.bootstrap, topic, format="json", scan__max_rows_per_epoch="6")
+    play = Play.probe(options, spark, tmp_path)
+    done = play.advance()
+    assert [(epoch.rows, epoch.flipped) for epoch in done.epochs] == [(6, False), (6, True)]
+    assert sorted(play.values()) == [*range(8), *range(100, 104)]

@@ -1,0 +1,75 @@
+"""Watermarks of a topic: one a partition, an idle one is passed over, and the record's time can be the rowtime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.topics import Topics
+
+BY_RECORD = """id BIGINT,
+at AS SYSTEM_ROWTIME(),
+WATERMARK FOR at AS at - INTERVAL '1' SECOND"""
+
+
+def script(options: dict[str, str]) -> str:
+    given_sql = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+    return f"""
+CREATE TABLE events ({BY_RECORD}) WITH ('connector' = 'kafka', {given_sql});
+CREATE TABLE kept (id BIGINT, at TIMESTAMP_LTZ(3)) WITH ('connector' = 'scripted');
+INSERT INTO kept SELECT id, at FROM events;
+"""
+
+
+def test_the_slowest_partition_holds_until_it_is_idle(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=3)
+    topics.send(topic, {"id": 1}, partition=0, at=100_000)
+    topics.send(topic, {"id": 2}, partition=1, at=50_000)
+    options = given(broker.bootstrap, topic, format="json", scan__watermark__idle_timeout="10 s")
+    play = Play(script(options), spark, tmp_path)
+    play.advance()
+    assert play.log()[-1].timestamp < 0
+    play.now += 11_000
+    topics.send(topic, {"id": 3}, partition=0, at=110_000)
+    topics.send(topic, {"id": 4}, partition=1, at=60_000)
+    play.advance()
+    assert play.log()[-1].timestamp == 59_000
+    play.now += 11_000
+    topics.send(topic, {"id": 5}, partition=0, at=120_000)
+    play.advance()
+    assert play.log()[-1].timestamp == 119_000
+    assert {split["split"]: split["idle"] for split in json.loads(json.dumps(play.log()[-1].splits))} == {
+        f"{topic}-0": False,
+        f"{topic}-1": True,
+        f"{topic}-2": True,
+    }
+
+
+def test_alignment_goes_one_record_past_the_limit_and_no_further(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    slow, fast = topics.create(), topics.create()
+    topics.send(slow, {"id": 1}, at=1_000)
+    for number in range(6):
+        topics.send(fast, {"id": number}, at=number * 10_000)
+    aligned = {
+        "scan.watermark.alignment.group": "g",
+        "scan.watermark.alignment.max-drift": "20 s",
+        "format": "json",
+    }
+    text = "".join(
+        script(given(broker.bootstrap, topic) | aligned).replace("events", name).replace("kept", f"kept_{name}")
+        for name, topic in (("slow", slow), ("fast", fast))
+    )
+    play = Play(text, spark, tmp_path)
+    play.harness.runner.advance_all(["slow", "fast"])
+    assert play.values(table="fast") == [0, 1, 2, 3]
+    topics.send(slow, {"id": 2}, at=40_000)
+    play.harness.runner.advance_all(["slow", "fast"])
+    assert play.values(table="fast") == [0, 1, 2, 3, 4, 5]

@@ -1,0 +1,113 @@
+"""upsert-kafka as a build side: the newest message of a key is its row, a tombstone ends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import SourceError
+from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.topics import Topics
+
+JSON = {"key__format": "json", "value__format": "json"}
+
+
+def test_updates_and_tombstones_join_as_they_stand(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(cleanup_policy="compact")
+    topics.send(topic, {"id": 1, "name": "ann"}, {"id": 1, "name": "anne"}, key={"id": 1})
+    topics.send(topic, {"id": 2, "name": "bob"}, None, key={"id": 2})
+    topics.send(topic, {"id": 3, "name": "cy"}, key={"id": 3})
+    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
+    play.harness.push("clicks", [{"user_id": number, "item": number} for number in (1, 2, 3)])
+    play.harness.advance()
+    assert [(row["_op"], row["id"], row["name"]) for row in play.landed("users")] == [
+        ("u", 1, "ann"),
+        ("u", 1, "anne"),
+        ("u", 2, "bob"),
+        ("d", 2, None),
+        ("u", 3, "cy"),
+    ]
+    assert sorted((row["item"], row["name"]) for row in play.harness.published("joined")) == [(1, "anne"), (3, "cy")]
+    assert [row["_reason"] for row in play.harness.quarantined("joined")] == ["unmatched:deleted@u"]
+
+    topics.send(topic, {"id": 1, "name": "annie"}, key={"id": 1})
+    play.harness.push("clicks", [{"user_id": 1, "item": 4}])
+    assert [row["name"] for row in play.harness.advance()] == ["annie"]
+
+
+def test_it_flips_past_its_ends_as_of_the_first_plan(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    for number in range(4):
+        topics.send(topic, {"id": number, "name": "a"}, key={"id": number}, partition=number % 2)
+    play = Play.build(given(broker.bootstrap, topic, scan__max_rows_per_epoch="2", **JSON), spark, tmp_path)
+    first = play.advance("users", max_epochs=1)
+    assert (first.rows, first.flipped) == (2, False)
+    topics.send(topic, {"id": 9, "name": "late"}, key={"id": 9}, partition=0)
+    second = play.advance("users", max_epochs=1)
+    assert [(epoch.rows, epoch.flipped) for epoch in second.epochs] == [(2, True)]
+    assert play.advance("users").rows == 1
+    assert play.log("users")[-1].flip_epoch == 2
+
+
+def test_an_empty_topic_has_flipped_when_that_is_known(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
+    done = play.advance("users")
+    assert (done.rows, done.flipped) == (0, True)
+
+
+def test_the_key_decides_and_may_be_its_own_column_only(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, {"name": "ann"}, key=(7).to_bytes(8, "little"))
+    options = given(
+        broker.bootstrap, topic, key__format="raw", value__format="json", value__fields_include="EXCEPT_KEY"
+    )
+    play = Play.build({**options, "key.raw.endianness": "little-endian"}, spark, tmp_path)
+    play.advance("users")
+    assert [(row["id"], row["name"]) for row in play.landed("users")] == [(7, "ann")]
+
+
+def test_a_message_without_a_key_is_an_error(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, {"id": 1, "name": "ann"})
+    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
+    with pytest.raises(SourceError, match=f"{topic}-0, offset 0: the message has no key"):
+        play.advance("users")
+    assert play.landed("users") == []
+
+
+def test_a_key_in_two_partitions_is_an_error(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=3)
+    topics.send(topic, {"id": 1, "name": "ann"}, key={"id": 1}, partition=0)
+    topics.send(topic, {"id": 2, "name": "bob"}, key={"id": 2}, partition=1)
+    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path / "checked")
+    play.advance("users")
+    topics.send(topic, {"id": 3, "name": "cy"}, {"id": 3, "name": "cyd"}, key={"id": 3}, partition=1)
+    play.advance("users")
+    topics.send(topic, {"id": 2, "name": "rob"}, key={"id": 2}, partition=2)
+    with pytest.raises(SourceError) as refused:
+        play.advance("users")
+    assert f'the key {{"id":2}} came in {topic}-1 and in {topic}-2' in refused.value.what
+    assert play.log("users")[-1].epoch == 2
+
+    within = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path / "within")
+    with pytest.raises(SourceError, match="came in"):
+        within.advance("users")
+    options = given(broker.bootstrap, topic, scan__key_partitions__check="false", **JSON)
+    trusted = Play.build(options, spark, tmp_path / "trusted")
+    assert trusted.advance("users").rows == 5
