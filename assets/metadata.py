@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from assets.text import markdown_table, resolving, watermark
 from pipelines.lake import Lake, StagedRow
 from pipelines.runtime.advances import Advance
-from pipelines.runtime.alignment import Standing
+from pipelines.runtime.alignment import GroupStanding
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
 from pipelines.runtime.split_store import Splits, of_a_file
@@ -63,7 +63,7 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
     return metadata | _cuts(lake, table, advance.generation)
 
 
-def _aligned(aligned: Standing) -> dict[str, Any]:
+def _aligned(aligned: GroupStanding) -> dict[str, Any]:
     """Where a source stands in its alignment group: what is blocked, by whom and since when."""
     return {
         "alignment group": aligned.group,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipelines.lake import WatermarkRow
-from pipelines.runtime.alignment import Blocked, Standing
+from pipelines.runtime.alignment import Blocked, GroupStanding
 from pipelines.sources.protocol import Json
 
 
@@ -35,7 +35,7 @@ class Advance:
     generation: int
     epochs: tuple[LandedEpoch, ...]
     last: WatermarkRow | None
-    aligned: Standing | None = None
+    aligned: GroupStanding | None = None
     ends: Json | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -35,7 +35,7 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class Standing:
+class GroupStanding:
     """Where a source stands in its group.
 
     `minimum` is the group's least watermark and `limit` how far this source may go (ms); None when nobody is waited
@@ -78,7 +78,7 @@ def standing(
     alignment: WatermarkAlignment,
     now: int,
     splits: Sequence[SplitWatermark] | None = None,
-) -> Standing:
+) -> GroupStanding:
     """Where `source` stands in its group at `now` (ms, UTC).
 
     `splits` are its own, where its newest log row is not written yet.
@@ -94,7 +94,7 @@ def standing(
     return _standing(coordinator, source, told[source], own, alignment, now)
 
 
-def standing_of(lake: Lake, row: WatermarkRow, now: int) -> Standing | None:
+def standing_of(lake: Lake, row: WatermarkRow, now: int) -> GroupStanding | None:
     """Where the source of a log row stands at `now`, by the log alone; None outside of a group."""
     if row.alignment is None:
         return None
@@ -110,17 +110,17 @@ def _standing(
     own: WatermarkRow | None,
     alignment: WatermarkAlignment,
     now: int,
-) -> Standing:
+) -> GroupStanding:
     drift = milliseconds(alignment.max_drift, "the drift", zero=True)
     slowest = coordinator.slowest
     if slowest is None:
-        return Standing(alignment.group, drift, None, None, None)
+        return GroupStanding(alignment.group, drift, None, None, None)
     (by_source, by_split), minimum = slowest
     by = (str(by_source), str(by_split))
     before = {item["split"]: item["since"] for item in own.alignment["blocked"]} if own and own.alignment else {}
     names = sorted(str(split) for owner, split in coordinator.blocked() if owner == source)
     blocked = tuple(Blocked(name, before.get(name, now), words[name].timestamp - minimum, by) for name in names)
-    return Standing(alignment.group, drift, minimum, coordinator.limit, by, blocked)
+    return GroupStanding(alignment.group, drift, minimum, coordinator.limit, by, blocked)
 
 
 def _words(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:

@@ -137,7 +137,7 @@ class Landing:
         text = self.table.options.resolve(self.environment).get("scan.max-rows-per-epoch")
         return None if text is None else max(int(text), 1)
 
-    def _aligned(self, generation: int) -> alignment.Standing | None:
+    def _aligned(self, generation: int) -> alignment.GroupStanding | None:
         """Where this generation of the table stands in its group, by the watermark log as it is now."""
         if self.strategy.alignment is None:
             return None

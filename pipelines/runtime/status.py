@@ -10,7 +10,7 @@ from pipelines.clock import Clock, system_clock
 from pipelines.lake import EpochRow, Lake, Lease, SplitRow, WatermarkRow
 from pipelines.lake.leases import read_leases
 from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
-from pipelines.runtime.alignment import Blocked, Standing, standing_of
+from pipelines.runtime.alignment import Blocked, GroupStanding, standing_of
 from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
 from pipelines.runtime.plans import Pin, insert_owner
 from pipelines.runtime.split_store import of_a_file
@@ -78,7 +78,7 @@ class SourceStatus:
     ended_splits: tuple[str, ...] = ()
     late: int = 0
     rejected: int = 0
-    aligned: Standing | None = None
+    aligned: GroupStanding | None = None
 
     @property
     def blocked(self) -> tuple[Blocked, ...]:

@@ -8,13 +8,13 @@ from typing import Any
 from assets.metadata import of_advance
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.runtime.advances import Advance
-from pipelines.runtime.alignment import Blocked, Standing
+from pipelines.runtime.alignment import Blocked, GroupStanding
 from tests.pipelines.sources.sources_help import table
 
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
 
 
-def told(tmp_path: Path, late: int | None, aligned: Standing | None) -> dict[str, Any]:
+def told(tmp_path: Path, late: int | None, aligned: GroupStanding | None) -> dict[str, Any]:
     row = WatermarkRow("t", 1, 1, 0, 5, 100, False, flip_epoch=1, late=late)
     return of_advance(Lake(tmp_path), TABLE, Advance("t", 1, (), row, aligned))
 
@@ -25,13 +25,13 @@ def test_late_rows_are_told_where_they_were_counted(tmp_path: Path) -> None:
 
 
 def test_which_splits_are_blocked_by_whom_and_since_when(tmp_path: Path) -> None:
-    metadata = told(tmp_path, 0, Standing("g", 10, 90, 100, ("u", "7"), (Blocked("0", 1000, 60, ("u", "7")),)))
+    metadata = told(tmp_path, 0, GroupStanding("g", 10, 90, 100, ("u", "7"), (Blocked("0", 1000, 60, ("u", "7")),)))
     assert (metadata["alignment group"], metadata["blocked splits"]) == ("g", 1)
     assert metadata["group watermark"] == "1970-01-01T00:00:00.090Z"
     assert "| 0 | 1970-01-01T00:00:01.000Z | 60 | u / 7 |" in metadata["blocked"].value
 
 
 def test_a_group_that_waits_for_nobody(tmp_path: Path) -> None:
-    metadata = told(tmp_path, 0, Standing("g", 10, None, None, None))
+    metadata = told(tmp_path, 0, GroupStanding("g", 10, None, None, None))
     assert (metadata["group watermark"], metadata["blocked splits"]) == ("none", 0)
     assert "alignment group" not in told(tmp_path, 0, None)

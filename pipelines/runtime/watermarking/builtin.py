@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.runtime.watermarking.passes import SplitPass, Standing
+from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.watermarks import MIN_TIMESTAMP, BoundedOutOfOrderness, ExpressionWatermarks, SourceWatermarks, Watermark
 
 BuiltIn = BoundedOutOfOrderness | ExpressionWatermarks | SourceWatermarks
@@ -21,7 +21,7 @@ BuiltIn = BoundedOutOfOrderness | ExpressionWatermarks | SourceWatermarks
 _KIND = "greatest"
 
 
-def scan(rows: DataFrame | None, generator: BuiltIn, gap: int | None, standing: Standing) -> list[SplitPass]:
+def scan(rows: DataFrame | None, generator: BuiltIn, gap: int | None, standing: SplitsBefore) -> list[SplitPass]:
     """What `rows` (with _split, _offset, _seq, _rowtime) say of every split that they have."""
     if rows is None:
         return []
@@ -30,7 +30,7 @@ def scan(rows: DataFrame | None, generator: BuiltIn, gap: int | None, standing: 
     return [_pass(row.asDict(), gap, standing) for row in found.collect()]  # one row a split
 
 
-def _pass(row: Mapping[str, Any], gap: int | None, standing: Standing) -> SplitPass:
+def _pass(row: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> SplitPass:
     split, before = row["_split"], standing.emitted(row["_split"])
     known, since = remembered(standing.state(split))
     greatest = max((value for value in (known, row["greatest"]) if value is not None), default=None)
@@ -52,7 +52,7 @@ def remembered(state: Any) -> tuple[int | None, int]:
 _FIRST, _LAST, _GREATEST, _LATE = "first_split", "last_split", "greatest", "late"
 
 
-def tally(standing: Standing) -> list[Column]:
+def tally(standing: SplitsBefore) -> list[Column]:
     """Counted over `valued` rows on their way into the lake: what `scan` would find, if they are all of one split."""
     return [
         F.min("_split").alias(_FIRST),
@@ -62,7 +62,7 @@ def tally(standing: Standing) -> list[Column]:
     ]
 
 
-def counted(found: Mapping[str, Any], standing: Standing) -> list[SplitPass] | None:
+def counted(found: Mapping[str, Any], standing: SplitsBefore) -> list[SplitPass] | None:
     """The pass of an epoch of not more than one split, from what `tally` found; None where that is not enough."""
     if _FIRST not in found or found[_FIRST] != found[_LAST]:
         return None
@@ -104,18 +104,18 @@ def _by_split(values: Mapping[str, int], default: int) -> Column:
     return F.coalesce(F.try_element_at(F.create_map(*entries), F.col("_split")), F.lit(default).cast("bigint"))
 
 
-def _threshold(standing: Standing) -> Column:
+def _threshold(standing: SplitsBefore) -> Column:
     """The watermark at the start of the epoch: the table's, or the split's own where it is further."""
     floor = MIN_TIMESTAMP if standing.floor is None else standing.floor
     return _by_split({name: max(split.timestamp, floor) for name, split in standing.splits.items()}, floor)
 
 
-def _late(standing: Standing, threshold: Column) -> Column:
+def _late(standing: SplitsBefore, threshold: Column) -> Column:
     late = F.count_if(rowtime_ms() <= threshold) if standing.floor is not None else F.lit(0)
     return late.cast("bigint").alias("late")
 
 
-def _periodic(rows: DataFrame, standing: Standing) -> DataFrame:
+def _periodic(rows: DataFrame, standing: SplitsBefore) -> DataFrame:
     return rows.groupBy("_split").agg(
         F.count(F.lit(1)).alias("rows"),
         F.max(VALUE).alias("greatest"),
@@ -123,7 +123,7 @@ def _periodic(rows: DataFrame, standing: Standing) -> DataFrame:
     )
 
 
-def _punctuated(rows: DataFrame, gap: int, standing: Standing) -> DataFrame:
+def _punctuated(rows: DataFrame, gap: int, standing: SplitsBefore) -> DataFrame:
     """Rows in blocks of `gap`, counted on from the epoch before: a whole block is emitted, and holds for the next."""
     carried = {name: remembered(split.state) for name, split in standing.splits.items()}
     pending = _by_split(

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.runtime.watermarking.builtin import rowtime_ms
-from pipelines.runtime.watermarking.passes import SplitPass, Standing
+from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.runtime.watermarking.running import GeneratorRun
 from pipelines.sql.types import quoted
 from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
@@ -23,7 +23,7 @@ _TOLD = "split STRING, rows BIGINT, late BIGINT, timestamp BIGINT, processing BO
 
 
 def scan(
-    rows: DataFrame | None, strategy: WatermarkStrategy, standing: Standing, now: int, columns: Sequence[str]
+    rows: DataFrame | None, strategy: WatermarkStrategy, standing: SplitsBefore, now: int, columns: Sequence[str]
 ) -> list[SplitPass]:
     """What the generators of `strategy` make of `rows`; those of splits without rows are asked too, if periodic.
 
@@ -54,7 +54,7 @@ def scan(
 
 
 def _worker(
-    strategy: WatermarkStrategy, standing: Standing, now: int, columns: tuple[str, ...]
+    strategy: WatermarkStrategy, standing: SplitsBefore, now: int, columns: tuple[str, ...]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         split: str | None = None

@@ -13,7 +13,7 @@ from pipelines.errors import SourceError
 from pipelines.lake import WatermarkRow
 from pipelines.runtime.splits import stored_splits
 from pipelines.runtime.watermarking import builtin, custom
-from pipelines.runtime.watermarking.passes import SplitPass, Standing
+from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.sources.protocol import StoredStep
 from pipelines.sql.model import Table
 from pipelines.watermarks import (
@@ -42,11 +42,11 @@ class EpochTime:
     now: int
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> SplitsBefore:
         """The splits as the epoch before left them; nothing is late before the flip, or in processing time."""
         row = self.before
         flipped = row is not None and row.flip_epoch is not None and not row.use_processing_time
-        return Standing(
+        return SplitsBefore(
             {split.split: split for split in stored_splits(row)}, row.timestamp if row and flipped else None
         )
 

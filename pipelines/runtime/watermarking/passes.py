@@ -31,7 +31,7 @@ class SplitPass:
 
 
 @dataclass(frozen=True)
-class Standing:
+class SplitsBefore:
     """How the splits stood before the epoch.
 
     Attributes:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pipelines.runtime.watermarking.passes import SplitPass, Standing
+from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.watermarks import (
     BEGINNING,
     MAX_TIMESTAMP,
@@ -60,7 +60,7 @@ class GeneratorRun:
         now: The epoch's time in ms, UTC, for watermarks in processing time.
     """
 
-    def __init__(self, strategy: WatermarkStrategy, split: str, standing: Standing, now: int) -> None:
+    def __init__(self, strategy: WatermarkStrategy, split: str, standing: SplitsBefore, now: int) -> None:
         self._assign = strategy.timestamp_assigner
         self._gap = strategy.gap
         self._split = split

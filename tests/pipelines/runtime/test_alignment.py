@@ -13,7 +13,7 @@ from rich.console import Console
 
 from orchestration.console.standing import standing as standing_shown
 from pipelines.lake import Lake, SplitWatermark, WatermarkRow
-from pipelines.runtime.alignment import Blocked, Members, Standing, standing, standing_of
+from pipelines.runtime.alignment import Blocked, GroupStanding, Members, standing, standing_of
 from pipelines.runtime.plans import source_row
 from pipelines.runtime.status import status
 from pipelines.sources.protocol import Step
@@ -114,7 +114,9 @@ def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
     assert row is not None
     assert row.alignment is not None
     assert row.alignment["blocked"] == [{"split": "0", "since": 1000, "ahead_ms": 50, "by": ["b", "0"]}]
-    assert standing_of(lake, row, 9000) == Standing("g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),))
+    assert standing_of(lake, row, 9000) == GroupStanding(
+        "g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),)
+    )
     log(lake, "b", split("0", 40))
     log(lake, "a", split("0", 50), split("1", 40), at=3000)
     log(lake, "a", split("0", 90), split("1", 40), at=4000)

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.errors import GateHeld, SourceError
 from pipelines.runtime.advances import Advance, LandedEpoch
-from pipelines.runtime.alignment import Blocked, Standing
+from pipelines.runtime.alignment import Blocked, GroupStanding
 from pipelines.runtime.continuous import Continuous, Tick
 from pipelines.runtime.runner import Released
 from pipelines.watermarks import PROCESSING_TIME, Timers, WatermarkStrategy
@@ -132,7 +132,7 @@ def test_it_waits_between_ticks_unless_a_source_is_behind() -> None:
 
 def test_a_blocked_source_looks_again_at_its_group_s_update_interval() -> None:
     aligned = WatermarkStrategy.no_watermarks().with_watermark_alignment("g", timedelta(0), timedelta(seconds=2))
-    standing = Standing("g", 0, 5, 5, ("b", "0"), (Blocked("0", 0, 10, ("b", "0")),))
+    standing = GroupStanding("g", 0, 5, 5, ("b", "0"), (Blocked("0", 0, 10, ("b", "0")),))
     waits: list[float] = []
     stop = threading.Event()
     stop.wait = lambda timeout=None: waits.append(timeout or 0.0) or False  # type: ignore[method-assign]

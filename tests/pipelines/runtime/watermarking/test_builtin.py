@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.lake import SplitWatermark
 from pipelines.runtime.watermarking import builtin
-from pipelines.runtime.watermarking.passes import SplitPass, Standing
+from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.runtime.watermarking.running import GeneratorRun
 from pipelines.watermarks import MIN_TIMESTAMP, BoundedOutOfOrderness, ExpressionWatermarks, WatermarkStrategy
 
@@ -51,7 +51,7 @@ def frame(spark: SparkSession, rows: Sequence[tuple[str, int, int | None, int | 
     return spark.createDataFrame(pa.Table.from_pylist(data, schema=arrow), schema)
 
 
-def by_hand(generator: builtin.BuiltIn, gap: int | None, rows: Sequence[Any], before: Standing) -> list[SplitPass]:
+def by_hand(generator: builtin.BuiltIn, gap: int | None, rows: Sequence[Any], before: SplitsBefore) -> list[SplitPass]:
     """The same by the generator itself, a row at a time."""
     expression = isinstance(generator, ExpressionWatermarks)
     made = WatermarkStrategy.for_expression("", "BIGINT")
@@ -72,9 +72,9 @@ def told(item: SplitPass) -> tuple[str, int, int, int]:
     return item.split, item.rows, item.late, item.watermark.timestamp
 
 
-def after(before: Standing, passes: Sequence[SplitPass], floor: int | None) -> Standing:
+def after(before: SplitsBefore, passes: Sequence[SplitPass], floor: int | None) -> SplitsBefore:
     new = {item.split: SplitWatermark(item.split, item.watermark.timestamp, False, state=item.state) for item in passes}
-    return Standing({**before.splits, **new}, floor)
+    return SplitsBefore({**before.splits, **new}, floor)
 
 
 @pytest.mark.parametrize("generator", [EXPRESSION, BOUNDED], ids=["expression", "bounded"])
@@ -83,7 +83,7 @@ def after(before: Standing, passes: Sequence[SplitPass], floor: int | None) -> S
 def test_sql_says_what_the_generator_says(
     spark: SparkSession, generator: builtin.BuiltIn, epochs: list[list[Any]], gap: int | None, floor: int | None
 ) -> None:
-    mine, theirs, offset = Standing(floor=floor), Standing(floor=floor), 0
+    mine, theirs, offset = SplitsBefore(floor=floor), SplitsBefore(floor=floor), 0
     for epoch in epochs:
         rows = [(split, offset + n, tenths, value) for n, (split, tenths, value) in enumerate(epoch)]
         offset += len(rows)
