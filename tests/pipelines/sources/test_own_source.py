@@ -1,4 +1,4 @@
-"""The source of one's own in docs/sources.md: these very lines, in a whole pipeline."""
+"""The source of one's own in docs/connectors.md: these very lines, in a whole pipeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.sources.protocol import Connector, Source, SourceContext
 from pipelines.testing import Harness
 from tests.pipelines.sources.sources_help import NoSplits, table
 
-PAGE = Path(__file__).parents[3] / "docs" / "sources.md"
+PAGE = Path(__file__).parents[3] / "docs" / "connectors.md"
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
 WITH ('connector' = 'json-folder', 'path' = '{users}');
@@ -36,7 +36,7 @@ def lines() -> str:
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     made = ModuleType("json_folder")
-    exec(compile(lines(), "docs/sources.md", "exec"), vars(made))
+    exec(compile(lines(), "docs/connectors.md", "exec"), vars(made))
     monkeypatch.setitem(sys.modules, "json_folder", made)
     points = {**registry._points(), "json-folder": EntryPoint("json-folder", "json_folder:CONNECTOR", registry.GROUP)}
     monkeypatch.setattr(registry, "_points", lambda: points)
