@@ -75,7 +75,7 @@ class CanalFormat:
             f"{changes.moment('_wire.es', '_wire.ts')} AS _time",
             "CAST(NULL AS STRING) AS _marks",
         )
-        return changes.landed(changed, others, wanted, row, IGNORE)
+        return changes.landed_several(changed, others, wanted, row, IGNORE)
 
     def _other(self, wanted: Wanted) -> str:
         """SQL of whether a message is about a table that is not asked for."""

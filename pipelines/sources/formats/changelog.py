@@ -45,9 +45,9 @@ class ChangelogFormat:
             "WHEN _wire.data IS NULL THEN 'the message has no data' END AS _error"
         )
         kind = "CASE _wire.op WHEN '+I' THEN 'c' WHEN '+U' THEN 'u' WHEN '-U' THEN '-U' WHEN '-D' THEN 'd' END AS _kind"
-        pair = f"array(named_struct('one', _wire.data, 'other', CAST(NULL AS {wire}))) AS _pairs"
+        pair = ("_wire.data AS _one", f"CAST(NULL AS {wire}) AS _other")
         none = ("CAST(NULL AS TIMESTAMP) AS _time", "CAST(NULL AS STRING) AS _marks")
-        return changes.landed(parsed.selectExpr(*others, kind, pair, error, *none), others, wanted, row, IGNORE)
+        return changes.landed_one(parsed.selectExpr(*others, kind, *pair, error, *none), others, wanted, row, IGNORE)
 
 
 FORMAT = ChangelogFormat()

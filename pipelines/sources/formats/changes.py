@@ -1,8 +1,13 @@
-"""Messages of a changelog become rows: what the formats that say what they do to a row have in common."""
+"""Messages of a changelog become rows: what the formats that say what they do to a row have in common.
+
+A message is one change, or several. One is the common case, and goes without a function of higher order, which Spark
+does not compile.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import literals, shape
@@ -13,74 +18,120 @@ from pipelines.sql.types import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-CHANGE = ("_kind", "_pairs", "_error", "_time", "_marks")
-"""What such a format gives. `_kind`: c r u d, -U for a row that is only taken back, t for a truncate, null where there
-is no change to tell. `_pairs`: ARRAY<STRUCT<one, other>> of wire rows: `one` after the change (before it where it takes
-a row away), `other` before a u, null where that is not known. `_error`: what is wrong with the message."""
-
 _BUILD = {"c": "c", "r": "r", "u": "u", "d": "d"}
 _PROBE = {"c": "+I", "r": "+I", "u": "+U", "-U": "-U", "d": "-D"}
+_REST = ("_kind", "_error", "_time", "_marks")
 
 
-def landed(
+@dataclass(frozen=True)
+class Change:
+    """SQL of one change: wire rows `one` (after the change; before it where a row goes) and `other` (before a u, null
+    where that is not known), the rows of values that they become, and the number of the change in its message."""
+
+    wanted: Wanted
+    row: shape.Row
+    one: str
+    other: str
+    fields: str
+    before: str
+    number: str
+
+    @property
+    def is_two(self) -> str:
+        """Whether the change is two rows: a probe's update; a build side's where the key changes: the old row goes."""
+        known = f"_kind = 'u' AND {self.other} IS NOT NULL"
+        if not self.wanted.build:
+            return known
+        columns = [quoted(name) for name in self.wanted.primary_key]
+        moved = " OR ".join(f"NOT {self.one}.{name} <=> {self.other}.{name}" for name in columns)
+        return f"{known} AND ({moved})" if moved else "false"
+
+    @property
+    def fields_value(self) -> str:
+        """What `fields` is."""
+        return f"IF({self.one} IS NULL, NULL, {self.row.fields(self.one)})"
+
+    @property
+    def before_value(self) -> str:
+        """What `before` is."""
+        return f"IF({self.is_two}, {self.row.fields(self.other)}, NULL)"
+
+    @property
+    def misfit(self) -> str:
+        """The sentence about what does not fit, or NULL."""
+        # A build side's delete, and what was before its update, may come with the key alone.
+        needed = self.wanted.primary_key if self.wanted.build else None
+        gone, there = self.row.error(self.one, self.fields, needed), self.row.error(self.one, self.fields)
+        before = f"IF({self.before} IS NULL, NULL, {self.row.error(self.other, self.before, needed)})"
+        if needed is not None:
+            there = f"IF(_kind IN ('d', '-U'), {gone}, {there})"
+        return f"coalesce(IF({self.one} IS NULL, NULL, {there}), {before})"
+
+    @property
+    def rows(self) -> str:
+        """The ARRAY of its rows."""
+        gone, there = ("'d'", "'c'") if self.wanted.build else ("'-U'", "'+U'")
+        first, second = f"2 * {self.number}", f"2 * {self.number} + 1"
+        pair = f"array({_row(gone, self.before, first)}, {_row(there, self.fields, second)})"
+        return f"IF({self.before} IS NULL, array({_row(_op(self.wanted), self.fields, first)}), {pair})"
+
+
+def landed_one(
     changes: DataFrame, others: list[str], wanted: Wanted, row: shape.Row, ignore: str, beside: Sequence[str] = ()
 ) -> DataFrame:
-    """DECODED of `changes`, which have `others` and CHANGE. A message is told whole, or is an error whole.
+    """DECODED of messages of one change each: they have `others`, `_kind` (c r u d, -U for a row that is only taken
+    back, t for a truncate, null where there is no change to tell), the wire rows `_one` and `_other` (see Change),
+    `_error` (what is wrong with the message), `_time` and `_marks`. `beside`: columns that `row` looks at.
 
-    A probe's update is two rows where the one before is known. So is a build side's where the key changes: the old row
-    goes. As a build side, -U says nothing: an update is one replacement. `beside`: columns that `row` looks at.
+    A message is told whole, or is an error whole. As a build side, -U says nothing: an update is one replacement.
     """
-    # A build side's delete, and what was before its update, may come with the key alone.
-    needed = wanted.primary_key if wanted.build else None
+    change = Change(wanted, row, "_one", "_other", "_fields", "_before", "0")
+    values = (f"{change.fields_value} AS _fields", f"{change.before_value} AS _before")
+    valued = changes.selectExpr(*others, *_REST, *beside, "_one", "_other", *values)
+    return _told(valued, others, wanted, ignore, change.misfit, change.rows, ("_fields", "_before"))
+
+
+def landed_several(changes: DataFrame, others: list[str], wanted: Wanted, row: shape.Row, ignore: str) -> DataFrame:
+    """The same of messages of several changes each: `_pairs`, an ARRAY<STRUCT<one, other>>, in place of `_one` and
+    `_other`."""
+    change = Change(wanted, row, "p.one", "p.other", "p.fields", "p.before", "i")
     values = (
-        f"transform(_pairs, p -> named_struct('one', p.one, 'other', p.other, "
-        f"'fields', IF(p.one IS NULL, NULL, {row.fields('p.one')}), "
-        f"'before', IF({_two(wanted)}, {row.fields('p.other')}, NULL)))"
+        "transform(_pairs, p -> named_struct('one', p.one, 'other', p.other, "
+        f"'fields', {change.fields_value}, 'before', {change.before_value})) AS _valued"
     )
-    one, gone = row.error("p.one", "p.fields"), row.error("p.one", "p.fields", needed)
-    before = f"IF(p.before IS NULL, NULL, {row.error('p.other', 'p.before', needed)})"
-    each = f"coalesce(IF(p.one IS NULL, NULL, IF(_kind IN ('d', '-U'), {gone}, {one})), {before})"
-    wrong = f"get(filter(transform(_valued, p -> {each}), e -> e IS NOT NULL), 0)"
-    valued = changes.selectExpr(*others, *beside, "_kind", "_error", "_time", "_marks", f"{values} AS _valued")
-    checked = valued.selectExpr(
-        *others,
-        "_kind",
-        "_valued",
-        "_time",
-        "_marks",
-        f"IF(_kind IS NULL, _error, coalesce(_error, {wrong})) AS _error",
-    )
-    rows = checked.selectExpr(*others, "_time", "_marks", f"inline({_rows(wanted)})")
-    decoded = rows.selectExpr(*others, "_op", "_fields", "_error", "_sub", "_time", "_marks")
-    return fitting(decoded, wanted, ignore)
+    valued = changes.selectExpr(*others, *_REST, values)
+    misfit = f"get(filter(transform(_valued, p -> {change.misfit}), e -> e IS NOT NULL), 0)"
+    rows = f"flatten(transform(_valued, (p, i) -> {change.rows}))"
+    return _told(valued, others, wanted, ignore, misfit, rows, ("_valued",))
 
 
-def _two(wanted: Wanted) -> str:
-    """SQL of whether the change `p` is two rows."""
-    known = "_kind = 'u' AND p.other IS NOT NULL"
-    if not wanted.build:
-        return known
-    moved = " OR ".join(f"NOT p.one.{quoted(name)} <=> p.other.{quoted(name)}" for name in wanted.primary_key)
-    return f"{known} AND ({moved})" if moved else "false"
-
-
-def _rows(wanted: Wanted) -> str:
-    """SQL of the ARRAY of rows of a message."""
-    none = (
-        f"CAST(NULL AS STRUCT<{', '.join(f'{quoted(column.name)}: {column.spark_type}' for column in wanted.columns)}>)"
-    )
-    ops = _BUILD if wanted.build else _PROBE
-    op = (
-        f"CASE _kind {' '.join(f'WHEN {literals.text(kind)} THEN {literals.text(op)}' for kind, op in ops.items())} END"
-    )
-    gone, there = ("'d'", "'c'") if wanted.build else ("'-U'", "'+U'")
-    pair = f"array({_row(gone, 'p.before', '2 * i')}, {_row(there, 'p.fields', '2 * i + 1')})"
-    single = f"array({_row(op, 'p.fields', '2 * i')})"
-    changes = f"flatten(transform(_valued, (p, i) -> IF(p.before IS NULL, {single}, {pair})))"
-    return (
+def _told(
+    valued: DataFrame,
+    others: list[str],
+    wanted: Wanted,
+    ignore: str,
+    misfit: str,
+    rows: str,
+    values: Sequence[str],
+) -> DataFrame:
+    error = f"IF(_kind IS NULL, _error, coalesce(_error, {misfit})) AS _error"
+    checked = valued.selectExpr(*others, "_kind", *values, "_time", "_marks", error)
+    columns = ", ".join(f"{quoted(column.name)}: {column.spark_type}" for column in wanted.columns)
+    none = f"CAST(NULL AS STRUCT<{columns}>)"
+    found = (
         f"CASE WHEN _error IS NOT NULL THEN array({_row('NULL', none, '0', error='_error')}) "
         f"WHEN _kind = 't' THEN array({_row(literals.text('t'), none, '0')}) "
-        f"WHEN {op} IS NOT NULL THEN {changes} END"
+        f"WHEN {_op(wanted)} IS NOT NULL THEN {rows} END"
+    )
+    decoded = checked.selectExpr(*others, "_time", "_marks", f"inline({found})")
+    return fitting(decoded.selectExpr(*others, "_op", "_fields", "_error", "_sub", "_time", "_marks"), wanted, ignore)
+
+
+def _op(wanted: Wanted) -> str:
+    """SQL of the word for `_kind`; NULL for one that says nothing."""
+    ops = _BUILD if wanted.build else _PROBE
+    return (
+        f"CASE _kind {' '.join(f'WHEN {literals.text(kind)} THEN {literals.text(op)}' for kind, op in ops.items())} END"
     )
 
 
@@ -93,5 +144,5 @@ def _row(op: str, fields: str, sub: str, *, error: str = "NULL") -> str:
 
 def moment(*texts: str) -> str:
     """SQL of the first of these texts that is a number of ms since 1970, as TIMESTAMP."""
-    numbers = ", ".join(f"CASE WHEN {text} RLIKE {literals.text('^[0-9]{1,15}$')} THEN {text} END" for text in texts)
-    return f"timestamp_millis(CAST(coalesce({numbers}) AS BIGINT))"
+    numbers = ", ".join(f"CASE WHEN length({text}) <= 15 THEN try_cast({text} AS BIGINT) END" for text in texts)
+    return f"timestamp_millis(coalesce({numbers}))"

@@ -78,12 +78,13 @@ class DebeziumFormat:
             *others,
             *schema,
             "IF(_m.op = 'm', NULL, _m.op) AS _kind",
-            "array(named_struct('one', IF(_m.op = 'd', _m.before, _m.after), 'other', _m.before)) AS _pairs",
+            "IF(_m.op = 'd', _m.before, _m.after) AS _one",
+            "_m.before AS _other",
             f"{_error(wanted, with_schema=with_schema)} AS _error",
             f"{changes.moment('_m.source.ts_ms', '_m.ts_ms')} AS _time",
             "_m.source.snapshot AS _marks",
         )
-        return changes.landed(changed, others, wanted, row, IGNORE, beside=schema)
+        return changes.landed_one(changed, others, wanted, row, IGNORE, beside=schema)
 
 
 def _around(columns: Sequence[Column], *, with_schema: bool) -> str:
