@@ -16,7 +16,7 @@ from pipelines.runtime.watermarking.epoch import EpochTime
 from pipelines.runtime.watermarking.passes import SplitPass
 from pipelines.runtime.watermarking.running import Recorder
 from pipelines.sources.protocol import Landed, StoredStep
-from pipelines.watermarks import BEGINNING, MIN_TIMESTAMP, StatusWatermarkValve, Watermark
+from pipelines.watermarks import BEGINNING, MAX_TIMESTAMP, MIN_TIMESTAMP, StatusWatermarkValve, Watermark
 from pipelines.watermarks.duration import milliseconds
 
 
@@ -44,6 +44,9 @@ def watermark_row(
     splits = splits_after(time, step, landed, passes, signal)
     shown = combine(splits, before) if flip_epoch is not None and splits else None
     last = shown.watermark if shown else BEGINNING
+    idle = shown is not None and shown.idle
+    if shown is not None and not last.use_processing_time and all(split.ended for split in splits):
+        last, idle = Watermark(MAX_TIMESTAMP), False  # the end of input, as Flink tells it: nothing waits for more
     return WatermarkRow(
         owner=time.table.name,
         generation=step.generation,
@@ -52,7 +55,7 @@ def watermark_row(
         rows=rows,
         timestamp=last.timestamp,
         use_processing_time=last.use_processing_time,
-        idle=shown is not None and shown.idle,
+        idle=idle,
         flip_epoch=flip_epoch,
         flipped_at=flipped_at,
         lag_ms=landed.lag_ms,

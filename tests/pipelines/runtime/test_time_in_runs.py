@@ -16,7 +16,7 @@ from pipelines.lake import Lake, WatermarkRow
 from pipelines.runtime import faults
 from pipelines.runtime.runner import Runner
 from pipelines.sql import compile_script
-from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkStrategy
 from tests.pipelines.runtime import tape
 
 SCRIPT = """
@@ -247,7 +247,7 @@ def test_an_ended_split_holds_nobody(spark, tmp_path) -> None:
     run.push("a", 100)
     run.push("b", 500, 600)
     row = run.advance()
-    assert (row.timestamp, row.idle) == (595, True)
+    assert (row.timestamp, row.idle) == (MAX_TIMESTAMP, False)  # the end of input
     assert [emitted(item) for item in run.lake.watermarks.rows("clicks")] == [{"a": 95, "b": 495}, {"a": 95, "b": 595}]
 
 

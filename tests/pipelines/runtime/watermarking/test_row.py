@@ -13,7 +13,7 @@ from pipelines.runtime.splits import BOUNDED, counting, folded
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
 from pipelines.runtime.watermarking.passes import SplitPass
 from pipelines.sources.protocol import Landed, Step, StoredStep
-from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkStrategy
 from tests.pipelines.sources.sources_help import table
 
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
@@ -112,6 +112,14 @@ def test_a_snapshot_s_only_split_goes_on_under_its_name() -> None:
     row = land(None, {"0": 5}, phase="bounded", flips=True)
     assert row.timestamp == 5
     assert land(row, {"0": 7}).timestamp == 7
+
+
+def test_the_end_of_input_is_the_end_of_time() -> None:
+    row = land(None, {"a": 5, "b": 1}, flips=True, landed=Landed(ended=frozenset("a")))
+    assert (row.timestamp, row.idle) == (1, False)
+    row = land(row, {"b": 3}, landed=Landed(ended=frozenset("b")))
+    assert (row.timestamp, row.idle) == (MAX_TIMESTAMP, False)
+    assert heard(row) == {"a": (5, False), "b": (3, False)}  # what each of them has told stands
 
 
 def test_what_counts() -> None:
