@@ -219,3 +219,18 @@ def test_a_snapshot_can_be_taken_again(location: Location):
         run_config=config,
     )
     assert told(result, USERS)["generation"] == 2
+
+
+def test_upkeep_is_an_asset_of_its_own(location: Location) -> None:
+    location.hand.users(1)
+    location.hand.all_users_are_there()
+    for _ in range(3):
+        location.hand.clicks(1)
+        assert location.run().success
+    upkeep = dg.AssetKey(["clicks", "maintenance"])
+    result = location.materialize(dg.AssetSelection.assets(upkeep))
+    assert result.success
+    metadata = told(result, upkeep)
+    assert (metadata["versions removed"], metadata["passed over"]) == (0, 0)
+    assert "enriched_click" in metadata["tables"]
+    assert upkeep not in {event.asset_key for event in location.run().get_asset_materialization_events()}

@@ -251,6 +251,19 @@ def test_verify_finds_a_row_that_nobody_joined(pipeline: Pipeline) -> None:
     assert "1 row unexpected" in pipeline("verify").stdout
 
 
+def test_maintain_says_what_it_did_to_every_table(pipeline: Pipeline) -> None:
+    pipeline.load(1)
+    pipeline.click(1)
+    assert pipeline("run").exit_code == 0
+    result = pipeline("maintain", "--keep", "0 s", "--json")
+    assert result.exit_code == 0
+    tables = {item["table"]: item for item in read(result)["tables"]}
+    assert set(tables) == {"user_info", "click_event", "enriched"}
+    assert all(item["skipped"] is None for item in tables.values())
+    assert "enriched: " in pipeline("maintain").stdout
+    assert pipeline("maintain", "--keep", "soon").exit_code == 2
+
+
 # --- a held epoch --------------------------------------------------------------------------------------------------
 
 
