@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pipelines.clock import Clock
 from pipelines.frames import settings
 from pipelines.joins import FEW_PAIRS, TICK_PROBE, Build, HeavyKeysByTable, Probe, Release, joined
-from pipelines.lake import StagedRow
+from pipelines.lake import StagedRow, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import survey
 from pipelines.progress import Progress, step
@@ -38,6 +38,10 @@ OF_TICKS = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions
 """Planning anew after every stage costs more than such a release has to gain; measured in docs/decisions/0009."""
 
 
+PER_TASK = 1_000_000
+"""About how many rows one task of a large event-time release hashes or sorts: so many fit into a small heap."""
+
+
 @dataclass(frozen=True)
 class Stager:
     """Stages the plans of one INSERT. `ready`: the tables that this process has found to be there and as declared."""
@@ -55,10 +59,9 @@ class Stager:
         self._prepare(spark)
         folder = self.standing.staged_path / f"{_prefix(plan)}{uuid.uuid4().hex[:8]}"
         observed = Observation(f"staged {plan.insert} {plan.epoch}")
-        tick = self.standing.released(plan) <= TICK_PROBE
         with (
             step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"),
-            settings(spark, OF_TICKS if tick else {}),
+            settings(spark, self._settings(plan)),
         ):
             frame = self.frame(spark, plan, observed)
             frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
@@ -75,6 +78,23 @@ class Stager:
             counts={name: int(value) for name, value in found.items() if "@" not in name or ":" in name},
             facts={name: value for name, value in found.items() if "@" in name and ":" not in name},
         )
+
+    def _settings(self, plan: ReleasePlan) -> dict[str, str]:
+        """How Spark should plan a release of this size."""
+        released = self.standing.released(plan)
+        if released <= TICK_PROBE:
+            return OF_TICKS
+        if plan.time is None:
+            return {}
+        rows = released + sum(row.rows for pin in plan.pins for row in self._landed(pin))
+        tasks = min(max(rows // PER_TASK, 4), 2_000)
+        # Small enough partitions stay apart: what is hashed must fit into the memory of a task.
+        return {"spark.sql.shuffle.partitions": str(tasks), "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m"}
+
+    def _landed(self, pin: Pin) -> list[WatermarkRow]:
+        """The log of a build, up to its pin."""
+        log = self.standing.lake.watermarks.rows(pin.table, generation=pin.generation)
+        return [row for row in log if row.epoch <= pin.epoch]
 
     def frame(self, spark: SparkSession, plan: ReleasePlan, observed: Observation) -> DataFrame:
         """The rows that a plan stages, as a DataFrame."""
@@ -96,7 +116,7 @@ class Stager:
 
     def _build(self, spark: SparkSession, pin: Pin, probes: int) -> Build:
         lake, table = self.standing.lake, self.standing.pipeline.table(pin.table)
-        log = [row for row in lake.watermarks.rows(pin.table, generation=pin.generation) if row.epoch <= pin.epoch]
+        log = self._landed(pin)
         rows = sum(row.rows for row in log)
         changelog = lake_rows.at(spark, lake.table_path(pin.table), pin.generation, pin.epoch)
         heavy = None
