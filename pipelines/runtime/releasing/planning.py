@@ -34,8 +34,16 @@ class ReleasePlanner(ABC):
         self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], time: TimeSpan | None = None
     ) -> ReleasePlan:
         """The epoch after `last` that takes the probe up to `landed`. Raises PlanningError when the probe was started
-        again."""
+        again, or the script now joins by another time."""
         insert = self.standing.insert
+        if last is not None and (last.time is None) != (time is None):
+            was = "processing time" if last.time is None else "event time"
+            raise PlanningError(
+                f"{insert.id} has released {last.epoch} epochs in {was}, and the script now joins by another time: "
+                "which rows are still to be released can not be told",
+                state="nothing was released",
+                next_command="give the INSERT a new 'insert.id', or put the old join back",
+            )
         if last is not None and landed.generation != last.probe_generation:
             raise PlanningError(
                 f"{insert.probe} was started again (generation {landed.generation}), "
@@ -151,10 +159,9 @@ class EventTimePlanner(ReleasePlanner):
         before, now = time.watermark if time else MIN_TIMESTAMP, self.clock()
         watermark, holds = self._combined(landed, pins, before, now)
         path = lake.table_path(insert.probe)
-        plan = self._plan(last, landed, pins)
         since = last.due.next_since(path) if last and last.time else 0
         span = TimeSpan(before, watermark, since, 0, earlier)
-        plan = replace(plan, instant=now, time=span)
+        plan = replace(self._plan(last, landed, pins, span), instant=now)
         rows = plan.due.count(path, self.spark) if waiting and watermark > MIN_TIMESTAMP else 0
         if rows == 0:
             return Waiting(_reason(insert, waiting, watermark, holds), waiting)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.errors import PlanningError
 from pipelines.joins.versions import versions_sql
 from pipelines.runtime import faults
 from pipelines.runtime.accounting import where_rows_are
@@ -360,3 +361,18 @@ def test_a_release_looks_at_the_files_that_may_hold_a_due_row_and_at_no_others(
     assert {Path(file).parent.name.rpartition("-")[0] for file in files} <= {"g1-e4", "g1-e12"}
     assert play.upto(rates=2000, orders=2000) == [(7, 100)]
     play.prove()
+
+
+def test_another_kind_of_join_under_the_same_id_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    play.order(0, "EUR", 12)
+    play.order(1, "EUR", 90)  # waits
+    assert play.upto(rates=20, orders=20) == [(0, 100)]
+    play.harness.restart()
+    by_now = RATES.replace("WATERMARK FOR at AS at)", "WATERMARK FOR at AS at, now AS PROCTIME())")
+    by_now = by_now.replace("AS OF o.at", "AS OF o.now")
+    harness = Harness(by_now.format(policy="quarantine", kind="LEFT", more=""), spark, tmp_path)
+    harness.push("orders", [{"id": 2, "currency": "EUR", "at": moment(30)}])
+    with pytest.raises(PlanningError, match="converted has released 1 epochs in event time"):
+        harness.advance()
