@@ -10,20 +10,19 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from pipelines.frames import empty_frame
 from pipelines.lake import delta_log
-from pipelines.lake.rows import read
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _TIME = pa.timestamp("us", tz="UTC")
 _READ = ["_generation", "_epoch", "_rowtime"]
@@ -83,7 +82,9 @@ class Due:
         if table is None:
             return 0
         if not delta_log.plain(table):
-            return int(read(spark(), path).where(self.condition()).agg(F.count(F.lit(1))).collect()[0][0])
+            from pipelines.lake.rows import read
+
+            return int(read(spark(), path).where(self.condition()).selectExpr("count(1)").collect()[0][0])
         files = self._files(table)
         if not files:
             return 0
@@ -91,6 +92,11 @@ class Due:
 
     def rows(self, spark: SparkSession, path: Path) -> DataFrame:
         """The due rows."""
+        from pyspark.sql.types import StructType
+
+        from pipelines.frames import empty_frame
+        from pipelines.lake.rows import read
+
         table = delta_log.opened(path)
         if table is None or not delta_log.plain(table):
             return read(spark, path).where(self.condition())
