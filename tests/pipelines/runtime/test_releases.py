@@ -192,18 +192,3 @@ def test_a_print_target_shows_each_epoch_when_it_is_published(
     harness.push("click_event", [{"user_id": 1, "item_id": 7}])
     assert seen(harness.advance()) == [(7, "f")]
     assert "seen> +I[1, 7, f]" in capsys.readouterr().out
-
-
-def test_an_event_time_join_is_refused_rather_than_joined_at_the_wrong_time(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    script = """
-    CREATE TABLE rates (currency STRING PRIMARY KEY NOT ENFORCED, rate INT, t TIMESTAMP(3), WATERMARK FOR t AS t)
-    WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
-    CREATE TABLE orders (currency STRING, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
-    CREATE TABLE priced (currency STRING, rate INT) WITH ('connector' = 'scripted');
-    INSERT INTO priced SELECT o.currency, rate FROM orders AS o
-    JOIN rates FOR SYSTEM_TIME AS OF o.at ON o.currency = rates.currency
-    """
-    with pytest.raises(PlanningError, match="joins at the row's own time"):
-        Harness(script, spark, tmp_path).advance()
