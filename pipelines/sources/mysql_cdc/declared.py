@@ -29,7 +29,7 @@ def _value(column: Column, source: dict[str, SourceColumn], options: MysqlOption
     elif column.metadata == "table_name":
         value = F.when(F.col("_op") != "t", F.lit(options.table))
     elif column.metadata == "op_ts":
-        value = F.col("_rowtime")
+        value = F.when(F.col("_op") != "r", F.col("_rowtime"))
     else:
         have = canonical(source[column.name])
         value = F.expr(cast_to_declared(quote(column.name), have, column.spark_type, options.time_zone))
