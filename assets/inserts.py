@@ -11,20 +11,11 @@ from assets.failures import explained
 from assets.metadata import of_held, of_published, of_staged, of_waiting
 from assets.names import Names
 from assets.presentation import Presentation
-from assets.progress import step_progress
-from assets.resources import TidegateResource
+from assets.resources import runner_of
 from assets.specs import published_spec, staged_spec
 from pipelines.lake import Layout
 from pipelines.runtime.releasing import Waiting
-from pipelines.runtime.runner import Runner
 from pipelines.sql.model import Insert, Pipeline
-
-
-def _runner(
-    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, pipeline: Pipeline, names: Names
-) -> Runner:
-    resource: TidegateResource = getattr(context.resources, names.resource)
-    return resource.runner(pipeline, progress=step_progress(context.log), label=f"dagster run {context.run.run_id}")
 
 
 def staged_asset(
@@ -41,7 +32,7 @@ def staged_asset(
         name=names.op(spec.key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
     )
     def stage(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        with explained(look.script), _runner(context, pipeline, names) as runner:
+        with explained(look.script), runner_of(context, pipeline, names) as runner:
             releasing = runner.releasing(insert.id)
             if releasing.position().state == "held":
                 metadata = of_held(releasing, look.script)
@@ -61,7 +52,7 @@ def gate_checks(pipeline: Pipeline, insert: Insert, names: Names, look: Presenta
         name=names.op(names.staged(insert), "__checks"), specs=specs, required_resource_keys={names.resource}
     )
     def judge(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        with explained(look.script), _runner(context, pipeline, names) as runner:
+        with explained(look.script), runner_of(context, pipeline, names) as runner:
             verdict = runner.judge(insert.id)
             yield from results(specs, verdict, runner.releasing(insert.id).position().state, look.script)
 
@@ -78,7 +69,7 @@ def published_asset(
         name=names.op(spec.key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
     )
     def publish(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        with explained(look.script), _runner(context, pipeline, names) as runner:
+        with explained(look.script), runner_of(context, pipeline, names) as runner:
             releasing = runner.releasing(insert.id)
             before = releasing.position()
             published = runner.publish(insert.id)

@@ -9,8 +9,7 @@ import dagster as dg
 from assets.failures import explained
 from assets.names import Names
 from assets.presentation import Presentation
-from assets.progress import step_progress
-from assets.resources import TidegateResource
+from assets.resources import runner_of
 from assets.text import markdown_table
 from pipelines.sql.model import Pipeline
 
@@ -46,18 +45,13 @@ def maintenance_asset(pipeline: Pipeline, names: Names, look: Presentation) -> d
         name=names.op(key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
     )
     def maintain(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:
-        resource: TidegateResource = getattr(context.resources, names.resource)
-        label = f"dagster run {context.run.run_id}"
-        with (
-            explained(look.script),
-            resource.runner(pipeline, progress=step_progress(context.log), label=label) as runner,
-        ):
+        with explained(look.script), runner_of(context, pipeline, names) as runner:
             found = runner.maintenance(timedelta(hours=config.keep_hours)).run()
         rows = [
             (
                 item.name,
-                sum(part.files_before for part in item.tidied),
-                sum(part.files_after for part in item.tidied),
+                item.files_before,
+                item.files_after,
                 item.freed,
                 item.retained.removed if item.retained else None,
                 item.skipped or (item.retained.reason if item.retained else ""),

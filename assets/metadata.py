@@ -191,7 +191,6 @@ def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
 def _of_counts(staged: StagedRow) -> dict[str, Any]:
     """How many released rows had which outcome; the places are numbers of their own, to be plotted."""
     counts = staged.counts
-    late = [n for name, n in staged.facts.items() if name.startswith("late@")]
     outcomes = {name: n for name, n in counts.items() if n and name != "rows" and not name.startswith("to:")}
     return {
         "released rows": counts.get("rows", 0),
@@ -199,7 +198,7 @@ def _of_counts(staged: StagedRow) -> dict[str, Any]:
         "staged rows": counts.get("to:publish", 0),
         "staged for quarantine": counts.get("to:quarantine", 0),
         "dropped rows": counts.get("to:drop", 0),
-        **({"late rows": sum(late)} if late else {}),
+        **({} if staged.late is None else {"late rows": staged.late}),
         "outcomes": dg.MetadataValue.md(
             _table(("outcome", "rows"), sorted(outcomes.items(), key=lambda item: -item[1]))
         ),

@@ -9,6 +9,8 @@ import dagster as dg
 from pydantic import Field
 from pyspark.sql import SparkSession
 
+from assets.names import Names
+from assets.progress import step_progress
 from pipelines.errors import PlanningError
 from pipelines.lake import Lake
 from pipelines.progress import Progress, SilentProgress
@@ -66,3 +68,11 @@ class TidegateResource(dg.ConfigurableResource):
             label=label,
             auto_watermark_interval=parse_duration(interval) if interval else None,
         )
+
+
+def runner_of(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, pipeline: Pipeline, names: Names
+) -> Runner:
+    """The runner of one step; leave it to let its leases go."""
+    resource: TidegateResource = getattr(context.resources, names.resource)
+    return resource.runner(pipeline, progress=step_progress(context.log), label=f"dagster run {context.run.run_id}")

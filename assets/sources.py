@@ -8,8 +8,7 @@ from assets.failures import explained
 from assets.metadata import of_advance
 from assets.names import Names
 from assets.presentation import Presentation
-from assets.progress import step_progress
-from assets.resources import TidegateResource
+from assets.resources import runner_of
 from assets.specs import source_spec
 from pipelines.lake import Layout
 from pipelines.sql.model import Pipeline, Table
@@ -42,12 +41,7 @@ def source_asset(
         op_tags={"dagster/priority": "1" if table.role == "build" else "0"},
     )
     def land(context: dg.AssetExecutionContext, config: SourceConfig) -> dg.MaterializeResult:
-        resource: TidegateResource = getattr(context.resources, names.resource)
-        progress = step_progress(context.log)
-        with (
-            explained(look.script),
-            resource.runner(pipeline, progress=progress, label=f"dagster run {context.run.run_id}") as runner,
-        ):
+        with explained(look.script), runner_of(context, pipeline, names) as runner:
             advance = runner.advance(table.name, resnapshot=config.resnapshot, max_epochs=config.max_epochs or None)
             for epoch in advance.epochs:
                 context.log.info(f"epoch {epoch.epoch} ({epoch.phase}): {epoch.rows:,} rows, {epoch.summary}")

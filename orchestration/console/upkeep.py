@@ -18,8 +18,8 @@ def _table(item: Maintained) -> dict[str, Any]:
     return {
         "table": item.name,
         "skipped": item.skipped or None,
-        "files before": sum(part.files_before for part in item.tidied),
-        "files": sum(part.files_after for part in item.tidied),
+        "files before": item.files_before,
+        "files": item.files_after,
         "files removed": sum(part.removed for part in item.tidied),
         "freed": item.freed,
         "versions": None if retained is None else retained.looked_at,
@@ -36,8 +36,7 @@ def upkeep_lines(found: Sequence[Maintained]) -> list[str]:
 def _told(item: Maintained) -> str:
     if item.skipped:
         return f"passed over, {item.skipped}"
-    before, after = (sum(getattr(part, name) for part in item.tidied) for name in ("files_before", "files_after"))
-    told = [f"{before:,} files, now {after:,}", f"{item.freed / 1e6:,.1f} MB freed"]
+    told = [f"{item.files_before:,} files, now {item.files_after:,}", f"{item.freed / 1e6:,.1f} MB freed"]
     if item.retained is not None:
         told.append(f"{item.retained.removed:,} old versions gone" if item.retained.removed else item.retained.reason)
     return ", ".join(told)

@@ -29,8 +29,8 @@ HASHED_BUILD = 50_000_000
 class Build:
     """A build side at its pin: `changelog` holds generation `generation` up to `epoch`, `columns` are the table's.
 
-    `rows`: about how many there are. `truncated`: whether the table may have been truncated meanwhile. `heavy`: its
-    heavy keys (joins.heavy), for a join in event time.
+    `rows`: about how many there are, for a join in event time. `truncated`: whether the table may have been truncated
+    meanwhile. `heavy`: its heavy keys (joins.heavy), for a join in event time.
     """
 
     changelog: DataFrame

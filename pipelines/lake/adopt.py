@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.errors import ConcurrentRun, LakeError
+from pipelines.lake.delta_log import root_of
 from pipelines.lake.records import StagedFile
 
 MAX_TEXT = 32
@@ -105,7 +106,7 @@ def replace(table: Path, folder: Path, files: Sequence[StagedFile], old: Sequenc
 
 def additions(delta: DeltaTable, folder: Path, files: Sequence[StagedFile]) -> list[AddAction]:
     """What a commit says of files in `folder`, which lies inside the table."""
-    names, prefix, now = {field.name for field in delta.schema().fields}, folder.relative_to(_root(delta)), _now()
+    names, prefix, now = {field.name for field in delta.schema().fields}, folder.relative_to(root_of(delta)), _now()
     return [
         AddAction(
             path=(prefix / file.path).as_posix(),
@@ -118,10 +119,6 @@ def additions(delta: DeltaTable, folder: Path, files: Sequence[StagedFile]) -> l
         for file in files
         if file.rows
     ]
-
-
-def _root(delta: DeltaTable) -> Path:
-    return Path(unquote(delta.table_uri.removeprefix("file://")))
 
 
 def _now() -> int:

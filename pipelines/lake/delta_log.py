@@ -50,6 +50,11 @@ def plain(table: DeltaTable) -> bool:
     return protocol.min_reader_version <= PLAIN_READER or features <= {"timestampNtz"}
 
 
+def root_of(table: DeltaTable) -> Path:
+    """The folder that the paths of a table's log are relative to."""
+    return Path(unquote(table.table_uri.removeprefix("file://")))
+
+
 @dataclass(frozen=True)
 class DataFiles:
     """Files that may hold wanted rows, as absolute paths, and as the log names them. `exact`: they are known to hold no
@@ -65,7 +70,7 @@ def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> Dat
     actions = pa.table(table.get_add_actions(flatten=True))
     columns = [f"{bound}.{name}" for bound in ("min", "max", "null_count") for name in ("_epoch", "_generation")]
     files = actions.select([name for name in ("path", *columns) if name in actions.column_names]).to_pylist()
-    root = Path(unquote(table.table_uri.removeprefix("file://")))
+    root = root_of(table)
     wanted = {"_epoch": (after + 1, upto), "_generation": (generation, generation)}
     meeting = [file for file in files if all(_meets(file, name, *span) for name, span in wanted.items())]
     return DataFiles(

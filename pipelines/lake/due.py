@@ -6,7 +6,6 @@ others, so that its cost follows what it releases and not what has ever landed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,19 +91,12 @@ class Due:
 
     def rows(self, spark: SparkSession, path: Path) -> DataFrame:
         """The due rows."""
-        from pyspark.sql.types import StructType
-
-        from pipelines.frames import empty_frame
-        from pipelines.lake.rows import read
+        from pipelines.lake.rows import of_files, read
 
         table = delta_log.opened(path)
         if table is None or not delta_log.plain(table):
             return read(spark, path).where(self.condition())
-        schema = StructType.fromJson(json.loads(table.schema().to_json()))
-        files = self._files(table)
-        if not files:
-            return empty_frame(spark, schema)
-        return spark.read.schema(schema).parquet(*files).where(self.condition())
+        return of_files(spark, table, self._files(table)).where(self.condition())
 
     def next_since(self, path: Path) -> int:
         """The greatest epoch up to which nothing waits once these rows are released: `since` of the next release."""
@@ -119,7 +111,7 @@ class Due:
         return max(self.since, min([*waiting, self.upto]))
 
     def _files(self, table: DeltaTable) -> list[str]:
-        root = Path(unquote(table.table_uri.removeprefix("file://")))
+        root = delta_log.root_of(table)
         chosen = [file for file in _statistics(table, self.generation) if self._may_hold(file)]
         return [str(root / unquote(file.path)) for file in chosen]
 

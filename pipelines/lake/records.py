@@ -214,6 +214,12 @@ class StagedRow(Record):
     counts: Mapping[str, int] = _json_field()
     facts: Mapping[str, Any] = _json_field()
 
+    @property
+    def late(self) -> int | None:
+        """Probe rows that came late, of an event-time release; None of another."""
+        counted = [int(number) for name, number in self.facts.items() if name.startswith("late@")]
+        return sum(counted) if counted else None
+
     def of(self, disposition: str) -> list[StagedFile]:
         """The staged files of one disposition."""
         return [StagedFile(**file) for file in self.files if file["disposition"] == disposition]

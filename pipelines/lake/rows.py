@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -142,12 +143,17 @@ def between(spark: SparkSession, path: Path, generation: int, after: int, upto: 
     table = delta_log.opened(path)
     if table is None or not delta_log.plain(table):
         return read(spark, path).where(wanted)
-    schema = table.schema().to_json()
     files = delta_log.data_files(table, generation, after, upto)
-    if not files.paths:
-        return empty_frame(spark, StructType.fromJson(json.loads(schema)))
-    rows = _of_files(spark, schema, tuple(files.paths))
+    rows = of_files(spark, table, files.paths)
     return rows if files.exact else rows.where(wanted)
+
+
+def of_files(spark: SparkSession, table: DeltaTable, paths: Sequence[str]) -> DataFrame:
+    """All rows of some data files of a table whose rows are just what its files hold (`delta_log.plain`)."""
+    schema = table.schema().to_json()
+    if not paths:
+        return empty_frame(spark, StructType.fromJson(json.loads(schema)))
+    return _of_files(spark, schema, tuple(paths))
 
 
 @lru_cache(maxsize=16)

@@ -20,6 +20,7 @@ from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy
 from pipelines.progress import Progress
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import insert_owner
+from pipelines.runtime.releasing.staging import folder_prefix
 from pipelines.runtime.retention import Retained, Retention
 from pipelines.sql.model import Insert, Pipeline, Table
 
@@ -35,6 +36,14 @@ class Maintained:
     retained: Retained | None = None
     tidied: tuple[Tidied, ...] = ()
     skipped: str = ""
+
+    @property
+    def files_before(self) -> int:
+        return sum(item.files_before for item in self.tidied)
+
+    @property
+    def files_after(self) -> int:
+        return sum(item.files_after for item in self.tidied)
 
     @property
     def freed(self) -> int:
@@ -100,10 +109,8 @@ class Maintenance:
             kept_out = self.lake.quarantine_path(target, insert)
             found.append(tidy(kept_out, keep=self.keep))
             epochs = history_of(self.lake, self.pipeline, insert)
-            over = {
-                f"g{item.plan.generation}-e{item.plan.epoch}" for item in epochs if item.published or item.superseded
-            }
+            over = {folder_prefix(item.plan) for item in epochs if item.published or item.superseded}
             staged, live = self.lake.staged_path(target, insert), published | live_files(kept_out)
-            finished = [folder for folder in staged.glob("*") if folder.name.rpartition("-")[0] in over]
+            finished = [folder for folder in staged.glob("*") if folder.name.rpartition("-")[0] + "-" in over]
             found.append(sweep(staged, finished, live, keep=self.keep))
         return Maintained(name, tidied=tuple(item for item in found if item))

@@ -46,8 +46,7 @@ class Horizon:
         time, staged = epoch.plan.time, epoch.staged
         if time is None:
             return self.epoch is None or pin.epoch >= self.epoch
-        late = sum(int(n) for name, n in staged.facts.items() if name.startswith("late@")) if staged else 1
-        return late == 0 and (self.time is None or time.before >= self.time)
+        return staged is not None and not staged.late and (self.time is None or time.before >= self.time)
 
 
 @dataclass(frozen=True)
@@ -116,9 +115,8 @@ class Retention:
         opened = delta_log.opened(path)
         if opened is None or not delta_log.plain(opened):
             return Retained(table.name, last.generation, reason="its files are not plain Parquet any more")
-        spark = session()
         files = delta_log.data_files(opened, last.generation, -1, last.epoch)
-        rows = spark.read.schema(lake_rows.read(spark, path).schema).parquet(*files.paths)
+        rows = lake_rows.of_files(session(), opened, files.paths)
         judged = self._judged(rows, table, last.generation, horizon)
         counted = judged.agg(F.count(F.lit(1)), F.count_if("_over")).collect()[0]
         looked_at, over = int(counted[0]), int(counted[1])

@@ -14,11 +14,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pipelines.clock import Clock
 from pipelines.frames import settings
 from pipelines.joins import FEW_PAIRS, TICK_PROBE, Build, HeavyKeysByTable, Probe, Release, joined
-from pipelines.lake import StagedRow, WatermarkRow
+from pipelines.lake import StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import survey
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
+from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.releasing.standing import Standing
 
@@ -57,7 +58,7 @@ class Stager:
         """Join the plan's probe rows at its pins and write them; the row that describes the files."""
         spark = self.spark()
         self._prepare(spark)
-        folder = self.standing.staged_path / f"{_prefix(plan)}{uuid.uuid4().hex[:8]}"
+        folder = self.standing.staged_path / f"{folder_prefix(plan)}{uuid.uuid4().hex[:8]}"
         observed = Observation(f"staged {plan.insert} {plan.epoch}")
         with (
             step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"),
@@ -86,15 +87,14 @@ class Stager:
             return OF_TICKS
         if plan.time is None:
             return {}
-        rows = released + sum(row.rows for pin in plan.pins for row in self._landed(pin))
+        rows = released + sum(map(self._versions, plan.pins))
         tasks = min(max(rows // PER_TASK, 4), 2_000)
         # Small enough partitions stay apart: what is hashed must fit into the memory of a task.
         return {"spark.sql.shuffle.partitions": str(tasks), "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m"}
 
-    def _landed(self, pin: Pin) -> list[WatermarkRow]:
-        """The log of a build, up to its pin."""
-        log = self.standing.lake.watermarks.rows(pin.table, generation=pin.generation)
-        return [row for row in log if row.epoch <= pin.epoch]
+    def _versions(self, pin: Pin) -> int:
+        """About how many versions a build has at its pin, by its log."""
+        return rows_between(self.standing.lake.watermarks.rows(pin.table, generation=pin.generation), 0, pin.epoch)
 
     def frame(self, spark: SparkSession, plan: ReleasePlan, observed: Observation) -> DataFrame:
         """The rows that a plan stages, as a DataFrame."""
@@ -116,11 +116,11 @@ class Stager:
 
     def _build(self, spark: SparkSession, pin: Pin, probes: int) -> Build:
         lake, table = self.standing.lake, self.standing.pipeline.table(pin.table)
-        log = self._landed(pin)
-        rows = sum(row.rows for row in log)
+        landed = lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)
+        rows = self._versions(pin) if self.standing.insert.time == "event" else 0
         changelog = lake_rows.at(spark, lake.table_path(pin.table), pin.generation, pin.epoch)
         heavy = None
-        if self.standing.insert.time == "event" and probes * rows > FEW_PAIRS:
+        if probes * rows > FEW_PAIRS:
             path = (str(lake.table_path(pin.table)), pin.generation)
             heavy = self.heavy.of(path, changelog, table.primary_key, rows)
         return Build(
@@ -129,7 +129,7 @@ class Stager:
             pin.generation,
             pin.epoch,
             rows,
-            truncated=any(row.truncated for row in log) or not log,
+            truncated=not landed or landed[0].truncated,
             heavy=heavy,
         )
 
@@ -145,10 +145,11 @@ class Stager:
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
-        for folder in self.standing.staged_path.glob(f"{_prefix(plan)}*"):
+        for folder in self.standing.staged_path.glob(f"{folder_prefix(plan)}*"):
             if folder.name != keep:
                 shutil.rmtree(folder)
 
 
-def _prefix(plan: ReleasePlan) -> str:
+def folder_prefix(plan: ReleasePlan) -> str:
+    """How the names of the folders begin that were staged for a plan; what follows has no "-"."""
     return f"g{plan.generation}-e{plan.epoch}-"

@@ -10,6 +10,7 @@ from pipelines.errors import GateHeld
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.lake.control import ControlTable
 from pipelines.lake.delta_log import committed
+from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.model import Insert, OnUnmatched, Pipeline, Table
@@ -92,8 +93,7 @@ class Standing:
         """Landed probe rows with after < epoch <= upto, by the watermark log."""
         if upto <= after:
             return 0
-        rows = self.lake.watermarks.rows(self.insert.probe, generation=generation)
-        return sum(row.rows for row in rows if after < row.epoch <= upto)
+        return rows_between(self.lake.watermarks.rows(self.insert.probe, generation=generation), after, upto)
 
     def released(self, plan: ReleasePlan) -> int:
         """The probe rows that a plan releases, by the watermark log; in event time, as they were counted for it."""
