@@ -25,10 +25,10 @@ DECLARED = "\n".join(
 
 
 def events(columns: str, *options: str) -> str:
-    """A generated probe of 200 rows, all due at once, and an INSERT that reads it."""
+    """A generated probe of which 200 rows are due at once and more to come (an ended one would say MAX), and an INSERT."""
     return f"""
     {DECLARED}
-    CREATE TABLE events ({columns}) WITH ('connector' = 'datagen', 'number-of-rows' = '200', 'rows-at-start' = '200'
+    CREATE TABLE events ({columns}) WITH ('connector' = 'datagen', 'number-of-rows' = '1000', 'rows-at-start' = '200'
         {"".join(f", {option}" for option in options)});
     CREATE TABLE sink (id INT) WITH ('connector' = 'scripted');
     INSERT INTO sink SELECT id FROM events;
