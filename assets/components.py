@@ -10,16 +10,17 @@ attributes:
 from __future__ import annotations
 
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import dagster as dg
 from pydantic import Field
 
 from assets.factories import build_pipeline_definitions
-from assets.presentation import Presentation
+from assets.presentation import Partitions, Presentation
 from pipelines.runtime.scripts import load_script
+from pipelines.watermarks.watermark import parse_moment
 
 LAKE_VARIABLE = "TIDEGATE_LAKE"
 DEFAULT_LAKE = Path(".tidegate") / "lake"
@@ -69,6 +70,18 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         float | None, Field(description="Published assets are stale after so long without a run; null: never.", gt=0)
     ] = 24
 
+    partitions_from: Annotated[
+        str | None,
+        Field(
+            description="Event-time outputs can be backfilled by partitions of time, from this day or moment on (UTC "
+            "where it names no zone).",
+            examples=["2024-01-01"],
+        ),
+    ] = None
+    partitions_every: Annotated[
+        Literal["hour", "day", "week", "month"], Field(description="How long one partition is.")
+    ] = "day"
+
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
         return dg.ComponentTypeSpec(
@@ -91,9 +104,15 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
                 cron=self.cron,
                 automation=self.automation,
                 fresh_within=None if self.fresh_within_hours is None else timedelta(hours=self.fresh_within_hours),
+                partitions=self._partitions(),
                 script=script,
             ),
         )
+
+    def _partitions(self) -> Partitions | None:
+        if self.partitions_from is None:
+            return None
+        return Partitions(datetime.fromtimestamp(parse_moment(self.partitions_from) / 1000, UTC), self.partitions_every)
 
 
 def _setting(value: str | float | bool) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from assets.backfill import by_time_asset, by_time_job
 from assets.inserts import gate_checks, published_asset, staged_asset
 from assets.jobs import pipeline_job, pipeline_schedule
 from assets.maintenance import maintenance_asset, maintenance_schedule
@@ -47,12 +48,17 @@ def build_pipeline_definitions(
         assets.append(staged_asset(pipeline, insert, folder, names, look))
         checks.append(gate_checks(pipeline, insert, names, look))
         assets.append(published_asset(pipeline, insert, folder, names, look))
+        if insert.time == "event" and look.partitions is not None:
+            assets.append(by_time_asset(pipeline, insert, folder, names, look, look.partitions))
     assets.append(maintenance_asset(pipeline, names, look))
     job = pipeline_job(names, keys, look)
+    jobs = [job]
+    if look.partitions is not None and any(insert.time == "event" for insert in pipeline.inserts):
+        jobs.append(by_time_job(pipeline, names))
     return dg.Definitions(
         assets=assets,
         asset_checks=checks,
-        jobs=[job],
+        jobs=jobs,
         schedules=[pipeline_schedule(names, job, look), maintenance_schedule(names)],
         resources={names.resource: TidegateResource.at(lake, master, dict(spark_config or {}))},
     )

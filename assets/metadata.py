@@ -12,7 +12,7 @@ from assets.text import markdown_table, resolving, watermark
 from pipelines.lake import Lake, StagedRow
 from pipelines.runtime.advances import Advance
 from pipelines.runtime.alignment import GroupStanding
-from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.plans import Backfill, ReleasePlan
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
 from pipelines.runtime.split_store import Splits, of_a_file
 from pipelines.sql.model import Table
@@ -177,7 +177,8 @@ def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
         "kind": plan.kind,
         "plan": plan.digest,
         "instant": instant(plan.instant),
-        "probe epochs": f"{plan.probe} {plan.after + 1} to {plan.upto}",
+        "probe epochs": f"{plan.probe} {plan.reads[0] + 1} to {plan.reads[1]}",
+        **(_of_backfill(plan.backfill) if plan.backfill else {}),
         **({"watermark": instant(plan.time.watermark)} if plan.time else {}),
         "pins": dg.MetadataValue.md(
             _table(
@@ -186,6 +187,12 @@ def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
             )
         ),
     }
+
+
+def _of_backfill(backfill: Backfill) -> dict[str, Any]:
+    """What a backfill took the place of."""
+    spans = [str(first) if first == last else f"{first} to {last}" for first, last in backfill.replaces]
+    return {"rows released again": backfill.rows_again, "replaces epochs": ", ".join(spans) or "none"}
 
 
 def _of_counts(staged: StagedRow) -> dict[str, Any]:

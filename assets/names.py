@@ -59,6 +59,10 @@ class Names:
         """The rows of an INSERT in its target."""
         return dg.AssetKey([self.pipeline, insert.id])
 
+    def by_time(self, insert: Insert) -> dg.AssetKey:
+        """The rows of an event-time INSERT, by spans of their time."""
+        return dg.AssetKey([self.pipeline, f"{insert.id}_by_time"])
+
     @property
     def maintenance(self) -> dg.AssetKey:
         """The upkeep of all of its tables."""
@@ -73,7 +77,8 @@ class Names:
         found = [self.source(table.name) for table in pipeline.sources]
         for insert in pipeline.inserts:
             found += [self.staged(insert), self.published(insert)]
-        twice = _first_repeated(self.op(key) for key in [*found, self.maintenance])
+        by_time = [self.by_time(insert) for insert in pipeline.inserts if insert.time == "event"]
+        twice = _first_repeated(self.op(key) for key in [*found, *by_time, self.maintenance])
         if twice is not None:
             raise PlanningError(
                 f"two parts of {self.pipeline} would be the same asset, {twice}",

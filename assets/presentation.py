@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """The spans of time that an output can be materialised by, from `start` (with a timezone) on."""
+
+    start: datetime
+    every: Literal["hour", "day", "week", "month"] = "day"
 
 
 @dataclass(frozen=True)
@@ -20,6 +29,7 @@ class Presentation:
             once the automation sensor is on.
         automation: whether assets carry AutomationConditions.
         fresh_within: the published assets are stale after so long without a run; None: no freshness policy.
+        partitions: event-time outputs can be materialised by time (Dagster's backfills); None: only by the stream.
         script: where the SQL lies, so that the UI can link to it.
     """
 
@@ -29,4 +39,5 @@ class Presentation:
     cron: str = "* * * * *"
     automation: bool = True
     fresh_within: timedelta | None = timedelta(hours=24)
+    partitions: Partitions | None = None
     script: Path | None = None

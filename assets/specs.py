@@ -108,6 +108,29 @@ def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Name
     )
 
 
+def by_time_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation) -> dg.AssetSpec:
+    """The rows of an event-time INSERT by spans of their time: the same rows in the same target."""
+    target = pipeline.table(insert.target)
+    return _spec(
+        names.by_time(insert),
+        deps=[names.source(name) for name in (insert.probe, *insert.builds)],
+        text=[
+            f"`{insert.id}` by time. Materialising a partition releases the rows of `{insert.probe}` that have landed "
+            "and lie in its span, through the gate, in the place of what was released of them before. History can be "
+            "made ahead of the stream, in any order; a span that is made again takes up late versions and a changed "
+            "script. The stream goes on where it stands, and releases nothing twice.",
+        ],
+        columns=target.stored_columns,
+        path=lake.target_path(target),
+        kinds={"spark", "deltalake"},
+        location=insert.location,
+        look=look,
+        names=names,
+        condition=None,
+        metadata=_of_insert(lake, insert, staged_lineage(insert, names)),
+    )
+
+
 def table_schema(columns: Iterable[Column]) -> dg.TableSchema:
     """The columns as Dagster shows them, in the script's own types."""
     return dg.TableSchema(
@@ -151,7 +174,7 @@ def _spec(
     location: Location,
     look: Presentation,
     names: Names,
-    condition: dg.AutomationCondition[Any],
+    condition: dg.AutomationCondition[Any] | None,
     metadata: dict[str, Any],
     table_name: bool = True,
     freshness: bool = False,

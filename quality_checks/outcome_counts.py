@@ -68,4 +68,6 @@ def expected_facts(insert: Insert) -> set[str]:
     of_joins = {
         f"{fact}@{join.alias}" for join in insert.joins for fact in ("matches", "outside-pin", "greatest-epoch")
     }
-    return of_joins | ({f"late@{insert.probe_alias}"} if insert.time == "event" else set())
+    if insert.time == "processing":
+        return of_joins
+    return of_joins | {f"{fact}@{insert.probe_alias}" for fact in ("late", "least-time", "greatest-time")}

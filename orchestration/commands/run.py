@@ -22,6 +22,7 @@ EPILOG = examples(
     "tidegate run pipeline.sql --lake /data/lake --master spark://host:7077",
     "tidegate run pipeline.sql --continuous --every 2",
     "tidegate run pipeline.sql --resnapshot user_info",
+    "tidegate run pipeline.sql --from 2024-01-01 --to 2024-02-01",
 )
 
 
@@ -52,6 +53,18 @@ def run(
             help="Take a new snapshot of this source. Readers stay on the old one until the new one is complete.",
         ),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="Backfill: release the rows of event-time INSERTs whose time is at or after this; UTC, such as "
+            "2024-01-31 or 2024-01-31T12:00.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Backfill: and before this. Either may be left out.")
+    ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -59,6 +72,9 @@ def run(
 
     Sources land first. An INSERT releases rows only once every table it joins to is proved complete; its rows then
     pass the gate and are published. A run that was interrupted goes on where it stopped.
+
+    With --from and --to only the rows of that span are released, in the place of what was released of them before;
+    ahead of the stream or behind it, in any order. A later run without them releases what is left, and nothing twice.
     """
     from orchestration.console.views import of_run, run_tables
     from pipelines.runtime.scripts import load_script
@@ -70,15 +86,40 @@ def run(
         for table in resnapshot or []:
             if table not in known:
                 raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
-        every_row = _interval(interval)
+        every_row, between = _interval(interval), _span(since, until)
+        if continuous and between is not None:
+            raise typer.BadParameter("--continuous follows the stream; --from and --to release a span once")
         if continuous:
             _continuous(screen, pipeline, lake, master, every, resnapshot or [], every_row)
             return
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", every_row) as active:
             for table in resnapshot or []:
                 active.advance(table, resnapshot=True)
-            report = active.run()
+            report = active.run(inserts=_to_fill(pipeline) if between else None, between=between)
         screen.result(of_run(pipeline, report), *run_tables(pipeline, report, lake))
+
+
+def _span(since: str | None, until: str | None) -> tuple[int, int] | None:
+    """The span that --from and --to ask for, in ms, UTC."""
+    from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+    from pipelines.watermarks.watermark import parse_moment
+
+    def moment(option: str, text: str | None, open_end: int) -> int:
+        try:
+            return open_end if text is None else parse_moment(text)
+        except ValueError as error:
+            told = "2024-01-31, 2024-01-31T12:00 or 2024-01-31T12:00:00.500+01:00"
+            raise typer.BadParameter(f"{option}: {text!r} is no time, for example {told}") from error
+
+    low, high = moment("--from", since, MIN_TIMESTAMP), moment("--to", until, MAX_TIMESTAMP)
+    if low >= high:
+        raise typer.BadParameter(f"--from {since} is not before --to {until}")
+    return None if since is until is None else (low, high)
+
+
+def _to_fill(pipeline: Any) -> list[str] | None:
+    """The INSERTs that have spans of time; all of them where none has, so that the first says why."""
+    return [insert.id for insert in pipeline.inserts if insert.time == "event"] or None
 
 
 def _interval(text: str | None) -> timedelta | None:

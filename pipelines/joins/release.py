@@ -22,6 +22,13 @@ from pipelines.joins.query import Query, aliased, flat, literal, scoped
 from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
 from pipelines.sql.model import Insert, Join, OnUnmatched
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+EXTENT = {
+    "least-time": f"coalesce(min(_probe_time), {MAX_TIMESTAMP}L)",
+    "greatest-time": f"coalesce(max(_probe_time), {MIN_TIMESTAMP + 1}L - 1L)",
+}
+"""The least and the greatest time of the released rows, in us, UTC; MAX and MIN where none has a time."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +142,14 @@ def _counts(insert: Insert, builds: Mapping[str, Build], release: Release) -> li
     """What the gate wants to know, as aggregates over all released rows.
 
     `rows`; one count an outcome and a disposition; per join, its matches and how many of them are outside its pin, or
-    of a version that is younger than the row; in event time, how many rows came late.
+    of a version that is younger than the row; in event time, how many rows came late, the least and the greatest time
+    (us).
     """
     found = {"rows": "count(1)"}
     if insert.time == "event":
         late = "false" if release.late_upto is None else f"_probe_time <= {release.late_upto}L"
         found[f"late@{insert.probe_alias}"] = f"count_if({late})"
+        found |= {f"{name}@{insert.probe_alias}": expression for name, expression in EXTENT.items()}
     found |= {outcome: f"count_if(_outcome = {literal(outcome)})" for outcome in outcomes(insert)}
     found |= {f"to:{kind}": f"count_if(_disposition = '{kind}')" for kind in ("publish", "quarantine", "drop")}
     for number, join in enumerate(insert.joins):

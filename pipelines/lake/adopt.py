@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
+import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.errors import ConcurrentRun, LakeError
-from pipelines.lake.delta_log import root_of
+from pipelines.lake.delta_log import data_files, plain, root_of
 from pipelines.lake.records import StagedFile
 
 MAX_TEXT = 32
@@ -44,8 +49,32 @@ def survey(folder: Path) -> list[StagedFile]:
     return files
 
 
-def adopt(table: Path, folder: Path, files: Sequence[StagedFile], *, application: str, epoch: int) -> int:
-    """Commit `files` (paths relative to `folder`, which lies inside `table`) to the table, once.
+@dataclass(frozen=True)
+class Epochs:
+    """Epochs of one generation: the first and the last of each row of neighbours."""
+
+    generation: int
+    spans: Sequence[tuple[int, int]]
+
+    def holds(self) -> pc.Expression:
+        """Whether a row is of one of them, for Arrow."""
+        found = pc.scalar(False)
+        for first, last in self.spans:
+            found = found | ((pc.field("_epoch") >= first) & (pc.field("_epoch") <= last))
+        return found & (pc.field("_generation") == self.generation)
+
+
+def adopt(
+    table: Path,
+    folder: Path,
+    files: Sequence[StagedFile],
+    *,
+    application: str,
+    epoch: int,
+    instead_of: Epochs | None = None,
+) -> int:
+    """Commit `files` (paths relative to `folder`, which lies inside `table`) to the table, once. The same commit takes
+    out the rows of the epochs that they come `instead_of`.
 
     Returns the rows added; 0 when this very epoch was committed before. Raises LakeError when a staged file is gone,
     ConcurrentRun when a later epoch is there.
@@ -70,6 +99,9 @@ def adopt(table: Path, folder: Path, files: Sequence[StagedFile], *, application
             next_command="bring the files back from a backup, then run the same command again",
         )
     actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files)]
+    if instead_of is not None and instead_of.spans:
+        old, kept = _without(delta, folder, instead_of)
+        actions += [*additions(delta, folder, kept), *_removals(delta, old)]
     delta.create_write_transaction(
         actions,
         "append",
@@ -93,15 +125,45 @@ def replace(table: Path, folder: Path, files: Sequence[StagedFile], old: Sequenc
     """One commit that puts `files` in the place of the table's files `old` (as its log names them). The caller sees to
     it that nobody else writes to the table."""
     delta = DeltaTable(str(table))
-    sizes = pa.table(delta.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
-    known = {file["path"]: file["size_bytes"] for file in sizes}
-    actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files)]
-    actions += [
-        RemoveAction(unquote(path), data_change=True, deletion_timestamp=_now(), size=known[path]) for path in old
-    ]
+    actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files), *_removals(delta, old)]
     delta.create_write_transaction(
         actions, "append", delta.schema(), commit_properties=CommitProperties(custom_metadata={"userMetadata": note})
     )
+
+
+def _removals(delta: DeltaTable, old: Sequence[str]) -> list[RemoveAction]:
+    sizes = pa.table(delta.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
+    known = {file["path"]: file["size_bytes"] for file in sizes}
+    return [RemoveAction(unquote(path), data_change=True, deletion_timestamp=_now(), size=known[path]) for path in old]
+
+
+def _without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
+    """The table's files that hold rows of these epochs, by their names in its log, and what else was in them, written
+    anew in `folder`: OPTIMIZE puts the rows of several epochs together."""
+    if not plain(delta):
+        raise LakeError(
+            "the table's files are not plain Parquet any more (deletion vectors or column mapping)",
+            where=delta.table_uri,
+            state="nothing of this epoch was published",
+            next_command="REORG TABLE … APPLY (PURGE) in Spark, then run the same command again",
+        )
+    found: dict[str, str] = {}
+    for first, last in epochs.spans:
+        files = data_files(delta, epochs.generation, first - 1, last)
+        found |= dict(zip(files.names, files.paths, strict=True))
+    rest, taken, old = folder / f"kept-{uuid.uuid4().hex[:8]}", epochs.holds(), []
+    for number, (name, path) in enumerate(found.items()):
+        file = ds.dataset(path, format="parquet")
+        going = file.count_rows(filter=taken)
+        if going:
+            old.append(name)
+        if 0 < going < file.count_rows():
+            rest.mkdir(exist_ok=True)
+            with pq.ParquetWriter(rest / f"{number}.parquet", file.schema) as writer:
+                for batch in file.to_batches(filter=~taken):
+                    writer.write_batch(batch)
+    kept = survey(rest) if rest.exists() else []
+    return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in kept]
 
 
 def additions(delta: DeltaTable, folder: Path, files: Sequence[StagedFile]) -> list[AddAction]:

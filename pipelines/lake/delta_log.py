@@ -80,6 +80,23 @@ def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> Dat
     )
 
 
+def rows_of(table: DeltaTable, generation: int) -> int | None:
+    """The rows of a generation by the statistics of its files; None where these can not tell."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = ("num_records", "min._generation", "max._generation")
+    if any(name not in actions.column_names for name in names):
+        return None if actions.num_rows else 0
+    found = 0
+    for rows, least, greatest in zip(*(actions[name].to_pylist() for name in names), strict=True):
+        if rows is None or least is None or greatest is None or least < generation < greatest:
+            return None
+        if least == generation == greatest:
+            found += rows
+        elif generation in (least, greatest):
+            return None
+    return found
+
+
 def _meets(file: Mapping[str, object], column: str, low: int, high: int) -> bool:
     least, greatest = file.get(f"min.{column}"), file.get(f"max.{column}")
     if not isinstance(least, int) or not isinstance(greatest, int):

@@ -6,7 +6,7 @@ others, so that its cost follows what it releases and not what has ever landed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,62 +18,48 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from pipelines.lake import delta_log
+from pipelines.lake.areas import Area, Part, micros
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TIME = pa.timestamp("us", tz="UTC")
-_READ = ["_generation", "_epoch", "_rowtime"]
 
-
-@dataclass(frozen=True)
-class Due:
-    """Which landed rows an event-time release takes (DESIGN, "How a row travels", 3).
+def released(
+    after: int, upto: int, before: int, watermark: int, since: int = 0, without: tuple[Area, ...] = ()
+) -> Part:
+    """What a run of releases takes (DESIGN, "How a row travels", 3), from the one that found P at `after` and W at
+    `before` to the one that left them at `upto` and `watermark`:
 
         epoch in (after, upto]  and  rowtime <= watermark, or null
         epoch <= after          and  before < rowtime <= watermark
 
-    `before` and `watermark` are ms, UTC: the combined watermark of the release before, and of this one. `since`: no row
-    of an epoch up to it is waiting any more.
+    `before` and `watermark` are ms, UTC. `since`: no row of an epoch up to it was waiting any more. `without`: what
+    backfills had released before.
     """
+    new = Area(max(after, since), upto, MIN_TIMESTAMP, micros(watermark), nulls=True)
+    waited = Area(since, after, micros(before), micros(watermark))
+    return Part(tuple(area for area in (new, waited) if not area.empty), without)
+
+
+@dataclass(frozen=True)
+class Due:
+    """The landed rows that an event-time release takes."""
 
     generation: int
-    after: int
-    upto: int
-    before: int
-    watermark: int
-    since: int = 0
+    parts: tuple[Part, ...]
 
     def condition(self) -> str:
-        """The rule as Spark SQL over the landed table."""
-        reached, passed = _sql_upto(self.watermark), _sql_after(self.before)
-        new, waited = f"(_rowtime IS NULL OR {reached})", f"({reached} AND {passed})"
-        return (
-            f"_generation = {int(self.generation)} AND _epoch > {int(self.since)} AND _epoch <= {int(self.upto)} AND "
-            f"(({new} AND _epoch > {int(self.after)}) OR ({waited} AND _epoch <= {int(self.after)}))"
-        )
+        """As Spark SQL over the landed table."""
+        taken = " OR ".join(part.condition() for part in self.parts) or "false"
+        return f"_generation = {int(self.generation)} AND ({taken})"
 
     def _expression(self) -> pc.Expression:
         """The same for Arrow."""
-        time, epoch = pc.field("_rowtime"), pc.field("_epoch")
-        upto, before = _upto(time, self.watermark), _upto(time, self.before)
-        return (
-            (pc.field("_generation") == self.generation)
-            & (epoch > self.since)
-            & (epoch <= self.upto)
-            & (((epoch > self.after) & (time.is_null() | upto)) | ((epoch <= self.after) & upto & ~before))
-        )
-
-    @property
-    def late_upto(self) -> int | None:
-        """A row with a rowtime (us) up to here is late; None before the first release."""
-        if self.before == MIN_TIMESTAMP:
-            return None
-        bound = micros(self.before)
-        return MAX_TIMESTAMP if bound is None else bound
-
-    # --- what there is -------------------------------------------------------------------------------------------
+        taken = pc.scalar(False)
+        for part in self.parts:
+            taken = taken | part.expression()
+        return (pc.field("_generation") == self.generation) & taken
 
     def count(self, path: Path, spark: Callable[[], SparkSession]) -> int:
         """How many rows are due. Counted over two narrow columns, apart from the join, which counts them again."""
@@ -98,27 +84,25 @@ class Due:
             return read(spark, path).where(self.condition())
         return of_files(spark, table, self._files(table)).where(self.condition())
 
-    def next_since(self, path: Path) -> int:
-        """The greatest epoch up to which nothing waits once these rows are released: `since` of the next release."""
-        table = delta_log.opened(path)
-        if table is None or not delta_log.plain(table):
-            return self.since
-        waiting = [
-            file.least_epoch - 1
-            for file in _statistics(table, self.generation)
-            if file.meets(self.since + 1, self.upto) and not file.over(self.watermark)
-        ]
-        return max(self.since, min([*waiting, self.upto]))
-
     def _files(self, table: DeltaTable) -> list[str]:
         root = delta_log.root_of(table)
-        chosen = [file for file in _statistics(table, self.generation) if self._may_hold(file)]
+        areas = [area for part in self.parts for area in part.areas]
+        chosen = [file for file in _statistics(table, self.generation) if file.may_hold(areas)]
         return [str(root / unquote(file.path)) for file in chosen]
 
-    def _may_hold(self, file: _File) -> bool:
-        new = file.meets(max(self.after, self.since) + 1, self.upto) and (file.nulls or file.begins_by(self.watermark))
-        waited = file.meets(self.since + 1, self.after) and file.begins_by(self.watermark)
-        return new or (waited and not file.over(self.before))
+
+def settled(path: Path, generation: int, since: int, upto: int, watermark: int) -> int:
+    """The greatest probe epoch up to which no row waits any more once all up to `watermark` (ms) are released, of
+    epochs up to `upto`; `since` is what was known before."""
+    table = delta_log.opened(path)
+    if table is None or not delta_log.plain(table):
+        return since
+    waiting = [
+        file.least_epoch - 1
+        for file in _statistics(table, generation)
+        if file.meets(since, upto) and not file.over(micros(watermark))
+    ]
+    return max(since, min([*waiting, upto]))
 
 
 @dataclass(frozen=True)
@@ -136,22 +120,26 @@ class _File:
     nulls: bool
     timeless: bool
 
-    def meets(self, low: int, high: int) -> bool:
-        return self.least_epoch <= high and self.greatest_epoch >= low
+    def meets(self, after: int, upto: int) -> bool:
+        return self.least_epoch <= upto and self.greatest_epoch > after
 
-    def begins_by(self, watermark: int) -> bool:
-        """Whether a row of it may have a rowtime <= watermark."""
-        bound = micros(watermark)
-        return watermark != MIN_TIMESTAMP and (bound is None or self.least_time is None or self.least_time <= bound)
+    def may_hold(self, areas: Sequence[Area]) -> bool:
+        """Whether a row of it may be in one of the areas."""
+        return any(self.meets(area.after, area.upto) and self._in_time(area) for area in areas)
 
-    def over(self, watermark: int) -> bool:
-        """Whether no rowtime in it is > watermark."""
-        bound = micros(watermark)
-        if self.timeless:
+    def _in_time(self, area: Area) -> bool:
+        if area.nulls and self.nulls:
             return True
-        if watermark == MIN_TIMESTAMP:
+        if self.timeless or not area.timed:
             return False
-        return bound is None or (self.greatest_time is not None and self.greatest_time <= bound)
+        reached = self.least_time is None or self.least_time <= area.high
+        return reached and (self.greatest_time is None or self.greatest_time > area.low)
+
+    def over(self, bound: int) -> bool:
+        """Whether no rowtime in it is > bound (us)."""
+        if self.timeless or bound >= MAX_TIMESTAMP:
+            return True
+        return bound > MIN_TIMESTAMP and self.greatest_time is not None and self.greatest_time <= bound
 
 
 def _statistics(table: DeltaTable, generation: int) -> list[_File]:
@@ -189,34 +177,3 @@ def _statistics(table: DeltaTable, generation: int) -> list[_File]:
             )
         )
     return found
-
-
-def micros(watermark: int) -> int | None:
-    """The greatest rowtime (us) that a watermark covers; None where it covers all of them."""
-    bound = watermark * 1000
-    return None if bound > MAX_TIMESTAMP else max(bound, MIN_TIMESTAMP)
-
-
-def _sql_upto(watermark: int) -> str:
-    """Spark SQL: whether a rowtime is <= watermark."""
-    bound = micros(watermark)
-    if watermark == MIN_TIMESTAMP:
-        return "false"
-    return "_rowtime IS NOT NULL" if bound is None else f"_rowtime <= timestamp_micros({bound}L)"
-
-
-def _sql_after(watermark: int) -> str:
-    """Spark SQL: whether a rowtime is > watermark."""
-    bound = micros(watermark)
-    if watermark == MIN_TIMESTAMP:
-        return "_rowtime IS NOT NULL"
-    return "false" if bound is None else f"_rowtime > timestamp_micros({bound}L)"
-
-
-def _upto(time: pc.Expression, watermark: int) -> pc.Expression:
-    bound = micros(watermark)
-    if watermark == MIN_TIMESTAMP:
-        return pc.scalar(False)
-    if bound is None:
-        return time.is_valid()
-    return time.is_valid() & (time <= pa.scalar(bound, _TIME))

@@ -78,8 +78,8 @@ def where_rows_are(
         unmatched.update(_reasons(counts, "unmatched:"))
         dropped.update(_reasons(counts, "dropped:"))
         quarantined.update({name: counts[name] for name in ("discarded", "time-null") if counts.get(name)})
-    held = sum(released_rows(log, epoch.plan) for epoch in epochs if epoch.state == "held")
-    in_time = [epoch.plan.time for epoch in epochs if epoch.published and epoch.plan.time is not None]
+    held = sum(waiting_rows(log, epoch.plan) for epoch in epochs if epoch.state == "held")
+    in_time = [released_rows(log, epoch.plan) for epoch in epochs if epoch.published and epoch.plan.time is not None]
     waiting = [row.rows for row in log if in_time or row.epoch > released]
     return WhereRowsAre(
         insert=insert,
@@ -90,7 +90,7 @@ def where_rows_are(
         null_extended=dict(extended),
         quarantined=dict(quarantined),
         dropped=dict(dropped),
-        waiting=sum(waiting) - sum(time.rows for time in in_time),
+        waiting=sum(waiting) - sum(in_time),
         held=held,
     )
 
@@ -101,8 +101,15 @@ def rows_between(log: Iterable, after: int, upto: int) -> int:
 
 
 def released_rows(log: Iterable, plan: ReleasePlan) -> int:
-    """The probe rows that a plan takes."""
-    return rows_between(log, plan.after, plan.upto) if plan.time is None else plan.time.rows
+    """The probe rows that a plan takes, with those that it takes again."""
+    if plan.time is None:
+        return rows_between(log, plan.after, plan.upto)
+    return plan.time.rows + (plan.backfill.rows_again if plan.backfill else 0)
+
+
+def waiting_rows(log: Iterable, plan: ReleasePlan) -> int:
+    """The probe rows that wait until a plan is published: what it takes again is still where it was."""
+    return released_rows(log, plan) if plan.time is None else plan.time.rows
 
 
 def _reasons(counts: Mapping[str, int], prefix: str) -> dict[str, int]:

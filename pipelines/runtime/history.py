@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +12,7 @@ from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.model import Insert, Pipeline
 
 State = Literal["planned", "staged", "passed", "held", "published", "superseded"]
-"""superseded: held once, and another epoch has taken its rows since."""
+"""superseded: held once, or published once, and another epoch has taken its rows since."""
 
 
 def state_of(staged: StagedRow | None, verdict: VerdictRow | None, published: bool) -> State:
@@ -28,13 +28,17 @@ def state_of(staged: StagedRow | None, verdict: VerdictRow | None, published: bo
 
 @dataclass(frozen=True)
 class ReleasedEpoch:
-    """One epoch of an INSERT: its plan, what it staged, the verdict on that, and whether the target has it."""
+    """One epoch of an INSERT: its plan, what it staged, the verdict on that, and whether the target has it.
+
+    `replaced`: the target had it, until a backfill took its place; it counts as superseded, and not as published.
+    """
 
     plan: ReleasePlan
     staged: StagedRow | None
     verdict: VerdictRow | None
     published: bool
     superseded: bool
+    replaced: bool = False
 
     @property
     def state(self) -> State:
@@ -71,7 +75,25 @@ def history(lake: Lake, insert: str, target: Path | None) -> list[ReleasedEpoch]
                 superseded=(plan.generation, plan.epoch) in superseded,
             )
         )
-    return found
+    return _without_replaced(found)
+
+
+def _without_replaced(epochs: list[ReleasedEpoch]) -> list[ReleasedEpoch]:
+    """The same, where epochs whose place a published backfill took are no longer published."""
+    fills = [item.plan for item in epochs if item.published and item.plan.backfill is not None]
+
+    def replaced(plan: ReleasePlan) -> bool:
+        return any(
+            fill.generation == plan.generation and fill.backfill is not None and fill.backfill.replaced(plan.epoch)
+            for fill in fills
+        )
+
+    return [
+        replace(item, published=False, superseded=True, replaced=True)
+        if fills and item.published and replaced(item.plan)
+        else item
+        for item in epochs
+    ]
 
 
 def target_of(lake: Lake, pipeline: Pipeline | None, insert: str) -> Path | None:

@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from pipelines.lake import EpochRow
-from pipelines.lake.due import Due
+from pipelines.lake.areas import Area, Part, areas_of, micros
+from pipelines.lake.due import Due, released
 from pipelines.lake.records import canonical
 from pipelines.sources.protocol import Step, StoredStep
 from pipelines.sql.model import OnUnmatched
+from pipelines.watermarks import MIN_TIMESTAMP
 
-ReleaseKind = Literal["release", "re-release", "discard"]
+ReleaseKind = Literal["release", "re-release", "discard", "backfill"]
 
 
 def insert_owner(insert_id: str) -> str:
@@ -57,10 +59,12 @@ class TimeSpan:
     """What an event-time release adds to its plan; times in ms, UTC.
 
     Attributes:
-        before, watermark: The combined watermark of the release before, and of this one. Never goes back.
+        before, watermark: The combined watermark of the release before, and of this one. Never goes back; a backfill
+            does not move it.
         since: No row of a probe epoch up to it was waiting any more when this was planned.
-        rows: The rows that are due.
+        rows: The rows that are due and were in no release before.
         earlier: All rows that the releases before it took.
+        ahead: What backfills have released beyond the watermark, up to this plan: later releases leave it out.
     """
 
     before: int
@@ -68,6 +72,60 @@ class TimeSpan:
     since: int
     rows: int
     earlier: int
+    ahead: tuple[Area, ...] = ()
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> TimeSpan:
+        """Read back from a plan."""
+        return cls(**{**stored, "ahead": areas_of(stored.get("ahead", ()))})
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """What a plan takes instead of what is new: the rows of a span of time, whoever has released them before.
+
+    Attributes:
+        low, high: The span that was asked for, low <= rowtime < high, in ms, UTC; MIN and MAX where it is open.
+        replaces: The published epochs, first and last of each row of them, whose place it takes: as wholes, so that no
+            row of a table has to be looked up.
+        again: The rows of those epochs, `rows_again` of them.
+        new: Rows of the span that nothing has released before, less those of `without`.
+    """
+
+    low: int
+    high: int
+    replaces: tuple[tuple[int, int], ...] = ()
+    again: tuple[Part, ...] = ()
+    rows_again: int = 0
+    new: tuple[Area, ...] = ()
+    without: tuple[Area, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All that it takes."""
+        return (*self.again, *self.fresh)
+
+    @property
+    def fresh(self) -> tuple[Part, ...]:
+        """What it takes for the first time."""
+        return tuple(Part((area,), self.without) for area in self.new)
+
+    def replaced(self, epoch: int) -> bool:
+        """Whether it takes the place of an epoch."""
+        return any(first <= epoch <= last for first, last in self.replaces)
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Backfill:
+        """Read back from a plan."""
+        return cls(
+            low=stored["low"],
+            high=stored["high"],
+            replaces=tuple((first, last) for first, last in stored["replaces"]),
+            again=tuple(map(Part.of, stored["again"])),
+            rows_again=stored["rows_again"],
+            new=areas_of(stored["new"]),
+            without=areas_of(stored["without"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -75,7 +133,8 @@ class ReleasePlan:
     """What one epoch of an INSERT releases, against the pins: probe rows with after < epoch <= upto.
 
     In event time (`time`) only those of them whose time the watermark has reached, or that have none; and of the epochs
-    before, those that it has reached since (pipelines.lake.due).
+    before, those that it has reached since (pipelines.lake.due). A `backfill` takes the rows of a span of time instead,
+    and leaves P and W where they are.
 
     `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies the INSERT's text.
     `supersedes` is the held epoch that a re-release or a discard takes the place of.
@@ -95,6 +154,7 @@ class ReleasePlan:
     computes: str
     supersedes: int | None = None
     time: TimeSpan | None = None
+    backfill: Backfill | None = None
 
     @property
     def digest(self) -> str:
@@ -103,13 +163,44 @@ class ReleasePlan:
     @property
     def due(self) -> Due:
         """The landed rows that an event-time plan takes."""
+        return Due(self.probe_generation, self.parts)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The same as areas."""
+        if self.backfill is not None:
+            return self.backfill.parts
         assert self.time is not None
         span = self.time
-        return Due(self.probe_generation, self.after, self.upto, span.before, span.watermark, span.since)
+        return (released(self.after, self.upto, span.before, span.watermark, span.since, span.ahead),)
+
+    @property
+    def late_upto(self) -> int | None:
+        """A row with a rowtime (us) up to here is late; None before the first release, and in a backfill."""
+        if self.time is None or self.backfill is not None or self.time.before == MIN_TIMESTAMP:
+            return None
+        return micros(self.time.before)
+
+    @property
+    def reads(self) -> tuple[int, int]:
+        """After which and up to which probe epoch its rows may lie."""
+        if self.backfill is not None:
+            return 0, max((part.upto for part in self.backfill.parts), default=0)
+        return (self.after if self.time is None else self.time.since), self.upto
+
+    @property
+    def oldest(self) -> int:
+        """In event time: its rows, but for late ones, are not older than this (ms, UTC)."""
+        assert self.time is not None
+        return self.time.before if self.backfill is None else self.backfill.low
 
     def _plan(self) -> dict[str, Any]:
+        """The plan as it is stored. What an older one has no word for is left out, so that its digest stands."""
         plan = asdict(self)
-        left_out = ("insert", "generation", "epoch", *(("time",) if self.time is None else ()))
+        left_out = ["insert", "generation", "epoch"]
+        left_out += [name for name in ("time", "backfill") if plan[name] is None]
+        if self.time is not None and not self.time.ahead:
+            del plan["time"]["ahead"]
         return {name: value for name, value in plan.items() if name not in left_out}
 
     def row(self) -> EpochRow:
@@ -123,5 +214,6 @@ class ReleasePlan:
         """A release plan, read back."""
         plan = dict(row.plan)
         plan["pins"] = tuple(Pin(**pin) for pin in plan["pins"])
-        plan["time"] = TimeSpan(**plan["time"]) if plan.get("time") else None
+        plan["time"] = TimeSpan.of(plan["time"]) if plan.get("time") else None
+        plan["backfill"] = Backfill.of(plan["backfill"]) if plan.get("backfill") else None
         return cls(insert=row.owner.removeprefix("insert "), generation=row.generation, epoch=row.epoch, **plan)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipelines.lake.rows import quoted
 from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.recompute_time import IS_DUE, met_in_time, span
+from pipelines.runtime.recompute_time import IS_DUE, SPAN, met_in_time, span
 from pipelines.sql.model import Insert, Join, Table
 
 FOREVER = 2**62
@@ -58,7 +58,10 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
             rows.append({**row, **span(plan)})
             continue
         rows += [{**row, "_landed_epoch": landed} for landed in range(plan.after + 1, plan.upto + 1)]
-    return pa.Table.from_pylist(rows)
+    table = pa.Table.from_pylist([{name: row[name] for name in row if name not in SPAN.names} for row in rows])
+    for column in SPAN if insert.time == "event" else ():
+        table = table.append_column(column, pa.array([row[column.name] for row in rows], column.type))
+    return table
 
 
 def recompute_sql(

@@ -6,24 +6,57 @@ and the probe's, in the order of their times; what a probe row meets is the last
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
 from pipelines.lake.rows import quoted
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.sql.model import Join
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
-IS_DUE = (
+_IN_AREA = (
+    "_p._epoch > a.after AND _p._epoch <= a.upto AND "
+    "((a.nulls AND _p._rowtime IS NULL) OR (unix_micros(_p._rowtime) > a.low AND unix_micros(_p._rowtime) <= a.high))"
+)
+_IN_ANY = f"exists({{areas}}, a -> coalesce({_IN_AREA}, false))"
+_IS_NEW = (
     "(_p._epoch > _r._after AND _p._epoch <= _r._upto AND (_p._rowtime IS NULL OR unix_micros(_p._rowtime) <= _r._to)) "
     "OR (_p._epoch <= _r._after AND unix_micros(_p._rowtime) > _r._from AND unix_micros(_p._rowtime) <= _r._to)"
+)
+IS_DUE = (
+    f"((_r._line AND ({_IS_NEW}) AND NOT {_IN_ANY.format(areas='_r._ahead')}) OR "
+    f"exists(_r._parts, t -> {_IN_ANY.format(areas='t.areas')} AND NOT {_IN_ANY.format(areas='t.without')}))"
 )
 """Whether a release `_r` takes the landed row `_p`."""
 
 
-def span(plan: ReleasePlan) -> dict[str, int]:
-    """What IS_DUE knows of a plan; times in us."""
+_AREA = pa.struct([*((name, pa.int64()) for name in ("after", "upto", "low", "high")), pa.field("nulls", pa.bool_())])
+SPAN = pa.schema(
+    [
+        ("_line", pa.bool_()),
+        *((name, pa.int64()) for name in ("_after", "_upto", "_from", "_to")),
+        ("_ahead", pa.list_(_AREA)),
+        ("_parts", pa.list_(pa.struct([("areas", pa.list_(_AREA)), ("without", pa.list_(_AREA))]))),
+    ]
+)
+"""What IS_DUE knows of a plan. `_line`: it goes on where the watermark stood; otherwise it takes `_parts`, whole areas
+of the landed rows. Times in us."""
+
+
+def span(plan: ReleasePlan) -> dict[str, Any]:
+    """A row of SPAN."""
     assert plan.time is not None
     bounds = {"_after": plan.after, "_upto": plan.upto}
     times = {"_from": plan.time.before, "_to": plan.time.watermark}
-    return bounds | {name: max(MIN_TIMESTAMP, min(ms * 1000, MAX_TIMESTAMP)) for name, ms in times.items()}
+    return {
+        "_line": plan.backfill is None,
+        **bounds,
+        **{name: max(MIN_TIMESTAMP, min(ms * 1000, MAX_TIMESTAMP)) for name, ms in times.items()},
+        "_ahead": [asdict(area) for area in plan.time.ahead],
+        "_parts": [asdict(part) for part in plan.backfill.parts] if plan.backfill else [],
+    }
 
 
 def met_in_time(join: Join, number: int, row: str, changelog: str, releases: str, before: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ class Horizon:
         time, staged = epoch.plan.time, epoch.staged
         if time is None:
             return self.epoch is None or pin.epoch >= self.epoch
-        return staged is not None and not staged.late and (self.time is None or time.before >= self.time)
+        return staged is not None and not staged.late and (self.time is None or epoch.plan.oldest >= self.time)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Retention:
             if last.plan.time is None:
                 pins.append(pin.epoch)
             else:
-                times.append(last.plan.time.watermark if last.published else last.plan.time.before)
+                times.append(last.plan.time.watermark if last.published else last.plan.oldest)
         landed = self.lake.watermarks.rows(table.name, generation=generation)
         old = [row.epoch for row in landed if row.landed_at <= self.clock() - keep]
         if times:
@@ -103,6 +103,12 @@ class Retention:
         if (times and time is None) or (pins and epoch is None) or not (times or pins):
             return "nothing is old enough"
         return Horizon(time, epoch)
+
+    def complete(self, table: str, generation: int) -> bool:
+        """Whether all rows that ever landed in a table are still there, by its files' statistics."""
+        opened = delta_log.opened(self.lake.table_path(table))
+        landed = sum(row.rows for row in self.lake.watermarks.rows(table, generation=generation))
+        return landed == 0 or (opened is not None and delta_log.rows_of(opened, generation) == landed)
 
     def apply(self, session: Callable[[], SparkSession], table: Table, retention: timedelta) -> Retained:
         """Let old versions of the newest generation go, in one commit that replaces the files they were in."""

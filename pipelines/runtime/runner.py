@@ -33,7 +33,7 @@ from pipelines.runtime.watermarking import strategy_of
 from pipelines.sinks.print import IDENTIFIER, show_epoch
 from pipelines.sources.protocol import Json
 from pipelines.sql.model import OnUnmatched, Pipeline
-from pipelines.watermarks import WatermarkStrategy
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,7 @@ class Runner:
             progress=self.progress,
             ready=self._ready,
             heavy=self._heavy,
+            environment=self._environment,
         )
 
     def stage(self, insert: str) -> tuple[ReleasePlan, StagedRow] | Waiting:
@@ -199,6 +200,23 @@ class Runner:
             done = self.publish(insert)
             if done is not None:
                 published.append(done)
+
+    def backfill(self, insert: str, low: int = MIN_TIMESTAMP, high: int = MAX_TIMESTAMP) -> Released:
+        """Release the rows with low <= rowtime < high (ms, UTC) of an event-time INSERT, in one epoch that takes the
+        place of all that had released some of them. An unfinished epoch is finished first; where that was this very
+        backfill, nothing else is done. Raises GateHeld, PlanningError."""
+        releasing, published = self.releasing(insert), []
+        while True:
+            plan = releasing.backfill(low, high)
+            if isinstance(plan, Waiting):
+                return Released(insert, tuple(published), plan)
+            releasing.stage(plan)
+            self.judge(insert)
+            done = self._published(releasing)
+            if done is not None:
+                published.append(done)
+            if plan.backfill is not None and (plan.backfill.low, plan.backfill.high) == (low, high):
+                return Released(insert, tuple(published))
 
     def resolve_held(
         self, insert: str, *, discard: bool = False, on_unmatched: OnUnmatched | None = None
@@ -237,9 +255,14 @@ class Runner:
 
     # --- all of it -----------------------------------------------------------------------------------------------
 
-    def run(self, tables: Iterable[str] | None = None, inserts: Iterable[str] | None = None) -> RunReport:
-        """Advance the sources (builds first), then release the INSERTs. Raises the first error, after the rest of the
-        INSERTs had their turn where it is a GateHeld."""
+    def run(
+        self,
+        tables: Iterable[str] | None = None,
+        inserts: Iterable[str] | None = None,
+        between: tuple[int, int] | None = None,
+    ) -> RunReport:
+        """Advance the sources (builds first), then release the INSERTs; with `between`, only the rows of that span of
+        time (see `backfill`). Raises the first error, after the other INSERTs had their turn where it is a GateHeld."""
         from pipelines.errors import GateHeld
 
         advances = self.advance_all([table.name for table in self.pipeline.sources] if tables is None else list(tables))
@@ -247,7 +270,7 @@ class Runner:
         held: GateHeld | None = None
         for insert in [item.id for item in self.pipeline.inserts] if inserts is None else list(inserts):
             try:
-                releases.append(self.release(insert))
+                releases.append(self.release(insert) if between is None else self.backfill(insert, *between))
             except GateHeld as error:
                 held = held or error
         if held is not None:

@@ -129,7 +129,8 @@ class _Verification:
         return self.pipeline.table(self.insert.target)
 
     def report(self) -> VerifyReport:
-        published = [epoch for epoch in history_of(self.lake, self.pipeline, self.insert) if epoch.published]
+        epochs = history_of(self.lake, self.pipeline, self.insert)
+        published = [epoch for epoch in epochs if epoch.published]
         if not published:
             return VerifyReport(self.insert.id, ())
         spark = self.session()
@@ -151,7 +152,7 @@ class _Verification:
             else:
                 differences = tuple(found.get(key, ()))
                 reports.append(EpochReport(*key, rows, "different" if differences else "equal", differences))
-        return VerifyReport(self.insert.id, tuple(reports), tuple(self._problems(counts, published)))
+        return VerifyReport(self.insert.id, tuple(reports), tuple(self._problems(counts, epochs)))
 
     def _counts(self, spark: SparkSession) -> Counts:
         """Rows of every table that is looked at, by generation and epoch, in one job."""
@@ -185,7 +186,7 @@ class _Verification:
                 text = "the script's INSERT has changed since this epoch was made"
                 found[_key(epoch)] = ("other script", (), text)
                 continue
-            spans = [(plan.probe, plan.probe_generation, plan.time.since if plan.time else plan.after, plan.upto)]
+            spans = [(plan.probe, plan.probe_generation, *plan.reads)]
             spans += [(pin.table, pin.generation, 0, pin.epoch) for pin in plan.pins if not self._spared(epoch, pin)]
             lost = {
                 table: sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
@@ -299,9 +300,10 @@ class _Verification:
 
     # --- what belongs to no epoch --------------------------------------------------------------------------------
 
-    def _problems(self, counts: Counts, published: Sequence[ReleasedEpoch]) -> Iterator[str]:
-        upto = 0
-        for epoch in sorted(published, key=lambda epoch: epoch.plan.after):
+    def _problems(self, counts: Counts, epochs: Sequence[ReleasedEpoch]) -> Iterator[str]:
+        upto, published = 0, [epoch for epoch in epochs if epoch.published]
+        line = [epoch for epoch in epochs if (epoch.published or epoch.replaced) and epoch.plan.backfill is None]
+        for epoch in sorted(line, key=lambda epoch: epoch.plan.after):
             if epoch.plan.after != upto:
                 what = "left out" if epoch.plan.after > upto else "released twice"
                 low, high = sorted((epoch.plan.after, upto))

@@ -6,7 +6,7 @@ Source: FLIP-326, "Public Interfaces", change 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pipelines.watermarks.errors import InvalidWatermark
 
@@ -50,6 +50,13 @@ BEGINNING = Watermark(MIN_TIMESTAMP)
 
 PROCESSING_TIME = Watermark(MIN_TIMESTAMP, True)
 """Time is now: what a combination of inputs says when all of them say it."""
+
+
+def parse_moment(text: str) -> int:
+    """ISO 8601 as ms, UTC; a day is its midnight, and what names no zone is UTC. Raises ValueError."""
+    moment = datetime.fromisoformat(text.strip())
+    told = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (told - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def instant(ms: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,10 +12,16 @@ from pyspark.sql import SparkSession
 from pipelines.clock import Clock
 from pipelines.errors import PlanningError
 from pipelines.lake import WatermarkRow
-from pipelines.runtime.plans import Pin, ReleasePlan, TimeSpan
+from pipelines.lake.areas import just_before, micros
+from pipelines.lake.due import Due, settled
+from pipelines.runtime.accounting import released_rows
+from pipelines.runtime.history import ReleasedEpoch
+from pipelines.runtime.plans import Backfill, Pin, ReleasePlan, TimeSpan
+from pipelines.runtime.releasing.backfill import again, fresh_areas, given_up, oldest, spans_of, touches
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting
+from pipelines.runtime.retention import Horizon, Retention
 from pipelines.sql.model import Insert, OnUnmatched
-from pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 from pipelines.watermarks.watermark import instant
 
 
@@ -84,7 +90,7 @@ class ReleasePlanner(ABC):
         pins = held.pins if kind == "discard" else self._pins()
         if isinstance(pins, Waiting):
             raise PlanningError(pins.reason, state="the epoch stays held", next_command="tidegate status")
-        return replace(
+        plan = replace(
             held,
             epoch=held.epoch + 1,
             kind=kind,
@@ -94,6 +100,7 @@ class ReleasePlanner(ABC):
             computes=self.standing.pipeline.digest(insert),
             supersedes=held.epoch,
         )
+        return given_up(plan) if kind == "discard" else plan
 
     def _pins(self) -> tuple[Pin, ...] | Waiting:
         """The newest flipped generation of every build, at its newest landed epoch."""
@@ -137,6 +144,20 @@ class ProcessingTimePlanner(ReleasePlanner):
 
 
 @dataclass(frozen=True)
+class Seen:
+    """The inputs of an event-time release: `waiting` landed rows are in none yet, `watermark` (ms, UTC) is what all
+    have reached, `holds` who keeps it there. `span` is where the releases before have left P and W."""
+
+    landed: WatermarkRow
+    pins: tuple[Pin, ...]
+    waiting: int
+    watermark: int
+    holds: tuple[str, ...]
+    span: TimeSpan
+    now: int
+
+
+@dataclass(frozen=True)
 class EventTimePlanner(ReleasePlanner):
     """What the combined watermark of the probe and of every build has reached, each read at its pin.
 
@@ -145,27 +166,98 @@ class EventTimePlanner(ReleasePlanner):
     """
 
     spark: Callable[[], SparkSession]
+    environment: Mapping[str, str]
 
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
         insert, lake = self.standing.insert, self.standing.lake
-        landed, pins = lake.watermarks.last(insert.probe), self._pins()
+        seen = self._seen(last)
+        if isinstance(seen, Waiting):
+            return seen
+        path, span = lake.table_path(insert.probe), seen.span
+        since = settled(path, last.probe_generation, span.since, last.upto, span.before) if last else 0
+        span = replace(span, watermark=seen.watermark, since=since)
+        plan = replace(self._plan(last, seen.landed, seen.pins, span), instant=seen.now)
+        rows = plan.due.count(path, self.spark) if seen.waiting and seen.watermark > MIN_TIMESTAMP else 0
+        if rows == 0:
+            return Waiting(_reason(insert, seen.waiting, seen.watermark, seen.holds), seen.waiting)
+        return replace(plan, time=replace(span, rows=rows))
+
+    def _seen(self, last: ReleasePlan | None) -> Seen | Waiting:
+        """What there is to plan from after `last`, or which build still loads."""
+        lake, now = self.standing.lake, self.clock()
+        landed, pins = lake.watermarks.last(self.standing.insert.probe), self._pins()
         if landed is None:
-            return Waiting(f"no rows of {insert.probe} have landed", 0)
+            return Waiting(f"no rows of {self.standing.insert.probe} have landed", 0)
         time = last.time if last else None
         earlier = time.earlier + time.rows if time else 0
         waiting = self.standing.rows_between(landed.generation, 0, landed.epoch) - earlier
         if isinstance(pins, Waiting):
             return replace(pins, rows=waiting)
-        before, now = time.watermark if time else MIN_TIMESTAMP, self.clock()
+        before = time.watermark if time else MIN_TIMESTAMP
         watermark, holds = self._combined(landed, pins, before, now)
+        upto = last.upto if last else 0
+        ahead = tuple(area for area in time.ahead if not area.covered_by(upto, micros(before))) if time else ()
+        span = TimeSpan(before, before, time.since if time else 0, 0, earlier, ahead)
+        return Seen(landed, pins, waiting, watermark, holds, span, now)
+
+    def backfill(
+        self, last: ReleasePlan | None, epochs: Sequence[ReleasedEpoch], low: int, high: int
+    ) -> ReleasePlan | Waiting:
+        """The epoch after `last` that takes the rows with low <= rowtime < high (ms, UTC; MIN and MAX: no bound).
+
+        It takes the place of every published epoch that has a row of the span, and all of its rows; and it releases
+        what the watermark has reached of the span and nothing has released yet. P and W stay where they are.
+        Raises PlanningError where versions that it would have to join are gone.
+        """
+        insert, lake = self.standing.insert, self.standing.lake
+        seen = self._seen(last)
+        if isinstance(seen, Waiting):
+            return seen
+        plan = replace(self._plan(last, seen.landed, seen.pins, seen.span), kind="backfill", instant=seen.now)
+        plan = replace(plan, upto=plan.after)
+        span = seen.span
+        new = fresh_areas(
+            low, min(just_before(high), micros(seen.watermark)), plan.upto, seen.landed.epoch, span.before
+        )
+        replaced = [epoch for epoch in epochs if epoch.published and touches(epoch, low, high)]
+        fill = Backfill(
+            low=low,
+            high=high,
+            replaces=spans_of(replaced),
+            again=again(replaced, epochs),
+            rows_again=sum(released_rows((), epoch.plan) for epoch in replaced),
+            new=new,
+            without=span.ahead,
+        )
         path = lake.table_path(insert.probe)
-        since = last.due.next_since(path) if last and last.time else 0
-        span = TimeSpan(before, watermark, since, 0, earlier)
-        plan = replace(self._plan(last, landed, pins, span), instant=now)
-        rows = plan.due.count(path, self.spark) if waiting and watermark > MIN_TIMESTAMP else 0
+        rows = Due(plan.probe_generation, fill.fresh).count(path, self.spark)
+        if rows + fill.rows_again == 0:
+            return Waiting(_none_between(insert, low, high, seen), seen.waiting)
         if rows == 0:
-            return Waiting(_reason(insert, waiting, watermark, holds), waiting)
-        return replace(plan, time=replace(span, rows=rows))
+            fill = replace(fill, new=())
+        self._refuse_lost_versions(seen.pins, min([low, *map(oldest, replaced)]))
+        return replace(plan, time=replace(span, rows=rows, ahead=(*span.ahead, *fill.new)), backfill=fill)
+
+    def _refuse_lost_versions(self, pins: Sequence[Pin], low: int) -> None:
+        """Raise PlanningError when retention may have let go of a version that a row at or after `low` would meet."""
+        standing = self.standing
+        for pin in pins:
+            table = standing.pipeline.table(pin.table)
+            retention = Retention(standing.lake, standing.pipeline, self.clock, self.environment)
+            keep = retention.of(table)
+            horizon = None if keep is None else retention.horizon(table, pin.generation, keep)
+            if not isinstance(horizon, Horizon) or horizon.time is None or low >= horizon.time:
+                continue
+            if retention.complete(table.name, pin.generation):
+                continue
+            raise PlanningError(
+                f"versions of {table.name} that were valid before {instant(horizon.time)} are gone "
+                "('changelog.retention'), so rows before then would not find what they had found",
+                where=f"INSERT {standing.insert.id}, build {table.name}",
+                state="nothing was released; what is published stays",
+                next_command=f"tidegate run SCRIPT --from {instant(horizon.time)}   or   "
+                f"tidegate run SCRIPT --resnapshot {table.name}   where the source still has its history",
+            )
 
     def _combined(
         self, landed: WatermarkRow, pins: tuple[Pin, ...], before: int, now: int
@@ -184,6 +276,17 @@ class EventTimePlanner(ReleasePlanner):
         found = status.watermark.timestamp
         active = {table: row for table, row in rows.items() if not row.use_processing_time and not row.idle}
         return found, tuple(table for table, row in active.items() if row.timestamp <= found)
+
+
+def _none_between(insert: Insert, low: int, high: int, seen: Seen) -> str:
+    after = "" if low == MIN_TIMESTAMP else f" from {instant(low)}"
+    upto = "" if high == MAX_TIMESTAMP else f" before {instant(high)}"
+    told = f"no row of {insert.probe}{after}{upto} can be released"
+    if seen.waiting and seen.watermark < high:
+        held = f" (held by {' and '.join(seen.holds)})" if seen.holds else ""
+        stands = "no watermark is told yet" if seen.watermark == MIN_TIMESTAMP else instant(seen.watermark)
+        return f"{told}; the watermark stands at {stands}{held}"
+    return told
 
 
 def _reason(insert: Insert, waiting: int, watermark: int, holds: tuple[str, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,13 @@ from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, LakeError, PlanningError
 from pipelines.joins import HeavyKeysByTable
 from pipelines.lake import StagedRow
-from pipelines.lake.adopt import adopt
+from pipelines.lake.adopt import Epochs, adopt
 from pipelines.lake.lake import CommitRole
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
 from pipelines.runtime import faults
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
+from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing.planning import EventTimePlanner, ProcessingTimePlanner, ReleasePlanner
 from pipelines.runtime.releasing.staging import Stager
@@ -50,11 +51,12 @@ class Releasing(Standing):
     progress: Progress
     ready: set[Path] = field(default_factory=set)
     heavy: HeavyKeysByTable = field(default_factory=HeavyKeysByTable)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def planner(self) -> ReleasePlanner:
         if self.insert.time == "event":
-            return EventTimePlanner(self, self.clock, self.spark)
+            return EventTimePlanner(self, self.clock, self.spark, self.environment)
         return ProcessingTimePlanner(self, self.clock)
 
     @cached_property
@@ -75,6 +77,29 @@ class Releasing(Standing):
         if position.plan is not None and position.state != "published":
             return position.plan
         drafted = self.planner.next(position.plan)
+        return drafted if isinstance(drafted, Waiting) else self._store(drafted)
+
+    def backfill(self, low: int, high: int) -> ReleasePlan | Waiting:
+        """Plan the epoch that releases low <= rowtime < high (ms, UTC) anew, once the newest epoch is published.
+
+        Raises GateHeld when that one is held, PlanningError where rows have no time of their own, or versions are gone.
+        """
+        self.leases.acquire(self.owner)
+        planner, position = self.planner, self.position()
+        if position.state == "held":
+            raise held(self.insert, position)
+        if not isinstance(planner, EventTimePlanner):
+            raise PlanningError(
+                f"{self.insert.id} joins by processing time: its rows have no time of their own, so no "
+                "span of them can be told",
+                where=f"line {self.insert.location.line} of the script",
+                state="nothing was released",
+                next_command="tidegate run SCRIPT   (without --from and --to)",
+            )
+        if position.plan is not None and position.state != "published":
+            return position.plan
+        epochs = history_of(self.lake, self.pipeline, self.insert)
+        drafted = planner.backfill(position.plan, epochs, low, high)
         return drafted if isinstance(drafted, Waiting) else self._store(drafted)
 
     def supersede(self, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None = None) -> ReleasePlan:
@@ -187,12 +212,14 @@ class Releasing(Standing):
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
             raise held(self.insert, position)
         folder = self.staged_path / staged.folder
+        replaced = Epochs(plan.generation, plan.backfill.replaces) if plan.backfill else None
         kept_out = adopt(
             self.quarantine_path,
             folder,
             staged.of("quarantine"),
             application=self._application("quarantine", plan),
             epoch=plan.epoch,
+            instead_of=replaced,
         )
         faults.point("insert.quarantined")
         added = adopt(
@@ -201,6 +228,7 @@ class Releasing(Standing):
             staged.of("publish"),
             application=self._application("publish", plan),
             epoch=plan.epoch,
+            instead_of=replaced,
         )
         faults.point("insert.published")
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)

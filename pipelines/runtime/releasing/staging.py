@@ -103,7 +103,7 @@ class Stager:
         if plan.time is None:
             rows, late = lake_rows.between(spark, path, plan.probe_generation, plan.after, plan.upto), None
         else:
-            rows, late = plan.due.rows(spark, path), plan.due.late_upto
+            rows, late = plan.due.rows(spark, path), plan.late_upto
         columns = [column.name for column in pipeline.table(plan.probe).stored_columns]
         return joined(
             spark,

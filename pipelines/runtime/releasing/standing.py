@@ -10,7 +10,7 @@ from pipelines.errors import GateHeld
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.lake.control import ControlTable
 from pipelines.lake.delta_log import committed
-from pipelines.runtime.accounting import rows_between
+from pipelines.runtime.accounting import released_rows, rows_between
 from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.model import Insert, OnUnmatched, Pipeline, Table
@@ -98,7 +98,7 @@ class Standing:
     def released(self, plan: ReleasePlan) -> int:
         """The probe rows that a plan releases, by the watermark log; in event time, as they were counted for it."""
         if plan.time is not None:
-            return plan.time.rows
+            return released_rows((), plan)
         return self.rows_between(plan.probe_generation, plan.after, plan.upto)
 
     def waiting(self, position: Position) -> int:
@@ -126,7 +126,7 @@ def held(insert: Insert, position: Position) -> GateHeld:
         )
     return GateHeld(
         f"the gate holds epoch {plan.epoch} of {insert.id}: {'; '.join(position.verdict.reasons)}",
-        where=f"probe {plan.probe}, epochs {plan.after + 1} to {plan.upto}",
+        where=f"probe {plan.probe}, epochs {plan.reads[0] + 1} to {plan.reads[1]}",
         state="its rows are staged and count as waiting; the target is unchanged",
         next_command=f"tidegate release SCRIPT {insert.id}   (joins again against newer pins)   or   "
         f"tidegate discard SCRIPT {insert.id}   (quarantines them)",

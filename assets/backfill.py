@@ -1,0 +1,79 @@
+"""The output of an event-time INSERT by time: one partition is one span, and Dagster's backfills make them.
+
+Materialising a partition releases the rows of its span that have landed, in the place of those that were released
+before; so history can be made ahead of the stream, in any order, and any part of it again.
+"""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
+
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from assets.failures import explained
+from assets.metadata import of_published, of_waiting
+from assets.names import Names
+from assets.presentation import Partitions, Presentation
+from assets.resources import runner_of
+from assets.specs import by_time_spec
+from pipelines.lake import Layout
+from pipelines.runtime.releasing import Waiting
+from pipelines.sql.model import Insert, Pipeline
+from pipelines.watermarks.watermark import instant
+
+
+def partitions_of(wanted: Partitions) -> dg.TimeWindowPartitionsDefinition:
+    """One partition an hour, day, week or month, from the first on; UTC."""
+    kinds: dict[str, Any] = {
+        "hour": dg.HourlyPartitionsDefinition,
+        "day": dg.DailyPartitionsDefinition,
+        "week": dg.WeeklyPartitionsDefinition,
+        "month": dg.MonthlyPartitionsDefinition,
+    }
+    return kinds[wanted.every](start_date=wanted.start.astimezone(UTC), timezone="UTC")
+
+
+def by_time_asset(
+    pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation, wanted: Partitions
+) -> dg.AssetsDefinition:
+    """Stages, judges and publishes the rows of the partitions of a run, which follow one another, in one epoch."""
+    spec = by_time_spec(pipeline, insert, lake, names, look)
+    spec = spec.replace_attributes(partitions_def=partitions_of(wanted))
+
+    @dg.multi_asset(
+        name=names.op(spec.key),
+        specs=[spec],
+        required_resource_keys={names.resource},
+        description=spec.description,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def fill(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        low, high = context.partition_time_window
+        with explained(look.script), runner_of(context, pipeline, names) as runner:
+            before = runner.releasing(insert.id).position()
+            done = runner.backfill(insert.id, _ms(low), _ms(high))
+            releasing = runner.releasing(insert.id)
+            told: dict[str, Any] = {"from": instant(_ms(low)), "before": instant(_ms(high))}
+            if done.published:
+                told |= of_published(releasing, before, done.published[-1])
+            elif isinstance(done.waiting, Waiting):
+                told |= of_waiting(releasing, done.waiting)
+            return dg.MaterializeResult(asset_key=spec.key, metadata=told)
+
+    return fill
+
+
+def by_time_job(pipeline: Pipeline, names: Names) -> dg.JobDefinition:
+    """All outputs by time, for a backfill from the Jobs page or from the command line."""
+    unresolved = dg.define_asset_job(
+        f"{names.job}_backfill",
+        selection=dg.AssetSelection.assets(*(names.by_time(item) for item in pipeline.inserts if item.time == "event")),
+        executor_def=dg.in_process_executor,
+        description="Release spans of time anew, or ahead of the stream: one partition is one span.",
+    )
+    return unresolved  # type: ignore[return-value]
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

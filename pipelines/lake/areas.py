@@ -1,0 +1,134 @@
+"""Landed rows as areas of a plane, probe epoch by time: what releases take, and what is left to later ones.
+
+A release's rows are whole areas, so "exactly once" is a matter of areas that do not meet: no row is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+def micros(watermark: int) -> int:
+    """The greatest rowtime (us) that a watermark (ms) covers; MAX where it covers all of them, MIN where none."""
+    return max(min(watermark * 1000, MAX_TIMESTAMP), MIN_TIMESTAMP)
+
+
+def just_before(moment: int) -> int:
+    """The greatest rowtime (us) below a moment (ms)."""
+    return moment if moment in (MIN_TIMESTAMP, MAX_TIMESTAMP) else micros(moment) - 1
+
+
+@dataclass(frozen=True)
+class Area:
+    """Landed rows with after < epoch <= upto and low < rowtime <= high (us, UTC; MIN and MAX: no bound); with `nulls`
+    those without a time too."""
+
+    after: int
+    upto: int
+    low: int
+    high: int
+    nulls: bool = False
+
+    @property
+    def empty(self) -> bool:
+        return self.upto <= self.after or (not self.nulls and not self.timed)
+
+    @property
+    def timed(self) -> bool:
+        """Whether rows that have a time may be in it."""
+        return self.high > self.low
+
+    def covered_by(self, epoch: int, high: int) -> bool:
+        """Whether all of its timed rows have an epoch up to `epoch` and a time (us) up to `high`."""
+        return self.upto <= epoch and self.high <= high
+
+    def condition(self) -> str:
+        """Spark SQL over the landed table."""
+        bounds = ["_rowtime IS NOT NULL"]
+        if self.low > MIN_TIMESTAMP:
+            bounds.append(f"_rowtime > timestamp_micros({int(self.low)}L)")
+        if self.high < MAX_TIMESTAMP:
+            bounds.append(f"_rowtime <= timestamp_micros({int(self.high)}L)")
+        timed = " AND ".join(bounds) if self.timed else "false"
+        told = f"(_rowtime IS NULL OR ({timed}))" if self.nulls else timed
+        return f"(_epoch > {int(self.after)} AND _epoch <= {int(self.upto)} AND {told})"
+
+    def expression(self) -> pc.Expression:
+        """The same for Arrow."""
+        time, epoch = pc.field("_rowtime"), pc.field("_epoch")
+        timed = time.is_valid() if self.timed else pc.scalar(False)
+        if self.timed and self.low > MIN_TIMESTAMP:
+            timed = timed & (time > pa.scalar(self.low, _TIME))
+        if self.timed and self.high < MAX_TIMESTAMP:
+            timed = timed & (time <= pa.scalar(self.high, _TIME))
+        return (epoch > self.after) & (epoch <= self.upto) & ((time.is_null() | timed) if self.nulls else timed)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of `areas`, which do not meet one another, less those of `without`."""
+
+    areas: tuple[Area, ...]
+    without: tuple[Area, ...] = ()
+
+    @property
+    def upto(self) -> int:
+        """The greatest probe epoch that it may take rows of."""
+        return max((area.upto for area in self.areas), default=0)
+
+    def condition(self) -> str:
+        """Spark SQL over the landed table."""
+        return _less(_any_sql(self.areas), [area.condition() for area in self.without])
+
+    def expression(self) -> pc.Expression:
+        """The same for Arrow."""
+        found = _any(self.areas)
+        return found & ~_any(self.without) if self.without else found
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """Read back from a plan."""
+        return cls(areas_of(stored["areas"]), areas_of(stored["without"]))
+
+
+def areas_of(stored: Sequence[Mapping[str, Any]]) -> tuple[Area, ...]:
+    """Areas, read back from a plan."""
+    return tuple(Area(**area) for area in stored)
+
+
+def joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The same rows in fewer parts, where single areas of theirs follow one another in time."""
+    found: list[Part] = []
+    for part in parts:
+        last = found[-1] if found else None
+        if last is not None and len(last.areas) == len(part.areas) == 1 and last.without == part.without:
+            one, two = last.areas[0], part.areas[0]
+            if one.high == two.low and replace(one, low=two.low, high=two.high) == two:
+                found[-1] = Part((replace(one, high=two.high),), part.without)
+                continue
+        found.append(part)
+    return tuple(found)
+
+
+def _less(taken: str, left: Sequence[str]) -> str:
+    return f"({taken} AND NOT coalesce({' OR '.join(left)}, false))" if left else taken
+
+
+def _any_sql(areas: Sequence[Area]) -> str:
+    return f"({' OR '.join(area.condition() for area in areas) or 'false'})"
+
+
+def _any(areas: Sequence[Area]) -> pc.Expression:
+    found = pc.scalar(False)
+    for area in areas:
+        found = found | area.expression()
+    return found

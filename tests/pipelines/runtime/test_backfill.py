@@ -1,0 +1,309 @@
+"""Spans of time released on their own: ahead of the stream, behind it, again and again; each row once, and the same."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import GateHeld, PlanningError
+from pipelines.runtime import faults
+from pipelines.runtime.history import history_of
+from pipelines.runtime.releasing import Waiting
+from pipelines.runtime.runner import Released
+from pipelines.sql import compile_script
+from pipelines.testing import Harness
+from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.runtime.test_event_time import RATES, Play, told
+from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
+
+SEED = random.SystemRandom().randrange(10**9)
+
+
+def fill(play: Play, low: int, high: int) -> Released:
+    """Release the span low <= at < high (ms after the start)."""
+    return play.harness.runner.backfill("converted", told(low), told(high))
+
+
+def land(play: Play, rates: int, orders: int) -> None:
+    """Tell watermarks, and land what has come."""
+    play.harness.watermark("rates", told(rates))
+    play.harness.watermark("orders", told(orders))
+    play.harness.runner.advance_all(["rates", "orders"])
+
+
+def out(play: Play) -> list[tuple[int, int | None]]:
+    return sorted((row["id"], row["rate"]) for row in play.harness.published("converted"))
+
+
+def states(play: Play) -> list[str]:
+    harness = play.harness
+    found = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("converted"))
+    return [f"{epoch.plan.kind} {epoch.state}" for epoch in found]
+
+
+def hours(play: Play) -> None:
+    """Rates at 0, 100 and 200; orders 0 to 5 at 50, 90, 100, 150, 250 and none; all of it landed up to 300."""
+    for number, at in enumerate([0, 100, 200]):
+        play.rate("EUR", 100 + number, at)
+    for number, at in enumerate([50, 90, 100, 150, 250]):
+        play.order(number, "EUR", at)
+    play.order(5, "EUR", None)
+    land(play, 300, 300)
+
+
+ALL = [(0, 100), (1, 100), (2, 101), (3, 101), (4, 102)]
+
+
+def test_spans_ahead_of_the_stream_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    hours(play)
+    assert [done.rows for done in fill(play, 100, 200).published] == [2]
+    assert out(play) == [(2, 101), (3, 101)]
+    play.prove()
+    fill(play, 0, 100)
+    assert out(play) == ALL[:4]
+    assert play.kept_out == {}
+    play.prove()
+    # The stream releases what is left, and the row without a time; nothing twice.
+    assert play.upto() == [(4, 102)]
+    assert play.kept_out == {5: "time-null"}
+    assert out(play) == ALL
+    assert states(play) == ["backfill published", "backfill published", "release published"]
+    play.prove()
+    play.order(6, "EUR", 50)  # late, inside a span that was backfilled: it is its own row
+    assert play.upto(orders=310) == [(6, 100)]
+    play.prove()
+
+
+def test_a_span_that_is_out_is_replaced_and_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    hours(play)
+    assert play.upto() == ALL
+    play.order(7, "EUR", 320)
+    play.upto(rates=330, orders=330)
+    done = fill(play, 0, 100).published[0]  # all six rows of the first release came together
+    assert (done.rows, done.quarantined) == (5, 1)
+    assert done.plan.time is not None
+    assert done.plan.time.rows == 0
+    assert done.plan.backfill is not None
+    assert (done.plan.backfill.replaces, done.plan.backfill.rows_again) == (((1, 1),), 6)
+    assert out(play) == [*ALL, (7, 102)]
+    assert play.kept_out == {5: "time-null"}
+    assert states(play) == ["release superseded", "release published", "backfill published"]
+    play.prove()
+    fill(play, 0, 400)
+    assert out(play) == [*ALL, (7, 102)]
+    assert states(play)[-2:] == ["backfill superseded", "backfill published"]
+    play.prove()
+    waiting = fill(play, 340, 400).waiting
+    assert isinstance(waiting, Waiting)
+    assert "no row of orders from 2026-01-01" in waiting.reason
+
+
+def test_a_late_version_reaches_the_span_that_is_released_again(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    hours(play)
+    fill(play, 0, 100)
+    play.upto()
+    play.rate("EUR", 555, 80)
+    play.rate("EUR", 777, 180)
+    play.upto(rates=310, orders=310)
+    assert out(play) == ALL  # what is out is never corrected by itself
+    fill(play, 0, 100)
+    assert out(play) == [(0, 100), (1, 555), *ALL[2:]]
+    play.prove()
+    fill(play, 100, 200)
+    assert dict(out(play))[3] == 101  # at 150, before the version of 180
+    play.prove()
+
+
+def test_what_the_watermark_has_not_reached_waits(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 0)
+    for number, at in enumerate([10, 20, 30]):
+        play.order(number, "EUR", at)
+    land(play, 20, 300)
+    assert fill(play, 0, 100).published[0].rows == 2
+    waiting = fill(play, 25, 100).waiting
+    assert isinstance(waiting, Waiting)
+    assert "the watermark stands at 2026-01-01T00:00:00.020" in waiting.reason
+    assert "held by rates" in waiting.reason
+    play.rate("EUR", 110, 25)
+    land(play, 300, 300)
+    done = fill(play, 0, 100).published[0]  # the first two again, the third for the first time
+    assert (done.rows, done.plan.time and done.plan.time.rows) == (3, 1)
+    assert out(play) == [(0, 100), (1, 100), (2, 110)]
+    assert play.upto() == []
+    play.prove()
+
+
+def test_no_row_leaves_before_every_build_has_flipped(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.order(0, "EUR", 10)
+    play.harness.watermark("orders", told(100))
+    play.harness.runner.advance_all(["rates", "orders"])
+    waiting = fill(play, 0, 100).waiting
+    assert isinstance(waiting, Waiting)
+    assert (waiting.unflipped, waiting.rows) == (("rates",), 1)
+
+
+@pytest.mark.parametrize("way", ["join again", "give it up"])
+def test_a_held_span_leaves_what_is_out_where_it_is(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    play = Play(spark, tmp_path, policy="block")
+    hours(play)
+    fill(play, 0, 100)
+    play.rate("EUR", 100, 60, "-D")
+    play.order(6, "EUR", 70)
+    land(play, 310, 310)
+    with pytest.raises(GateHeld, match="unmatched"):
+        fill(play, 0, 100)
+    assert out(play) == ALL[:2]
+    play.harness.restart()
+    with pytest.raises(GateHeld):
+        play.upto()
+    play.prove()
+    if way == "give it up":
+        play.harness.runner.resolve_held("converted", discard=True)
+        assert out(play) == ALL[:2]
+        assert play.kept_out == {}
+        play.prove()
+        with pytest.raises(GateHeld):
+            play.upto()  # the new row waits on, and is met by the stream
+        assert states(play) == ["backfill published", "backfill superseded", "discard published", "release held"]
+    else:
+        play.rate("EUR", 333, 60)
+        land(play, 320, 320)
+        play.harness.runner.resolve_held("converted")
+        assert out(play) == [(0, 100), (1, 333), (6, 333)]
+        assert states(play) == ["backfill superseded", "backfill superseded", "re-release published"]
+    play.prove()
+
+
+@pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("insert.")])
+def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, point: str) -> None:
+    play = Play(spark, tmp_path)
+    hours(play)
+    fill(play, 0, 200)
+
+    def abort(passed: str) -> None:
+        if passed == point:
+            raise Abort(point)
+
+    disarm = faults.arm(abort)
+    try:
+        with pytest.raises(Abort):
+            fill(play, 0, 300)
+    finally:
+        disarm()
+    play.harness.restart()
+    if point == "insert.staged":
+        play.upto()  # a run of the stream takes up what was begun
+    fill(play, 0, 300)
+    assert out(play) == ALL
+    play.prove()
+
+
+def test_rows_that_were_put_together_come_apart_again(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 0)
+    for number in range(20):
+        play.order(number, "EUR" if number % 3 else "USD", number)
+    land(play, 30, 30)
+    for number in range(20):
+        fill(play, number, number + 1)
+    tidied = maintain(play.harness)["converted"]
+    assert tidied.files_after < tidied.files_before
+    before, kept_out = out(play), play.kept_out
+    fill(play, 5, 9)
+    assert (out(play), play.kept_out) == (before, kept_out)
+    assert len(kept_out) == 7
+    play.prove()
+
+
+def test_another_text_of_the_insert_makes_its_span_anew(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    hours(play)
+    fill(play, 0, 100)
+    fill(play, 100, 300)
+    play.harness.runner.close()
+    other = RATES.replace("r.rate FROM", "-r.rate FROM").format(policy="quarantine", kind="LEFT", more="")
+    play.harness = Harness(other, spark, tmp_path, clock=lambda: told(1_000_000))
+    fill(play, 0, 100)
+    assert out(play) == [(0, -100), (1, -100), *ALL[2:]]
+
+
+def test_versions_that_retention_has_let_go_are_never_missed_silently(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path, script=KEPT_10_MS)
+    hours(play)
+    assert play.upto() == ALL
+    fill(play, 0, 300)  # all versions are still there
+    assert maintain(play.harness)["rates"].retained is not None
+    with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone") as caught:
+        fill(play, 0, 300)
+    assert "--from 2026-01-01T00:00:00.290" in caught.value.next_command
+    assert out(play) == ALL
+
+
+def test_rows_without_a_time_of_their_own_have_no_spans(spark: SparkSession, tmp_path: Path) -> None:
+    script = """
+        CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'scripted');
+        CREATE TABLE clicks (id INT, p AS PROCTIME()) WITH ('connector' = 'scripted');
+        CREATE TABLE sink (id INT) WITH ('connector' = 'scripted');
+        INSERT INTO sink SELECT c.id FROM clicks c JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id;
+    """
+    harness = Harness(compile_script(script), spark, tmp_path)
+    with pytest.raises(PlanningError, match="sink joins by processing time"):
+        harness.runner.backfill("sink", told(0), told(100))
+
+
+def test_any_order_of_spans_and_streaming_gives_the_streams_rows(spark: SparkSession, tmp_path: Path) -> None:
+    print(f"seed {SEED}")
+    chance = random.Random(SEED)
+    streamed, filled = Play(spark, tmp_path / "streamed"), Play(spark, tmp_path / "filled")
+    number = 0
+    for turn in range(1, 7):
+        low, high = 100 * turn, 100 * turn + 100
+        for _ in range(4):
+            at, rate, key = chance.randrange(low, high), chance.randrange(1000), chance.choice(["EUR", "USD"])
+            op = "-D" if chance.random() < 0.2 else "+I"
+            for play in (streamed, filled):
+                play.rate(key, rate, at, op)
+        for _ in range(chance.randrange(1, 8)):
+            # Some are late: in a span that may have been released before.
+            at = None if chance.random() < 0.05 else chance.randrange(max(0, low - 250), high)
+            key = chance.choice(["EUR", "USD", "GBP"])
+            for play in (streamed, filled):
+                play.order(number, key, at)
+            number += 1
+        land(filled, high, high)
+        for _ in range(chance.randrange(3)):
+            begin = chance.randrange(0, high)
+            fill(filled, begin, begin + chance.randrange(1, 300))
+        if chance.random() < 0.4:
+            filled.upto()
+        if chance.random() < 0.3:
+            filled.harness.restart()
+        filled.prove()
+        streamed.upto(rates=high, orders=high)
+    filled.upto()
+    assert Counter(out(filled)) == Counter(out(streamed))
+    assert filled.kept_out == streamed.kept_out
+    streamed.prove()
+    filled.prove()
+
+
+def test_what_is_kept_for_readers_of_older_versions_is_still_there(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    hours(play)
+    fill(play, 0, 300)
+    path = play.harness.lake.target_path(play.harness.pipeline.table("converted"))
+    version = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").agg({"version": "max"}).collect()[0][0]
+    fill(play, 0, 300)
+    play.harness.runner.maintenance(timedelta(days=7)).run()
+    rows = spark.read.format("delta").option("versionAsOf", version).load(str(path))
+    assert sorted((row["id"], row["rate"]) for row in rows.collect()) == ALL
