@@ -17,9 +17,7 @@ def check(evidence: Evidence) -> CheckResult:
     found = {**staged.staged.counts, **staged.staged.facts}
     missing = sorted(expected - set(found))
     unknown = sorted(set(found) - expected)
-    wrong = sorted(
-        name for name in expected & set(found) if not _is_count(found[name], nullable=name.startswith("greatest-epoch"))
-    )
+    wrong = sorted(name for name in expected & set(found) if not _fits(name, found[name]))
     same_plan = staged.staged.plan_digest == staged.plan.digest
     problems = [
         f"{what} {', '.join(names)}"
@@ -40,7 +38,9 @@ def check(evidence: Evidence) -> CheckResult:
     )
 
 
-def _is_count(value: object, *, nullable: bool) -> bool:
+def _fits(name: str, value: object) -> bool:
+    """Whether a value can be what its name says: a count, an epoch where there is a match, a time of either sign."""
     if value is None:
-        return nullable
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return name.startswith("greatest-epoch")
+    a_time = name.startswith(("least-time@", "greatest-time@"))
+    return isinstance(value, int) and not isinstance(value, bool) and (a_time or value >= 0)
