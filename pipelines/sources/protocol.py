@@ -73,7 +73,8 @@ class ConnectorSpec:
     have a time of their own (`_rowtime`), so that SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has
     watermarks of its own, for SYSTEM_WATERMARK(): it gives them as `Landed.watermarks`, or its times ascend, so that
     none is still to come before the greatest so far. `parts`: the tables of the script that one of these options reads
-    in its place; they are its `Table.parts`.
+    in its place; they are its `Table.parts`. `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
+    `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
     """
 
     name: str
@@ -83,15 +84,21 @@ class ConnectorSpec:
     sink: bool = False
     append_only: bool = True
     needs_primary_key: bool = False
+    partitioned: bool = False
     system_time: bool = False
     system_watermark: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+    format_metadata: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda options: {}
     phases: Callable[[Mapping[str, str]], bool] = lambda options: False
     signals: Callable[[Mapping[str, str]], bool] = lambda options: False
     updates: Callable[[Mapping[str, str]], bool] = lambda options: False
     parts: Callable[[Mapping[str, str]], Sequence[str]] = lambda options: ()
     check: Callable[[Table], Sequence[str]] = lambda table: ()
     """Further checks of one table at planning, no I/O; each string is an error to show."""
+
+    def metadata_of(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """The METADATA keys, with their types, that a table of these options may name."""
+        return {**self.metadata, **self.format_metadata(options)}
 
     def only_grows(self, options: Mapping[str, str]) -> bool:
         """Whether a table of these options has inserts only."""

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.sources.formats import format_options
-from pipelines.sources.kafka.fields import APPEND_FORMATS, VALUE_FORMATS, Kind, check_fields, value_format
+from pipelines.sources.formats import format_options, metadata_of
+from pipelines.sources.formats.checks import ERROR_OPTION
+from pipelines.sources.kafka.fields import (
+    APPEND_FORMATS,
+    METADATA_PREFIX,
+    VALUE_FORMATS,
+    Kind,
+    check_fields,
+    value_format,
+)
 from pipelines.sources.kafka.options import (
     CONNECTION_OPTIONS,
     DISCOVERY_OPTION,
-    ERROR_OPTION,
     INCLUDE_OPTION,
     KEY_CHECK_OPTION,
     KEY_FIELD_OPTIONS,
@@ -96,6 +103,7 @@ class KafkaConnector:
         ),
         system_time=True,
         metadata=METADATA,
+        format_metadata=lambda options: metadata_of(value_format(options), prefix=METADATA_PREFIX),
         phases=marks_its_snapshot,
         signals=marks_its_snapshot,
         updates=lambda options: value_format(options) not in APPEND_FORMATS,

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.sources.formats import VALUE, format_named
+from pipelines.sources.formats import VALUE, format_named, metadata_column
 from pipelines.sources.formats.literals import text
-from pipelines.sources.kafka.fields import Layout
+from pipelines.sources.kafka.fields import Layout, format_key
 from pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
 from pipelines.sources.kafka.source_place import NO_PLACE, place
 from pipelines.sources.kafka.steps import KafkaStep
@@ -96,7 +96,7 @@ class Reader:
     def decoded(self, messages: DataFrame, step: KafkaStep) -> DataFrame:
         """Rows as `Source.read` gives them, and BESIDE."""
         table, layout = self.table, self.layout
-        delivered = [column for column in table.physical_columns if column.metadata is not None]
+        delivered = [column for column in table.physical_columns if column.metadata in _METADATA]
         own = [f"{_METADATA[column.metadata or '']} AS {quoted('_m_' + column.name)}" for column in delivered]
         if layout.key is not None:
             own.append("key AS _key")
@@ -167,7 +167,10 @@ class Reader:
         inside = dict(zip(key.names, (column.name for column in key.columns), strict=True)) if key else {}
         found = []
         for column in self.table.physical_columns:
-            if column.metadata is not None:
+            beside = format_key(column)
+            if beside is not None:
+                value = metadata_column(beside)
+            elif column.metadata is not None:
                 value = quoted("_m_" + column.name)
             elif column.name in self.layout.from_key:
                 value = f"_fields.{quoted(inside[column.name])}"

@@ -170,3 +170,22 @@ INSERT INTO joined SELECT e.id, e.name FROM events AS e LEFT JOIN users FOR SYST
         ("-U", "a", 2**20),
         ("+U", "b", 2**20 + 1),
     ]
+
+
+def test_what_a_message_says_beside_its_row(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    """With the format's own option name, and with the value's; beside a column of Kafka's own."""
+    columns = (
+        "id BIGINT,\nplace BIGINT METADATA FROM 'offset',\nname STRING METADATA FROM 'value.source.table',"
+        "\nat TIMESTAMP_LTZ(3) METADATA FROM 'value.source.timestamp'"
+    )
+    topic = topics.create()
+    topics.send(topic, change("c", None, row(1, "ann"), table="users"))
+    for number, option in enumerate(("format", "value.format")):
+        options = {**given(broker.bootstrap, topic), option: "debezium-json"}
+        play = Play.probe(options, spark, tmp_path / str(number), columns)
+        play.advance()
+        (landed,) = play.landed()
+        assert (landed["id"], landed["place"], landed["name"]) == (1, 0, "users")
+        assert landed["at"].timestamp() == 1_700_000_000
