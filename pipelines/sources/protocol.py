@@ -75,6 +75,7 @@ class ConnectorSpec:
     none is still to come before the greatest so far. `parts`: the tables of the script that one of these options reads
     in its place; they are its `Table.parts`. `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
     `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
+    `start_options`: its options that say where a table begins, if it can also begin at a time (`SourceContext.start_at`).
     """
 
     name: str
@@ -85,6 +86,7 @@ class ConnectorSpec:
     append_only: bool = True
     needs_primary_key: bool = False
     partitioned: bool = False
+    start_options: tuple[str, ...] = ()
     system_time: bool = False
     system_watermark: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -166,6 +168,9 @@ class SourceContext:
     where the source can tell times, no row whose time is past `limit` (ms, UTC) should be in it. `max_rows` is about
     how many rows it may have ('scan.max-rows-per-epoch'). All three may change from plan to plan. A source all of whose
     splits are blocked is not asked.
+
+    `start_at` (ms, UTC), for the first step of a connector with `ConnectorSpec.start_options`: begin at the first row of
+    this time, by the source's own clock, whatever the options say.
     """
 
     table: Table
@@ -186,6 +191,7 @@ class SourceContext:
     blocked: frozenset[str] = frozenset()
     limit: int | None = None
     max_rows: int | None = None
+    start_at: int | None = None
 
 
 @dataclass(frozen=True)

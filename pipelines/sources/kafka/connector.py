@@ -34,6 +34,7 @@ from pipelines.sources.kafka.snapshot_end import MARKED_FORMATS, marks_its_snaps
 from pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
 from pipelines.sql.model import Table
 
+START_OPTIONS = tuple(option.name for option in STARTUP_OPTIONS)
 _FORMAT = OptionSpec("format", doc=f"How the value is written: {', '.join(VALUE_FORMATS)}.")
 _VALUE_FORMAT = OptionSpec("value.format", doc="The same as `format`, whose options are then written `value.json.…`.")
 _KEY_FORMAT = OptionSpec("key.format", doc=f"How the key is written: {', '.join(APPEND_FORMATS)}.")
@@ -102,6 +103,7 @@ class KafkaConnector:
             *format_options(APPEND_FORMATS, prefix="key."),
         ),
         system_time=True,
+        start_options=START_OPTIONS,
         metadata=METADATA,
         format_metadata=lambda options: metadata_of(value_format(options), prefix=METADATA_PREFIX),
         phases=marks_its_snapshot,
@@ -140,6 +142,7 @@ class UpsertKafkaConnector:
         append_only=False,
         needs_primary_key=True,
         system_time=True,
+        start_options=START_OPTIONS,
         metadata=METADATA,
         check=lambda table: check(table, "upsert-kafka"),
     )

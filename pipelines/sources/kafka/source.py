@@ -7,6 +7,7 @@ format may have a snapshot first (snapshot_end.py).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -19,7 +20,7 @@ from pipelines.sources.kafka.cluster import Cluster, Partition, Topic
 from pipelines.sources.kafka.failures import explain
 from pipelines.sources.kafka.fields import Kind, layout
 from pipelines.sources.kafka.key_partitions import check_keys
-from pipelines.sources.kafka.options import parse
+from pipelines.sources.kafka.options import Startup, parse
 from pipelines.sources.kafka.planning import next_step
 from pipelines.sources.kafka.reading import BESIDE, Reader
 from pipelines.sources.kafka.snapshot_end import SnapshotEnd, waits_for_marker
@@ -133,7 +134,10 @@ class KafkaSource:
         """Where each partition goes on. One that came after the first plan is read from its first message."""
         name = self._table.name
         if before is None:
-            return first_offsets(self._cluster, self._options, ends.stops, name)
+            at, options = self._context.start_at, self._options
+            if at is not None:
+                options = replace(options, startup=Startup("timestamp", at))
+            return first_offsets(self._cluster, options, ends.stops, name)
         earliest = earliest_offsets(self._cluster, ends.stops)
         check_available(before.stops, earliest, name, self._where)
         return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
