@@ -75,7 +75,7 @@ class ConnectorSpec:
     none is still to come before the greatest so far. `parts`: the tables of the script that one of these options reads
     in its place; they are its `Table.parts`. `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
     `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
-    `start_options`: its options that say where a table begins, if it can also begin at a time (`SourceContext.start_at`).
+    `start_options`: its options that say where a table begins, if it can begin at a time (`SourceContext.start_at`).
     """
 
     name: str
@@ -169,8 +169,8 @@ class SourceContext:
     how many rows it may have ('scan.max-rows-per-epoch'). All three may change from plan to plan. A source all of whose
     splits are blocked is not asked.
 
-    `start_at` (ms, UTC), for the first step of a connector with `ConnectorSpec.start_options`: begin at the first row of
-    this time, by the source's own clock, whatever the options say.
+    `start_at` (ms, UTC), for the first step of a connector that has `ConnectorSpec.start_options`: begin at the first
+    row of this time, by the source's own clock, whatever the options say.
     """
 
     table: Table

@@ -45,9 +45,7 @@ def check(table: Table) -> Sequence[str]:
     if not start:
         return [f"{said}: {last.name} is a {last.connector} table, which can not begin at a time"]
     if watermark is None or table.column(watermark.column).source_time:
-        return [
-            f"{said} needs WATERMARK FOR a column of {table.name}: it names the rowtime that the rows carry themselves"
-        ]
+        return [f"{said} needs WATERMARK FOR a column of {table.name}, which names the rowtime that its rows carry"]
     given = next((name for name in start if name in last.options), None)
     return [f"{said}: {last.name} begins there, and its '{given}' says otherwise: leave one out"] if given else []
 

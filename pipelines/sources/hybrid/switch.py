@@ -23,25 +23,26 @@ def start_at(context: SourceContext, instant: int) -> int | None:
     if context.options.get("hybrid.switch", "options") != "rowtime":
         return None
     previous, watermark = context.previous, context.table.watermark
-    assert previous is not None and watermark is not None and context.earlier_rows is not None
+    assert previous is not None
+    assert watermark is not None
+    assert context.earlier_rows is not None
     rows = context.earlier_rows(replace(previous, epoch=previous.epoch + 1))
     path = ".".join(map(quoted, watermark.path))
     # A delete's own rowtime column is that of the row it takes away.
-    told = rows.where("_op IN ('c', 'r', 'u', '+I', '+U')").selectExpr(
-        f"unix_millis(max(CAST({path} AS TIMESTAMP))) AS at"
-    )
-    greatest = told.collect()[0]["at"]
+    newest = f"unix_millis(max(CAST({path} AS TIMESTAMP))) AS at"
+    greatest = rows.where("_op IN ('c', 'r', 'u', '+I', '+U')").selectExpr(newest).collect()[0]["at"]
     if greatest is None:
         return None
     overlap = parse_duration(context.options.get("hybrid.switch.overlap", "0 s"))
     start = greatest - overlap // timedelta(milliseconds=1)
     if start > instant:
-        table, last = context.table, context.table.parts[-1]
+        name, last = context.table.name, context.table.parts[-1].name
+        reach = f"reach up to {spoken(greatest)} by {watermark.column}, which is yet to come"
         raise SourceError(
-            f"{table.name}: the rows before {last.name} reach up to {spoken(greatest)} by {watermark.column}, which is yet to come",
+            f"{name}: the rows before {last} {reach}",
             where=f"generation {previous.generation}, after epoch {previous.epoch}; it is {spoken(instant)} now",
-            state=f"the rows before {last.name} have landed, nothing of it is planned",
-            next_command=f"correct the rows, then: tidegate run SCRIPT --resnapshot {table.name}   (or let {last.name} begin "
+            state=f"the rows before {last} have landed, nothing of it is planned",
+            next_command=f"correct the rows, then: tidegate run SCRIPT --resnapshot {name}   (or let {last} begin "
             "where its own options say: 'hybrid.switch' = 'options')",
         )
     return start

@@ -32,7 +32,6 @@ CREATE TABLE t (id INT, at TIMESTAMP(3), s AS SYSTEM_ROWTIME(){watermark}) WITH 
             "live begins there, and its 'scan.startup.mode' says otherwise",
         ),
         ("'hybrid.switch.overlap' = '1 s'", KAFKA, "at", "is for 'hybrid.switch' = 'rowtime'"),
-        ("'hybrid.switch' = 'time'", KAFKA, "at", "is none of the choices"),
     ],
 )
 def test_it_is_refused(options: str, live: str, watermark: str, words: str) -> None:
