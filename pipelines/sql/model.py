@@ -34,9 +34,10 @@ SOURCE_TIME = "_rowtime"
 """What stands for SYSTEM_ROWTIME(): the source's own time of the change."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET = re.compile(
-    r"password|passwd|pwd|secret|token|credential|passphrase|(private|access|api).?key|jaas", re.IGNORECASE
-)
+SECRET_NAMES = r"(?i)password|passwd|pwd|secret|token|credential|passphrase|(private|access|api|keystore).?key|jaas"
+"""A regular expression, for Python and for Java, of names whose values are secrets; `ssl.keystore.key` is a private
+key, written out."""
+_SECRET = re.compile(SECRET_NAMES)
 _SECRET_WORDS = ("password", "secret", "token", "credential", "passphrase")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _CREDENTIALS = re.compile(r"(//[^/@:\s]*):[^@\s]+@")

@@ -67,10 +67,11 @@ CREATE TABLE history (id BIGINT, at TIMESTAMP(3)) WITH (
 CREATE TABLE live (id BIGINT, at TIMESTAMP(3)) WITH (
     'connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{servers}',
     'format' = 'changelog-json');
-CREATE TABLE events (id BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH (
+CREATE TABLE events (id BIGINT PRIMARY KEY NOT ENFORCED, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH (
     'connector' = 'hybrid', 'hybrid.sources' = 'history, live', 'hybrid.switch' = 'rowtime'{overlap});
+CREATE TABLE clicks (id BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
 CREATE TABLE kept (id BIGINT, at TIMESTAMP(3)) WITH ('connector' = 'scripted');
-INSERT INTO kept SELECT id, at FROM events;
+INSERT INTO kept SELECT c.id, e.at FROM clicks AS c JOIN events FOR SYSTEM_TIME AS OF c.at AS e ON c.id = e.id;
 """
 SECOND = 1_700_000_000
 
