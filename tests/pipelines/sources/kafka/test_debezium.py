@@ -192,8 +192,8 @@ def test_what_a_message_says_beside_its_row(
 ) -> None:
     """With the format's own option name, and with the value's; beside a column of Kafka's own."""
     columns = (
-        "id BIGINT, name STRING, place BIGINT METADATA FROM 'offset', origin STRING METADATA FROM 'value.source.table', "
-        "at TIMESTAMP_LTZ(3) METADATA FROM 'value.source.timestamp'"
+        "id BIGINT, name STRING, place BIGINT METADATA FROM 'offset', origin STRING METADATA FROM 'value.source.table',"
+        " at TIMESTAMP_LTZ(3) METADATA FROM 'value.source.timestamp'"
     )
     topic = topics.create()
     topics.send(topic, change("c", None, row(1, "ann"), table="users"))
