@@ -123,7 +123,7 @@ def test_a_topic_from_where_the_history_ends(
             raise Abort(point)
 
     if expected is None:
-        with pytest.raises(SourceError, match=r"reach up to 2055-07-23 .* by at, which is yet to come"):
+        with pytest.raises(SourceError, match=r"reach up to 2055-07-24 .* by at, which is yet to come"):
             play.advance()
         assert play.values() == [1]
         return
