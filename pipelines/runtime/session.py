@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.progress import Progress, SilentProgress, step
 from pipelines.runtime.jars import DELTA, KAFKA, MARIADB_JDBC, java, resolve
+from pipelines.sql.model import SECRET_NAMES
 
 DEFAULTS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -31,8 +32,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential|jaas",
-    "spark.sql.redaction.options.regex": "(?i)secret|password|token|credential|url|jaas",
+    "spark.redaction.regex": SECRET_NAMES,
+    "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|url",
     "spark.scheduler.mode": "FAIR",
 }
 

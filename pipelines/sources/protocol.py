@@ -73,7 +73,9 @@ class ConnectorSpec:
     have a time of their own (`_rowtime`), so that SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has
     watermarks of its own, for SYSTEM_WATERMARK(): it gives them as `Landed.watermarks`, or its times ascend, so that
     none is still to come before the greatest so far. `parts`: the tables of the script that one of these options reads
-    in its place; they are its `Table.parts`.
+    in its place; they are its `Table.parts`. `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
+    `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
+    `start_options`: its options that say where a table begins, if it can begin at a time (`SourceContext.start_at`).
     """
 
     name: str
@@ -83,15 +85,22 @@ class ConnectorSpec:
     sink: bool = False
     append_only: bool = True
     needs_primary_key: bool = False
+    partitioned: bool = False
+    start_options: tuple[str, ...] = ()
     system_time: bool = False
     system_watermark: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+    format_metadata: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda options: {}
     phases: Callable[[Mapping[str, str]], bool] = lambda options: False
     signals: Callable[[Mapping[str, str]], bool] = lambda options: False
     updates: Callable[[Mapping[str, str]], bool] = lambda options: False
     parts: Callable[[Mapping[str, str]], Sequence[str]] = lambda options: ()
     check: Callable[[Table], Sequence[str]] = lambda table: ()
     """Further checks of one table at planning, no I/O; each string is an error to show."""
+
+    def metadata_of(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """The METADATA keys, with their types, that a table of these options may name."""
+        return {**self.metadata, **self.format_metadata(options)}
 
     def only_grows(self, options: Mapping[str, str]) -> bool:
         """Whether a table of these options has inserts only."""
@@ -159,6 +168,9 @@ class SourceContext:
     where the source can tell times, no row whose time is past `limit` (ms, UTC) should be in it. `max_rows` is about
     how many rows it may have ('scan.max-rows-per-epoch'). All three may change from plan to plan. A source all of whose
     splits are blocked is not asked.
+
+    `start_at` (ms, UTC), for the first step of a connector that has `ConnectorSpec.start_options`: begin at the first
+    row of this time, by the source's own clock, whatever the options say.
     """
 
     table: Table
@@ -179,6 +191,7 @@ class SourceContext:
     blocked: frozenset[str] = frozenset()
     limit: int | None = None
     max_rows: int | None = None
+    start_at: int | None = None
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,10 @@ SOURCE_TIME = "_rowtime"
 """What stands for SYSTEM_ROWTIME(): the source's own time of the change."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET = re.compile(
-    r"password|passwd|pwd|secret|token|credential|passphrase|(private|access|api).?key|jaas", re.IGNORECASE
-)
+SECRET_NAMES = r"(?i)password|passwd|pwd|secret|token|credential|passphrase|(private|access|api|keystore).?key|jaas"
+"""A regular expression, for Python and for Java, of names whose values are secrets; `ssl.keystore.key` is a private
+key, written out."""
+_SECRET = re.compile(SECRET_NAMES)
 _SECRET_WORDS = ("password", "secret", "token", "credential", "passphrase")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _CREDENTIALS = re.compile(r"(//[^/@:\s]*):[^@\s]+@")
@@ -192,6 +193,7 @@ class Options(Mapping[str, str]):
 class Table:
     """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target; `part` is
     one that only another table reads. `parts` are the tables that this one reads in its place, in its role.
+    `partition_columns` is PARTITIONED BY: columns that the connector tells from where a row lies, in order.
 
     Two tables are equal when their CREATE TABLEs say the same; role and place do not count.
     """
@@ -205,6 +207,7 @@ class Table:
     comment: str | None = None
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
     parts: tuple[Table, ...] = field(default=(), compare=False)
+    partition_columns: tuple[str, ...] = ()
 
     @property
     def connector(self) -> str:
@@ -214,6 +217,12 @@ class Table:
     def physical_columns(self) -> tuple[Column, ...]:
         """What the connector delivers."""
         return tuple(column for column in self.columns if column.physical)
+
+    @property
+    def message_columns(self) -> tuple[Column, ...]:
+        """The physical columns that are in the messages or files themselves."""
+        beside = self.partition_columns
+        return tuple(c for c in self.physical_columns if c.metadata is None and c.name not in beside)
 
     @property
     def stored_columns(self) -> tuple[Column, ...]:

@@ -17,10 +17,11 @@ def show_create_table(table: Table) -> str:
         parts.append(f"WATERMARK FOR {path} AS {table.watermark.sql}")
     lines = ",\n    ".join(parts)
     comment = f" COMMENT {quoted_string(table.comment)}" if table.comment is not None else ""
+    by = f"\nPARTITIONED BY ({', '.join(map(quoted, table.partition_columns))})" if table.partition_columns else ""
     options = ",\n    ".join(
         f"{quoted_string(key)} = {quoted_string(value)}" for key, value in table.options.redacted().items()
     )
-    return f"CREATE TABLE {quoted(table.name)} (\n    {lines}\n){comment} WITH (\n    {options}\n);\n"
+    return f"CREATE TABLE {quoted(table.name)} (\n    {lines}\n){comment}{by} WITH (\n    {options}\n);\n"
 
 
 def show_create_function(function: UserFunction) -> str:
@@ -74,5 +75,7 @@ def _described(table: Table, column: Column) -> tuple[str, str, str, str, str]:
         extras.append(f"metadata '{column.metadata}'")
     if column.comment is not None:
         extras.append(column.comment)
+    if column.name in table.partition_columns:
+        extras.append("told by a folder's name")
     key = f"PRI({', '.join(table.primary_key)})" if column.name in table.primary_key else ""
     return column.name, column.type, "TRUE" if column.nullable else "FALSE", key, "; ".join(extras)

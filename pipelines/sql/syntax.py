@@ -83,7 +83,7 @@ class ColumnDefinition:
 
 @dataclass(frozen=True)
 class CreateTable:
-    """CREATE [TEMPORARY] TABLE."""
+    """CREATE [TEMPORARY] TABLE. `partitioned` is the place of PARTITIONED BY and what it names."""
 
     name: Name
     columns: tuple[ColumnDefinition, ...]
@@ -93,6 +93,8 @@ class CreateTable:
     comment: str | None
     span: Span
     if_not_exists: bool = False
+    partitions: tuple[Name, ...] = ()
+    partitioned: Span | None = None
 
 
 @dataclass(frozen=True)

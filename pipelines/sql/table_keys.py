@@ -1,19 +1,23 @@
-"""PRIMARY KEY of one CREATE TABLE."""
+"""PRIMARY KEY and PARTITIONED BY of one CREATE TABLE."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.errors import SqlError, suggest
+from pipelines.sql.grammar.create import LAKE_LAYS_OUT
 from pipelines.sql.model import Column
 from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import CreateTable
-from pipelines.sql.types import Kind, parse_type
+from pipelines.sql.syntax import CreateTable, Name
+from pipelines.sql.types import INTEGERS, STRINGS, Kind, parse_type
+
+PARTITION_KINDS = frozenset({*STRINGS, *INTEGERS, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP})
+"""What a partition column can be: types with one spelling of a value that needs no option to be read."""
 
 
 class KeyCompiler:
-    """Finds the key among the table's `columns`."""
+    """Finds the columns of the key and of the partitions among the table's `columns`."""
 
     def __init__(self, source: Source, statement: CreateTable, columns: Sequence[Column]) -> None:
         self.source = source
@@ -37,20 +41,8 @@ class KeyCompiler:
                     self.statement.name.span, f"a {spec.name} table needs a primary key", "PRIMARY KEY (…) NOT ENFORCED"
                 )
             return ()
-        by_name = {column.name: column for column in self.columns}
         written = {column.name.text: column for column in self.statement.columns}
-        for position, name in enumerate(keys[0].columns):
-            column = by_name.get(name.text)
-            if column is None:
-                raise self._error(
-                    name.span,
-                    f"unknown column `{name.text}` in {self.name}",
-                    suggest(name.text, by_name, "its columns"),
-                )
-            if name.text in [earlier.text for earlier in keys[0].columns[:position]]:
-                raise self._error(name.span, f"`{name.text}` is twice in the primary key")
-            if not column.physical or column.metadata is not None:
-                raise self._error(name.span, f"`{name.text}` is not delivered as a column, so it can not be in the key")
+        for column, name in self._delivered(keys[0].columns, "the primary key", "in the key"):
             if written[name.text].null_written is not None:
                 raise self._error(
                     written[name.text].null_written or name.span,
@@ -60,3 +52,32 @@ class KeyCompiler:
             if parse_type(column.type).kind in (Kind.ARRAY, Kind.MAP, Kind.ROW):
                 raise self._error(name.span, f"type clash: a key can not be {column.type}", "use its fields")
         return tuple(name.text for name in keys[0].columns)
+
+    def partition_columns(self, spec: ConnectorSpec) -> tuple[str, ...]:
+        """The columns of PARTITIONED BY in order; none without it. Raises SqlError."""
+        names, span = self.statement.partitions, self.statement.partitioned
+        if span is not None and not spec.partitioned:
+            words = Span(span.start, span.start + len("PARTITIONED"))
+            raise self._error(words, f"PARTITIONED BY is not supported by {spec.name}", LAKE_LAYS_OUT)
+        for column, name in self._delivered(names, "PARTITIONED BY", "told by a folder's name"):
+            if parse_type(column.type).kind not in PARTITION_KINDS:
+                hint = "declare a string, an integer, DECIMAL, BOOLEAN, DATE or TIMESTAMP"
+                raise self._error(name.span, f"type clash: a folder's name can not be {column.type}", hint)
+        return tuple(name.text for name in names)
+
+    def _delivered(self, names: Sequence[Name], among: str, be: str) -> Iterator[tuple[Column, Name]]:
+        """The columns that `names` mean. Raises SqlError: unknown, named twice, or not delivered as a column."""
+        by_name = {column.name: column for column in self.columns}
+        for position, name in enumerate(names):
+            column = by_name.get(name.text)
+            if column is None:
+                raise self._error(
+                    name.span,
+                    f"unknown column `{name.text}` in {self.name}",
+                    suggest(name.text, by_name, "its columns"),
+                )
+            if name.text in [earlier.text for earlier in names[:position]]:
+                raise self._error(name.span, f"`{name.text}` is twice in {among}")
+            if not column.physical or column.metadata is not None:
+                raise self._error(name.span, f"`{name.text}` is not delivered as a column, so it can not be {be}")
+            yield column, name

@@ -65,6 +65,7 @@ class TableCompiler:
             comment=self.statement.comment,
             location=self.source.location(self.statement.name.span.start),
             parts=found,
+            partition_columns=keys.partition_columns(spec),
         )
         parts.check(table)
         for problem in spec.check(table):
@@ -115,9 +116,10 @@ class TableCompiler:
         metadata = None
         if column.metadata is not None:
             metadata = column.metadata.text
-            delivered = spec.metadata.get(metadata)
+            known = spec.metadata_of({option.key.text: option.value.text for option in self.statement.options})
+            delivered = known.get(metadata)
             if delivered is None:
-                hint = suggest(metadata, spec.metadata, "its metadata") or f"{spec.name} has no metadata"
+                hint = suggest(metadata, known, "its metadata") or f"{spec.name} has no metadata"
                 raise self._error(column.metadata.span, f"unknown metadata `{metadata}` of {spec.name}", hint)
             if parse_type(delivered).spark != column.type.spark:
                 raise self._error(

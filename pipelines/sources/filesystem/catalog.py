@@ -35,7 +35,8 @@ class Catalog:
     def take_up(self) -> list[str]:
         """Take up the finished files that are new; the names of those that are not finished yet.
 
-        Raises SourceError for a file that is not as it was when it was taken up.
+        Raises SourceError for a file that is not as it was when it was taken up, and for a new one in a folder that is
+        no partition of the table: none is taken up then.
         """
         known = {file.name: file for file in self.files}
         new: list[File] = []
@@ -45,6 +46,7 @@ class Catalog:
             if before is not None:
                 self.check(before, file)
             elif settled(file, self._settle_ms, self._now()):
+                self._folder.values(file.name)
                 new.append(file)
             else:
                 waiting.append(file.name)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from pipelines.sources.filesystem.partitions import DEFAULT_PARTITION
 from pipelines.sources.filesystem.source import PARQUET, SETTLE_TIME, FilesystemSource
-from pipelines.sources.formats import format_options, problems, wanted
+from pipelines.sources.formats import format_options, metadata_of, problems, wanted
+from pipelines.sources.formats.checks import ERROR_OPTION
 from pipelines.sources.formats.registry import FORMATS
 from pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
 from pipelines.sql.model import Table, needs_variables
@@ -27,6 +29,11 @@ OPTIONS = (
         "source.path.regex-pattern", doc="A regular expression: only files whose absolute path it matches wholly."
     ),
     OptionSpec(
+        "partition.default-name",
+        default=DEFAULT_PARTITION,
+        doc="For PARTITIONED BY: the value in a folder's name that stands for NULL.",
+    ),
+    OptionSpec(
         "source.settle-time",
         "duration",
         default=SETTLE_TIME,
@@ -37,6 +44,7 @@ OPTIONS = (
         "duration",
         doc="Accepted for scripts of Flink. Every run lists the folder when it begins.",
     ),
+    ERROR_OPTION,
     *format_options(LINES),
 )
 
@@ -56,19 +64,21 @@ def check(table: Table) -> Sequence[str]:
         found += problems(name, wanted(table, table.options), names=(*LINES, PARQUET))
     else:
         found += [f"'{key}' has no meaning: the format is parquet" for key in table.options if _of_format(key)]
+    if "partition.default-name" in table.options and not table.partition_columns:
+        found.append("'partition.default-name' has no meaning without PARTITIONED BY")
     pattern = table.options.get("source.path.regex-pattern", "")
     if not needs_variables(pattern):
         try:
             re.compile(pattern)
         except re.error as error:
             found.append(f"'source.path.regex-pattern' is no regular expression: {error}")
-    if all(column.metadata is not None for column in table.physical_columns):
+    if not table.message_columns:
         found.append(f"{table.name} has no column that is in the files")
     return found
 
 
 def _of_format(key: str) -> bool:
-    return any(key == option.name for option in format_options(LINES))
+    return any(key == option.name for option in (ERROR_OPTION, *format_options(LINES)))
 
 
 class FilesystemConnector:
@@ -78,8 +88,10 @@ class FilesystemConnector:
         name="filesystem",
         doc="The files of a folder that grows, each read once.",
         options=OPTIONS,
+        partitioned=True,
         system_time=True,
         metadata=METADATA,
+        format_metadata=lambda options: metadata_of(options.get("format", "")),
         updates=updates,
         check=check,
     )

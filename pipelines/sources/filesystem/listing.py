@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipelines.errors import SourceError
 from pipelines.sources import paths
+from pipelines.sources.filesystem.partitions import PartitionError, Partitions
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,13 @@ class File:
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder, or the one file, that 'path' names. `pattern` matches whole absolute paths of the files to read."""
+    """The folder, or the one file, that 'path' names. `pattern` matches whole absolute paths of the files to read;
+    `partitions` are the folders that these must lie in."""
 
     path: Path
     table: str
     pattern: str | None = None
+    partitions: Partitions = field(default=Partitions())
 
     def files(self) -> list[File]:
         """All files, by time of their last change, then by name. Raises SourceError when there is no such folder, and
@@ -52,6 +55,18 @@ class Folder:
         """A listed file as it is now; None if it is gone."""
         return self._file(self.full(name))
 
+    def values(self, name: str) -> tuple[str | None, ...]:
+        """What the folders of a file say of the partition columns, each as its type is cast from. Raises SourceError
+        where they do not fit."""
+        try:
+            return self.partitions.values(name)
+        except PartitionError as error:
+            raise self.error(
+                str(error),
+                "rename the folder, or take the file out, or leave it out by 'source.path.regex-pattern'",
+                name=name,
+            ) from error
+
     def error(self, what: str, next_command: str, *, name: str | None = None) -> SourceError:
         """An error of this folder, or of one of its files."""
         return SourceError(
@@ -64,7 +79,7 @@ class Folder:
     def _below(self, folder: Path, seen: tuple[Path, ...]) -> Iterator[File | None]:
         with os.scandir(folder) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
-                if unfinished(entry.name):
+                if unfinished(entry.name) and not (entry.is_dir() and self.partitions.owns(entry.name)):
                     continue
                 path = Path(entry.path)
                 if entry.is_symlink():

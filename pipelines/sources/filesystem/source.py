@@ -16,6 +16,7 @@ from pipelines.errors import SourceError
 from pipelines.sources import paths, phaseless, source_time
 from pipelines.sources.filesystem.catalog import Catalog
 from pipelines.sources.filesystem.listing import File, Folder
+from pipelines.sources.filesystem.partitions import DEFAULT_PARTITION, Partitions
 from pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep
 from pipelines.sql.durations import parse_duration
 
@@ -37,7 +38,8 @@ class FilesystemSource:
         options = context.options
         self._context, self._table, self._format = context, context.table, options["format"]
         path = paths.allowed(options["path"], context.table.name)
-        self._folder = Folder(path, context.table.name, options.get("source.path.regex-pattern"))
+        partitions = Partitions.of(context.table, options.get("partition.default-name", DEFAULT_PARTITION))
+        self._folder = Folder(path, context.table.name, options.get("source.path.regex-pattern"), partitions)
         settle = parse_duration(options.get("source.settle-time", SETTLE_TIME))
         self._catalog = Catalog(self._folder, context.splits, int(settle.total_seconds() * 1000))
 
@@ -124,7 +126,7 @@ class FilesystemSource:
             return rows.nothing(spark, self._table)
         if self._format != PARQUET:
             return rows.of_lines(spark, chosen, self._table, self._context.options)
-        parquet.check(self._folder, files, [column for column in self._table.physical_columns if not column.metadata])
+        parquet.check(self._folder, files, self._table.message_columns)
         return rows.of_parquet(spark, chosen, self._table)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
@@ -150,8 +152,8 @@ class FilesystemSource:
                 f"{self._table.name}: {poison['path']}, the line at byte {poison['position']}: {poison['error']}",
                 where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
                 state="nothing of the epoch is committed; epochs before it stand",
-                next_command=f"correct the script's columns, or set '{self._format}.ignore-parse-errors' = 'true' to "
-                "pass over such lines, then run the same command again",
+                next_command="set 'format.on-error' = 'quarantine' to keep such lines apart (or correct the columns), "
+                "then run the same command again",
             )
         if CHANGED in said:
             path = Path(said[said.index(CHANGED) + len(CHANGED) :].splitlines()[0])

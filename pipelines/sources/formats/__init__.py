@@ -1,7 +1,7 @@
 """Formats: how the bytes of a message become rows of a table."""
 
-from pipelines.sources.formats.format import DECODED, VALUE, Format, FormatSpec, Wanted, wanted
-from pipelines.sources.formats.registry import format_named, format_options, problems
+from pipelines.sources.formats.format import DECODED, VALUE, Format, FormatSpec, Wanted, metadata_column, wanted
+from pipelines.sources.formats.registry import format_named, format_options, metadata_of, problems
 
 __all__ = [
     "DECODED",
@@ -11,6 +11,8 @@ __all__ = [
     "Wanted",
     "format_named",
     "format_options",
+    "metadata_column",
+    "metadata_of",
     "problems",
     "wanted",
 ]

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import changes, json_text, literals, shape
 from pipelines.sources.formats.checks import ignore_option, timestamp_option
-from pipelines.sources.formats.format import FormatSpec, Wanted
+from pipelines.sources.formats.format import FormatSpec, Wanted, metadata_column
 from pipelines.sources.formats.result import kept
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.types import quoted
@@ -26,7 +26,21 @@ TABLE = OptionSpec("canal-json.table.include", doc="A regular expression: only t
 
 _WIRE = (
     "STRUCT<data ARRAY<{}>, old ARRAY<MAP<STRING, STRING>>, type STRING, `isDdl` STRING, es STRING, ts STRING, "
-    "`database` STRING, `table` STRING>"
+    "`database` STRING, `table` STRING{}>"
+)
+_METADATA: Mapping[str, str] = {
+    "database": "_wire.`database`",
+    "table": "_wire.`table`",
+    "sql-type": "transform_values(_wire.`sqlType`, (k, v) -> try_cast(v AS INT))",
+    "pk-names": "_wire.`pkNames`",
+    "ingestion-timestamp": changes.moment("_wire.ts"),
+    "event-timestamp": changes.moment("_wire.es"),
+}
+_NUMBERS: Mapping[str, str] = {"ingestion-timestamp": "_wire.ts", "event-timestamp": "_wire.es"}
+_MORE: Mapping[str, str] = {"sql-type": "`sqlType` MAP<STRING, STRING>", "pk-names": "`pkNames` ARRAY<STRING>"}
+_NO_TYPE = (
+    "WHEN exists(map_values(_wire.`sqlType`), v -> v IS NOT NULL AND try_cast(v AS INT) IS NULL) "
+    "THEN 'metadata sql-type: a type is no number'"
 )
 _ROWS = "'INSERT', 'UPDATE', 'DELETE'"
 
@@ -39,6 +53,14 @@ class CanalFormat:
         (ignore_option(IGNORE), STANDARD, DATABASE, TABLE),
         "A message is the rows that one statement changed, as Canal writes them in JSON.",
         changelog=True,
+        metadata={
+            "database": "STRING",
+            "table": "STRING",
+            "sql-type": "MAP<STRING, INT>",
+            "pk-names": "ARRAY<STRING>",
+            "ingestion-timestamp": "TIMESTAMP_LTZ(3)",
+            "event-timestamp": "TIMESTAMP_LTZ(3)",
+        },
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:
@@ -52,7 +74,9 @@ class CanalFormat:
         leaf = json_text.leaf(wanted.option(STANDARD))
         row = shape.Row(wanted.columns, lambda column: leaf, json_text.plain)
         wire = shape.wire_row(wanted.columns)
-        parsed = json_text.parsed(messages, _WIRE.format(wire))
+        parsed = json_text.parsed(
+            messages, _WIRE.format(wire, "".join(f", {_MORE[key]}" for key in wanted.metadata if key in _MORE))
+        )
         # `old` names the columns that changed, also those that were NULL; the others were as they are.
         before = ", ".join(
             f"{name}, IF(map_contains_key(o, {name}), o[{name}], d.{quoted(column.name)})"
@@ -67,6 +91,7 @@ class CanalFormat:
         plain = f"transform(_wire.data, d -> named_struct('one', d, 'other', {none}))"
         changed = parsed.selectExpr(
             *others,
+            *(f"{_METADATA[key]} AS {metadata_column(key)}" for key in wanted.metadata),
             f"CASE WHEN {self._other(wanted)} THEN NULL WHEN _wire.type = 'INSERT' THEN 'c' "
             "WHEN _wire.type = 'UPDATE' THEN 'u' WHEN _wire.type = 'DELETE' THEN 'd' "
             "WHEN _wire.type = 'TRUNCATE' THEN 't' END AS _kind",
@@ -75,7 +100,8 @@ class CanalFormat:
             f"{changes.moment('_wire.es', '_wire.ts')} AS _time",
             "CAST(NULL AS STRING) AS _marks",
         )
-        return changes.landed_several(changed, others, wanted, row, IGNORE)
+        passed = [*others, *map(metadata_column, wanted.metadata)]
+        return changes.landed_several(changed, passed, wanted, row, IGNORE)
 
     def _other(self, wanted: Wanted) -> str:
         """SQL of whether a message is about a table that is not asked for."""
@@ -98,6 +124,8 @@ class CanalFormat:
             "WHEN exists(_wire.data, d -> d IS NULL) THEN 'the message has a row that is null'",
             "WHEN _wire.type = 'UPDATE' AND NOT size(_wire.old) <=> size(_wire.data) "
             "THEN 'the message has not as many old rows as data'",
+            *(changes.no_moment(key, _NUMBERS[key]) for key in wanted.metadata if key in _NUMBERS),
+            *([_NO_TYPE] if "sql-type" in wanted.metadata else []),
         ]
         return f"CASE {' '.join(cases)} END"
 

@@ -146,3 +146,10 @@ def moment(*texts: str) -> str:
     """SQL of the first of these texts that is a number of ms since 1970, as TIMESTAMP."""
     numbers = ", ".join(f"CASE WHEN length({text}) <= 15 THEN try_cast({text} AS BIGINT) END" for text in texts)
     return f"timestamp_millis(coalesce({numbers}))"
+
+
+def no_moment(key: str, text: str) -> str:
+    """A WHEN of a CASE of errors: the message has `text` for the metadata `key`, and it is no number of ms."""
+    start = literals.text(f"metadata {key}: '")
+    shown = f"substring({text}, 1, {shape.SHOWN})"
+    return f"WHEN {text} IS NOT NULL AND {moment(text)} IS NULL THEN concat({start}, {shown}, '\\' is no time in ms')"

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
 
 from pipelines.sources.formats import text
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.model import Column
 from pipelines.sql.types import STRINGS, FlinkType, Kind, parse_type
+
+OnError = Literal["fail", "quarantine"]
+
+ERROR_OPTION = OptionSpec(
+    "format.on-error",
+    "choice",
+    default="fail",
+    choices=get_args(OnError),
+    doc="What becomes of a message that does not fit: the step fails and names it (fail), or it is kept in the table's "
+    "quarantine, is counted, and the others go on (quarantine).",
+)
+"""Of a connector that reads messages: what its table does with those that a format finds no row in."""
 
 
 def timestamp_option(name: str, default: str = text.DEFAULT_STANDARD) -> OptionSpec:

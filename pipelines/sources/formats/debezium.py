@@ -7,13 +7,13 @@ of transactions, messages of the log (op m) and the tombstone after a delete.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import changes, json_text, shape
 from pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
 from pipelines.sources.formats.debezium_values import DECIMALS, Encoding
-from pipelines.sources.formats.format import FormatSpec, Wanted
+from pipelines.sources.formats.format import FormatSpec, Wanted, metadata_column
 from pipelines.sources.formats.result import kept
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.model import Column
@@ -31,12 +31,27 @@ SCHEMA = OptionSpec(
 IGNORE = "debezium-json.ignore-parse-errors"
 STANDARD = timestamp_option("debezium-json.timestamp-format.standard", "ISO-8601")
 
+_SOURCE = "STRUCT<snapshot STRING, ts_ms STRING, db STRING, schema STRING, `table` STRING>"
+_ANY_SOURCE = "MAP<STRING, STRING>"
 _ENVELOPE = (
-    "STRUCT<before {row}, after {row}, op STRING, ts_ms STRING, source STRUCT<snapshot STRING, ts_ms STRING>, "
+    "STRUCT<before {row}, after {row}, op STRING, ts_ms STRING, source {source}, "
     "status STRING, id STRING, ddl STRING, `databaseName` STRING, `tableChanges` STRING{more}>"
 )
 _FIELDS = "ARRAY<STRUCT<field STRING, fields ARRAY<STRUCT<field STRING, name STRING, parameters MAP<STRING, STRING>>>>>"
 _WITH_SCHEMA = f"STRUCT<schema STRUCT<fields {_FIELDS}>, payload {{}}>"
+
+
+_METADATA: Mapping[str, str] = {
+    # Numbers are put in quotes before they are parsed, whoever reads them (json_text.py).
+    "schema": json_text.document(f"get_json_object({json_text.TEXT}, '$.schema')"),
+    "ingestion-timestamp": changes.moment("_m.ts_ms"),
+    "source.timestamp": changes.moment("_m.source.ts_ms"),
+    "source.database": "_m.source.db",
+    "source.schema": "_m.source.schema",
+    "source.table": "_m.source.`table`",
+    "source.properties": f"transform_values(_m.source, (k, v) -> {json_text.document('v')})",
+}
+_NUMBERS: Mapping[str, str] = {"ingestion-timestamp": "_m.ts_ms", "source.timestamp": "_m.source.ts_ms"}
 
 
 class DebeziumFormat:
@@ -47,6 +62,15 @@ class DebeziumFormat:
         (SCHEMA, DECIMALS, ignore_option(IGNORE), STANDARD),
         "A message is a change as Debezium writes it in JSON.",
         changelog=True,
+        metadata={
+            "schema": "STRING",
+            "ingestion-timestamp": "TIMESTAMP_LTZ(3)",
+            "source.timestamp": "TIMESTAMP_LTZ(3)",
+            "source.database": "STRING",
+            "source.schema": "STRING",
+            "source.table": "STRING",
+            "source.properties": "MAP<STRING, STRING>",
+        },
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:
@@ -60,7 +84,7 @@ class DebeziumFormat:
             lambda column: encoding.leaf("_schema" if with_schema else None, column.name),
             json_text.plain,
         )
-        parsed = json_text.parsed(messages, _around(wanted.columns, with_schema=with_schema))
+        parsed = json_text.parsed(messages, _around(wanted.columns, wanted, with_schema=with_schema))
         envelope = "_wire.payload" if with_schema else "_wire"
         # Where a message has its schema, the fields of `after` stand for both images: they are the same.
         after = "get(filter(_wire.schema.fields, f -> f.field = 'after'), 0).fields"
@@ -74,8 +98,10 @@ class DebeziumFormat:
             *([f"{after} AS _schema"] if with_schema else []),
         )
         schema = ["_schema"] if with_schema else []
+        told = [f"{_METADATA[key]} AS {metadata_column(key)}" for key in wanted.metadata]
         changed = read.selectExpr(
             *others,
+            *told,
             *schema,
             "IF(_m.op = 'm', NULL, _m.op) AS _kind",
             "IF(_m.op = 'd', _m.before, _m.after) AS _one",
@@ -84,19 +110,22 @@ class DebeziumFormat:
             f"{changes.moment('_m.source.ts_ms', '_m.ts_ms')} AS _time",
             "_m.source.snapshot AS _marks",
         )
-        return changes.landed_one(changed, others, wanted, row, IGNORE, beside=schema)
+        passed = [*others, *map(metadata_column, wanted.metadata)]
+        return changes.landed_one(changed, passed, wanted, row, IGNORE, beside=schema)
 
 
-def _around(columns: Sequence[Column], *, with_schema: bool) -> str:
+def _around(columns: Sequence[Column], wanted: Wanted, *, with_schema: bool) -> str:
     """The DDL of a message."""
-    envelope = _ENVELOPE.format(row=shape.wire_row(columns), more="" if with_schema else ", payload STRING")
+    source = _ANY_SOURCE if "source.properties" in wanted.metadata else _SOURCE
+    more = "" if with_schema else ", payload STRING"
+    envelope = _ENVELOPE.format(row=shape.wire_row(columns), source=source, more=more)
     return _WITH_SCHEMA.format(envelope) if with_schema else envelope
 
 
 def _error(wanted: Wanted, *, with_schema: bool) -> str:
     """SQL of the sentence about a message that is no change that can be told, or NULL."""
     suspects = [
-        (f"column {column.name} does not fit {column.type}", _around([column], with_schema=with_schema))
+        (f"column {column.name} does not fit {column.type}", _around([column], wanted, with_schema=with_schema))
         for column in shape.nested(wanted.columns)
     ]
     flag, other = ("true", "has no payload") if with_schema else ("false", "has a schema and a payload")
@@ -116,6 +145,7 @@ def _error(wanted: Wanted, *, with_schema: bool) -> str:
         f"WHEN {needs_before} AND _m.before IS NULL THEN 'the message has no before: have the database log whole rows "
         "(REPLICA IDENTITY FULL, binlog_row_image = FULL)'",
         *([] if wanted.build else ["WHEN _m.op = 't' THEN 'a truncate: a probe side takes no such change'"]),
+        *(changes.no_moment(key, _NUMBERS[key]) for key in wanted.metadata if key in _NUMBERS),
     ]
     return f"CASE {' '.join(cases)} END"
 

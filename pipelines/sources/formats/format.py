@@ -7,11 +7,12 @@ message that does not fit; the format only says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.model import Column, Role, Table
+from pipelines.sql.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,6 +45,8 @@ class Wanted:
     options: Mapping[str, str]
     role: Role = "probe"
     primary_key: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
+    """Keys of FormatSpec.metadata that the table names: `decode` gives each as `metadata_column(key)`."""
 
     @property
     def build(self) -> bool:
@@ -61,21 +64,30 @@ class Wanted:
         return self.options.get(name, "false").lower() == "true"
 
 
-def wanted(table: Table, options: Mapping[str, str], *, prefix: str = "") -> Wanted:
+def wanted(table: Table, options: Mapping[str, str], *, prefix: str = "", metadata: tuple[str, ...] = ()) -> Wanted:
     """What `table` wants, with `options` resolved. `prefix`: what stands before the format's options (`value.`)."""
     plain = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
-    columns = tuple(column for column in table.physical_columns if column.metadata is None)
-    return Wanted(columns, plain, table.role, table.primary_key)
+    columns = table.message_columns
+    inside = {column.name for column in columns}
+    key = tuple(name for name in table.primary_key if name in inside)
+    return Wanted(columns, plain, table.role, key, metadata)
 
 
 @dataclass(frozen=True)
 class FormatSpec:
-    """What the planner knows of a format. `changelog`: its messages say what they do to a row; else each adds one."""
+    """What the planner knows of a format. `changelog`: its messages say what they do to a row; else each adds one.
+    `metadata`: what a message says beside its rows, by Flink's keys, with Flink's types."""
 
     name: str
     options: tuple[OptionSpec, ...]
     doc: str
     changelog: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def metadata_column(key: str) -> str:
+    """The column in which `Format.decode` gives a metadata key, quoted."""
+    return quoted(f"_f_{key}")
 
 
 class Format(Protocol):
@@ -90,7 +102,7 @@ class Format(Protocol):
         ...
 
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
-        """The rows of `messages`: every column but VALUE as it is, and DECODED beside it.
+        """The rows of `messages`: every column but VALUE as it is, the metadata that is wanted, and DECODED beside it.
 
         A null message of a format that only adds says that its key is gone: `_op` is d or -D, `_fields` null. A
         connector without keys leaves such messages out before. A changelog passes them over, as it does messages that

@@ -33,6 +33,12 @@ def format_options(names: Sequence[str], *, prefix: str = "") -> tuple[OptionSpe
     return tuple(replace(option, name=prefix + option.name) for name in names for option in FORMATS[name].spec.options)
 
 
+def metadata_of(name: str, *, prefix: str = "") -> dict[str, str]:
+    """The METADATA keys of the format called `name`, with their types; none where there is no such format. `prefix`:
+    what a connector puts before them."""
+    return {prefix + key: of for key, of in FORMATS[name].spec.metadata.items()} if name in FORMATS else {}
+
+
 def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "format") -> list[str]:
     """What is wrong, at planning, with a table whose `option` is `name`. `names`: the formats that its connector
     reads."""

@@ -1,4 +1,4 @@
-"""`'connector' = 'hybrid'`: its one option. The tables that it names are looked up by pipelines/sql/hybrid.py."""
+"""`'connector' = 'hybrid'`: its options. The tables that it names are looked up by pipelines/sql/hybrid.py."""
 
 from __future__ import annotations
 
@@ -6,11 +6,27 @@ from collections.abc import Mapping, Sequence
 
 from pipelines.sources.hybrid.source import HybridSource
 from pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
+from pipelines.sources.registry import connector
+from pipelines.sql.model import Table
 
 SOURCES = OptionSpec(
     "hybrid.sources",
     required=True,
     doc="Names of tables of the script, in order: `history, live`. All but the last are read up to their flip.",
+)
+SWITCH = OptionSpec(
+    "hybrid.switch",
+    "choice",
+    default="options",
+    choices=("options", "rowtime"),
+    doc="Where the last table begins: where its own options say (options), or at the greatest rowtime of the rows that "
+    "came before it (rowtime), by the record times of a topic.",
+)
+OVERLAP = OptionSpec(
+    "hybrid.switch.overlap",
+    "duration",
+    default="0 s",
+    doc="For rowtime: so much earlier. Rows of that time come twice.",
 )
 
 
@@ -19,17 +35,33 @@ def parts(options: Mapping[str, str]) -> Sequence[str]:
     return [name.strip() for name in options[SOURCES.name].split(",")]
 
 
+def check(table: Table) -> Sequence[str]:
+    """What is wrong with where the last table begins."""
+    if table.options.get(SWITCH.name, "options") == "options":
+        return [f"'{OVERLAP.name}' is for '{SWITCH.name}' = 'rowtime'"] if OVERLAP.name in table.options else []
+    last, said = table.parts[-1], f"'{SWITCH.name}' = 'rowtime'"
+    start = connector(last.connector).spec.start_options
+    watermark = table.watermark
+    if not start:
+        return [f"{said}: {last.name} is a {last.connector} table, which can not begin at a time"]
+    if watermark is None or table.column(watermark.column).source_time:
+        return [f"{said} needs WATERMARK FOR a column of {table.name}, which names the rowtime that its rows carry"]
+    given = next((name for name in start if name in last.options), None)
+    return [f"{said}: {last.name} begins there, and its '{given}' says otherwise: leave one out"] if given else []
+
+
 class HybridConnector:
     """`'connector' = 'hybrid'`."""
 
     spec = ConnectorSpec(
         name="hybrid",
         doc="Several tables of the script, one after another: bounded ones, then one that goes on.",
-        options=(SOURCES,),
+        options=(SOURCES, SWITCH, OVERLAP),
         system_time=True,
         phases=lambda options: True,
         signals=lambda options: True,
         parts=parts,
+        check=check,
     )
 
     def source(self, context: SourceContext) -> Source:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.sources.hybrid.switch import spoken
 from pipelines.sources.protocol import SEQ_TYPE, Json, Landed, Source, SourceContext, SplitStore, Step, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
@@ -72,9 +73,12 @@ class Part:
         context.limit, context.max_rows = whole.limit, whole.max_rows
         return self.source
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        """The part's next step, as one of the hybrid table. None when there is nothing left to do."""
-        step = self.at().plan(ends, instant)
+    def plan(self, ends: Json, instant: int, start: int | None = None) -> Step | None:
+        """The part's next step, as one of the hybrid table. None when there is nothing left to do. `start` (ms, UTC):
+        where the part begins, whatever its options say."""
+        source = self.at()
+        self.context.start_at = start
+        step = source.plan(ends, instant)
         if step is None:
             return None
         first = self.context.first
@@ -85,7 +89,11 @@ class Part:
             "flipped": self.context.flipped,
             "flips": step.flips,
         }
-        return replace(step, ranges=ranges, summary=f"{self.table.name}: {step.summary}")
+        begins = ""
+        if start is not None:
+            ranges["start_at"] = start  # for people: the part's own ranges say what is read
+            begins = f"begins at {spoken(start)}: "
+        return replace(step, ranges=ranges, summary=f"{self.table.name}: {begins}{step.summary}")
 
     def stored(self, step: StoredStep) -> StoredStep:
         """A stored step of the hybrid table, as the part's own source planned it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.errors import SourceError
 from pipelines.sources.hybrid.part import Part, flips
+from pipelines.sources.hybrid.switch import start_at
 from pipelines.sources.protocol import ExplainsFailures, Json, Landed, SourceContext, Step, StoredStep
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ class HybridSource:
         place = previous.step.ranges["part"]
         return place + 1 if flips(previous) and place < self._last else place
 
+    def _begins(self, place: int) -> bool:
+        """Whether the next step is the last part's first."""
+        previous = self._context.previous
+        return place == self._last and previous is not None and previous.step.ranges["part"] != place
+
     def _part(self, place: int) -> Part:
         if place not in self._parts:
             self._parts[place] = Part(self._context, self._context.table.parts[place], place)
@@ -57,7 +63,8 @@ class HybridSource:
 
     def plan(self, ends: Json, instant: int) -> Step | None:
         place = self._current
-        step = self._part(place).plan(ends["parts"][str(place)], instant)
+        start = start_at(self._context, instant) if self._begins(place) else None
+        step = self._part(place).plan(ends["parts"][str(place)], instant, start)
         if step is None:
             return None
         if place == self._last:

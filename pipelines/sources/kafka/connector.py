@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.sources.formats import format_options
-from pipelines.sources.kafka.fields import APPEND_FORMATS, VALUE_FORMATS, Kind, check_fields, value_format
+from pipelines.sources.formats import format_options, metadata_of
+from pipelines.sources.formats.checks import ERROR_OPTION
+from pipelines.sources.kafka.fields import (
+    APPEND_FORMATS,
+    METADATA_PREFIX,
+    VALUE_FORMATS,
+    Kind,
+    check_fields,
+    value_format,
+)
 from pipelines.sources.kafka.options import (
     CONNECTION_OPTIONS,
     DISCOVERY_OPTION,
-    ERROR_OPTION,
     INCLUDE_OPTION,
     KEY_CHECK_OPTION,
     KEY_FIELD_OPTIONS,
@@ -27,6 +34,7 @@ from pipelines.sources.kafka.snapshot_end import MARKED_FORMATS, marks_its_snaps
 from pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
 from pipelines.sql.model import Table
 
+START_OPTIONS = tuple(option.name for option in STARTUP_OPTIONS)
 _FORMAT = OptionSpec("format", doc=f"How the value is written: {', '.join(VALUE_FORMATS)}.")
 _VALUE_FORMAT = OptionSpec("value.format", doc="The same as `format`, whose options are then written `value.json.…`.")
 _KEY_FORMAT = OptionSpec("key.format", doc=f"How the key is written: {', '.join(APPEND_FORMATS)}.")
@@ -95,7 +103,9 @@ class KafkaConnector:
             *format_options(APPEND_FORMATS, prefix="key."),
         ),
         system_time=True,
+        start_options=START_OPTIONS,
         metadata=METADATA,
+        format_metadata=lambda options: metadata_of(value_format(options), prefix=METADATA_PREFIX),
         phases=marks_its_snapshot,
         signals=marks_its_snapshot,
         updates=lambda options: value_format(options) not in APPEND_FORMATS,
@@ -132,6 +142,7 @@ class UpsertKafkaConnector:
         append_only=False,
         needs_primary_key=True,
         system_time=True,
+        start_options=START_OPTIONS,
         metadata=METADATA,
         check=lambda table: check(table, "upsert-kafka"),
     )

@@ -17,11 +17,16 @@ APPEND_FORMATS = ("json", "csv", "raw")
 """What may be a key, and the value of upsert-kafka: a message says nothing but one row."""
 
 
+METADATA_PREFIX = "value."
+"""Before the metadata keys of the value's format, as in Flink: the key's format might have some too."""
+
+
 @dataclass(frozen=True)
 class Part:
     """The key or the value of the messages: its format, and its columns as the message names them.
 
-    `option` is what the script calls the format; `names` are the table's names of the columns, in the same order.
+    `option` is what the script calls the format; `names` are the table's names of the columns, in the same order;
+    `metadata` are the format's metadata keys that the table names.
     """
 
     format: str
@@ -29,11 +34,12 @@ class Part:
     columns: tuple[Column, ...]
     names: tuple[str, ...]
     prefix: str
+    metadata: tuple[str, ...] = ()
 
     def wanted(self, table: Table, options: Mapping[str, str]) -> Wanted:
         """What the table wants of the format; the key never says what becomes of a row."""
         plain = {key.removeprefix(self.prefix): text for key, text in options.items() if key.startswith(self.prefix)}
-        return Wanted(self.columns, plain, table.role, table.primary_key)
+        return Wanted(self.columns, plain, table.role, table.primary_key, self.metadata)
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,7 @@ def layout(table: Table, options: Mapping[str, str], kind: Kind) -> Layout:
         valued,
         tuple(column.name for column in valued),
         "" if option == "format" else "value.",
+        tuple(key for column in table.physical_columns if (key := format_key(column)) is not None),
     )
     upsert = kind == "upsert-kafka"
     # Where the value has the key's columns too it decides, as in Flink; but a tombstone has nothing but its key.
@@ -77,6 +84,12 @@ def layout(table: Table, options: Mapping[str, str], kind: Kind) -> Layout:
     named = {column.name: replace(column, name=column.name.removeprefix(prefix)) for column in columns}
     key = Part(options.get("key.format", ""), "key.format", tuple(named[name] for name in keys), tuple(keys), "key.")
     return Layout(value, key, from_key, upsert)
+
+
+def format_key(column: Column) -> str | None:
+    """The metadata key of the value's format that a column is; None for any other column."""
+    told = column.metadata or ""
+    return told.removeprefix(METADATA_PREFIX) if told.startswith(METADATA_PREFIX) else None
 
 
 def value_format(options: Mapping[str, str]) -> str:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
 from pipelines.errors import PlanningError
+from pipelines.sources.formats.checks import ERROR_OPTION, OnError
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.model import needs_variables
 
 StartupMode = Literal["earliest-offset", "latest-offset", "group-offsets", "timestamp", "specific-offsets"]
 MODES: tuple[str, ...] = get_args(StartupMode)
 SnapshotEnd = Literal["marker", "offsets"]
-OnError = Literal["fail", "quarantine"]
 
 PROPERTIES = "properties."
 SERVERS = "properties.bootstrap.servers"
@@ -74,14 +74,6 @@ DISCOVERY_OPTION = OptionSpec(
     "duration",
     default="5 min",
     doc="Accepted for scripts of Flink. Every run looks for new partitions and topics.",
-)
-ERROR_OPTION = OptionSpec(
-    "format.on-error",
-    "choice",
-    default="fail",
-    choices=("fail", "quarantine"),
-    doc="What becomes of a message that does not fit: the step fails and names it (fail), or it is kept in the table's "
-    "quarantine, is counted, and the others go on (quarantine).",
 )
 INCLUDE_OPTION = OptionSpec(
     "value.fields-include",
@@ -190,7 +182,7 @@ def parse(options: Mapping[str, str], table: str) -> KafkaOptions:
             None if timestamp is None else int(timestamp),
             specific_offsets(options.get("scan.startup.specific-offsets", "")) or {},
         ),
-        on_error=cast(OnError, options.get("format.on-error", "fail")),
+        on_error=cast(OnError, options.get(ERROR_OPTION.name, "fail")),
         snapshot_end=cast(SnapshotEnd, options.get("scan.snapshot.end", "marker")),
         properties={key.removeprefix(PROPERTIES): text for key, text in options.items() if key.startswith(PROPERTIES)},
     )

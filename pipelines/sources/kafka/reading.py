@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pipelines.sources.formats import VALUE, format_named
+from pipelines.sources.formats import VALUE, Wanted, format_named, metadata_column
 from pipelines.sources.formats.literals import text
-from pipelines.sources.kafka.fields import Layout
+from pipelines.sources.kafka.fields import Layout, format_key
 from pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
 from pipelines.sources.kafka.source_place import NO_PLACE, place
 from pipelines.sources.kafka.steps import KafkaStep
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 POISON = "tidegate: a message does not fit: "
 """What an executor throws begins with it; JSON of split, offset and error follows (failures.py)."""
 
-BESIDE = ("_marks", "_topic")
-"""What `Reader.decoded` gives beside a source's columns: what the format says of a snapshot, the topic's ordinal."""
+BESIDE = ("_marks", "_topic", "_misfit")
+"""What `Reader.decoded` gives beside a source's columns: what the format says of a snapshot, the topic's ordinal, and,
+with `Reader.keeps_misfits`, what does not fit in the message."""
 
 SUB_BITS = 20
 """`_offset` of a format whose messages give several rows: the message's offset, then its row, in so many bits."""
@@ -48,15 +49,32 @@ _METADATA: Mapping[str, str] = {
 }
 
 
+def ignore_name(layout: Layout) -> str:
+    """The format's own name of the option that passes over what does not fit."""
+    return f"{layout.value.format}.ignore-parse-errors"
+
+
 @dataclass(frozen=True)
 class Reader:
-    """What reading a table's messages needs, apart from the step."""
+    """What reading a table's messages needs, apart from the step.
+
+    `keeps_misfits`: messages that the format would pass over come too, with `_misfit`, for what their marks say.
+    """
 
     table: Table
     options: KafkaOptions
     plain: Mapping[str, str]
     layout: Layout
     isolation: str
+    keeps_misfits: bool = False
+
+    @property
+    def wanted(self) -> Wanted:
+        """What the table wants of the value's format."""
+        wants = self.layout.value.wanted(self.table, self.plain)
+        if not self.keeps_misfits:
+            return wants
+        return replace(wants, options={**wants.options, ignore_name(self.layout): "false"})
 
     @property
     def by_source(self) -> bool:
@@ -96,12 +114,12 @@ class Reader:
     def decoded(self, messages: DataFrame, step: KafkaStep) -> DataFrame:
         """Rows as `Source.read` gives them, and BESIDE."""
         table, layout = self.table, self.layout
-        delivered = [column for column in table.physical_columns if column.metadata is not None]
+        delivered = [column for column in table.physical_columns if column.metadata in _METADATA]
         own = [f"{_METADATA[column.metadata or '']} AS {quoted('_m_' + column.name)}" for column in delivered]
         if layout.key is not None:
             own.append("key AS _key")
         if self.by_source:
-            own.append(f"{place(self.layout.value.wanted(table, self.plain))} AS _place")
+            own.append(f"{place(self.wanted)} AS _place")
         if self.quarantines:
             own += ["key AS _raw_key", "value AS _raw_value", "headers AS _headers"]
         seen = messages.selectExpr(
@@ -116,7 +134,7 @@ class Reader:
         if not layout.upsert:
             # A message without a value is no row, as in Flink; a changelog's tombstone only says what its delete did.
             seen = seen.where(f"{VALUE} IS NOT NULL")
-        rows = format_named(layout.value.format).decode(seen, layout.value.wanted(table, self.plain))
+        rows = format_named(layout.value.format).decode(seen, self.wanted)
         rows = rows.withColumnsRenamed({"_fields": "_row", "_error": "_wrong"})
         error = "_wrong"
         if layout.key is not None:
@@ -145,7 +163,9 @@ class Reader:
             inside = ", ".join(f"'{name}', _place.{name}" for name in ("file", "position", "row"))
             seq = f"'phase', IF(_op = 'r', 0, 1), 'log', 0, {inside}"
         told: list[str] = []
-        if self.quarantines:
+        if self.keeps_misfits:
+            told = ["_misfit"]
+        elif self.quarantines:
             rejected = "'reason', _misfit, 'key', _raw_key, 'value', _raw_value, 'headers', _headers"
             told = [f"IF(_misfit IS NULL, NULL, named_struct({rejected})) AS {REJECTED}"]
         else:
@@ -158,7 +178,8 @@ class Reader:
             "coalesce(_time, _at) AS _rowtime",
             "_split",
             f"{offset} AS _offset",
-            *BESIDE,
+            "_marks",
+            "_topic",
             *told,
         )
 
@@ -167,7 +188,10 @@ class Reader:
         inside = dict(zip(key.names, (column.name for column in key.columns), strict=True)) if key else {}
         found = []
         for column in self.table.physical_columns:
-            if column.metadata is not None:
+            beside = format_key(column)
+            if beside is not None:
+                value = metadata_column(beside)
+            elif column.metadata is not None:
                 value = quoted("_m_" + column.name)
             elif column.name in self.layout.from_key:
                 value = f"_fields.{quoted(inside[column.name])}"

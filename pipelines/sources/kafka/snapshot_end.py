@@ -59,6 +59,11 @@ class SnapshotEnd:
             for name in step.topics
         )
 
+    def unmarked(self, step: KafkaStep) -> list[str]:
+        """The topics whose mark has not landed."""
+        cuts = self._cuts()
+        return [name for name in step.topics if name not in cuts]
+
     def watched(self, rows: DataFrame, step: KafkaStep, epoch: int) -> DataFrame:
         """`rows`, whose marks are seen while they are written."""
         from pyspark.sql import Observation

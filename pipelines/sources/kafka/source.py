@@ -7,6 +7,7 @@ format may have a snapshot first (snapshot_end.py).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -19,9 +20,9 @@ from pipelines.sources.kafka.cluster import Cluster, Partition, Topic
 from pipelines.sources.kafka.failures import explain
 from pipelines.sources.kafka.fields import Kind, layout
 from pipelines.sources.kafka.key_partitions import check_keys
-from pipelines.sources.kafka.options import parse
+from pipelines.sources.kafka.options import Startup, parse
 from pipelines.sources.kafka.planning import next_step
-from pipelines.sources.kafka.reading import BESIDE, Reader
+from pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
 from pipelines.sources.kafka.snapshot_end import SnapshotEnd, waits_for_marker
 from pipelines.sources.kafka.start import earliest_offsets, first_offsets
 from pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, step_of
@@ -49,15 +50,19 @@ class KafkaSource:
         self._table = context.table
         self._options = parse(context.options, context.table.name)
         self._cluster = Cluster(self._session, self._options.client, self._table.name)
+        self._snapshot = SnapshotEnd(context) if waits_for_marker(self._table, context.options) else None
+        planned = layout(self._table, context.options, kind)
+        # The last message of a snapshot may be one that is passed over.
+        ignores = planned.value.wanted(self._table, context.options).flag(ignore_name(planned))
         self._reader = Reader(
             self._table,
             self._options,
             context.options,
-            layout(self._table, context.options, kind),
+            planned,
             self._cluster.isolation,
+            keeps_misfits=ignores and self._snapshot is not None,
         )
         self._found: dict[str, Topic] | None = None
-        self._snapshot = SnapshotEnd(context) if waits_for_marker(self._table, context.options) else None
 
     def _session(self) -> SparkSession:
         if self._context.spark is None:
@@ -133,7 +138,10 @@ class KafkaSource:
         """Where each partition goes on. One that came after the first plan is read from its first message."""
         name = self._table.name
         if before is None:
-            return first_offsets(self._cluster, self._options, ends.stops, name)
+            at, options = self._context.start_at, self._options
+            if at is not None:
+                options = replace(options, startup=Startup("timestamp", at))
+            return first_offsets(self._cluster, options, ends.stops, name)
         earliest = earliest_offsets(self._cluster, ends.stops)
         check_available(before.stops, earliest, name, self._where)
         return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
@@ -176,6 +184,8 @@ class KafkaSource:
         rows = self._reader.decoded(self._reader.messages(spark, ranges), ranges)
         if self._snapshot is not None and not self._context.flipped:
             rows = self._snapshot.watched(rows, ranges, step.epoch)
+        if self._reader.keeps_misfits:
+            rows = rows.where("_misfit IS NULL")
         return rows.drop(*BESIDE)
 
     def _check(self, step: KafkaStep) -> None:
@@ -209,8 +219,17 @@ class KafkaSource:
         lag = 0 if behind <= 0 else waited if step.step.ranges["reached"] else None
         return Landed(
             lag_ms=lag,
-            position=_position(ranges, behind),
+            position=_position(ranges, behind) + self._waiting(step, ranges),
             splits=frozenset(str(partition) for partition in ranges.stops),
+        )
+
+    def _waiting(self, step: StoredStep, ranges: KafkaStep) -> str:
+        """What is still to come before the table flips, where all there was has been read."""
+        if self._snapshot is None or self._context.flipped or not step.step.ranges["reached"]:
+            return ""
+        unmarked = self._snapshot.unmarked(ranges)
+        return (
+            f"; no message of {unmarked[0]} has marked the end of a snapshot ('scan.snapshot.end')" if unmarked else ""
         )
 
     def _marks_again(self, ranges: KafkaStep) -> DataFrame:

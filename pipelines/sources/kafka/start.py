@@ -21,7 +21,8 @@ def first_offsets(
         return dict(stops)
     earliest = earliest_offsets(cluster, stops)
     if startup.mode == "timestamp":
-        found = cluster.offsets(stops, startup.timestamp or 0)
+        # Below 0 a time has other meanings to a broker (-1 is the end), and no record is older.
+        found = cluster.offsets(stops, max(startup.timestamp or 0, 0))
         return {
             partition: _between(earliest[partition], offset, stops[partition]) for partition, offset in found.items()
         }

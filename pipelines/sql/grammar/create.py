@@ -28,11 +28,14 @@ OTHER_OBJECTS = {
     "CONNECTION": "put options into the table's WITH (…)",
 }
 
+LAKE_LAYS_OUT = "leave it out: the lake lays out its own files"
+
 FUNCTION_FORM = "write CREATE FUNCTION name AS 'module.function' LANGUAGE PYTHON"
 
 
 class CreateGrammar(WatermarkGrammar):
-    """CREATE [TEMPORARY] TABLE [IF NOT EXISTS] name (columns, keys, watermark) [COMMENT 'text'] WITH (options), and
+    """CREATE [TEMPORARY] TABLE [IF NOT EXISTS] name (columns, keys, watermark) [COMMENT 'text']
+    [PARTITIONED BY (columns)] WITH (options), and
     CREATE [TEMPORARY [SYSTEM]] FUNCTION [IF NOT EXISTS] name AS 'module.function' LANGUAGE PYTHON."""
 
     def create(self, first: Token) -> CreateTable | CreateFunction:
@@ -60,11 +63,13 @@ class CreateGrammar(WatermarkGrammar):
         for found in self.listed(self._element):
             elements.extend(found)
         comment = self.text("a comment").text if self.take("COMMENT") else None
-        for words in (("PARTITIONED", "BY"), ("DISTRIBUTED",)):
-            if self.word(*words):
-                self.refuse(
-                    self.here(), f"{' '.join(words)} is not supported", "leave it out: the lake lays out its own files"
-                )
+        at = self._curr
+        partitions: tuple[Name, ...] = ()
+        if self.take("PARTITIONED", "BY"):
+            partitions = tuple(self.listed(lambda: self.name("a column's name")))
+        partitioned = self.since(at) if partitions else None
+        if self.word("DISTRIBUTED"):
+            self.refuse(self.here(), "DISTRIBUTED is not supported", LAKE_LAYS_OUT)
         options = tuple(self.listed(self._option)) if self.take("WITH") else ()
         if self.word("LIKE") or self.word("AS"):
             self._no_like()
@@ -77,6 +82,8 @@ class CreateGrammar(WatermarkGrammar):
             comment=comment,
             span=self.since(first),
             if_not_exists=if_not_exists,
+            partitions=partitions,
+            partitioned=partitioned,
         )
 
     def table_name(self) -> Name:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.sql import SqlError, compile_script, describe, explain, show_create_table
+from pipelines.sql.model import is_secret
 from tests.pipelines.sql.connectors import CONNECTORS
 
 SECRET = "hunter2-Kx9"
@@ -33,6 +34,21 @@ INSERT INTO sink SELECT user_id, name FROM clicks LEFT JOIN users FOR SYSTEM_TIM
 def everything(error: BaseException) -> str:
     """All that a log, a debugger or Dagster would keep of an error."""
     return "".join(traceback.format_exception(error)) + repr(error) + repr(error.__dict__) + str(error.args)
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("properties.ssl.keystore.key", True),
+        ("properties.sasl.jaas.config", True),
+        ("properties.ssl.keystore.certificate.chain", False),
+        ("properties.ssl.keystore.location", False),
+        ("key.fields", False),
+        ("scan.key-partitions.check", False),
+    ],
+)
+def test_names_of_secrets(name: str, secret: bool) -> None:
+    assert is_secret(name) == secret
 
 
 def test_a_pipeline_shows_no_secret() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.sql import SqlError, compile_script
+from pipelines.sql import SqlError, compile_script, show_create_table
 
 
 def table(columns: str, **options: str) -> str:
@@ -25,6 +25,8 @@ def table(columns: str, **options: str) -> str:
         ("a INT", {"format": "${F}"}, "'format'", "can not come from the environment"),
         ("a INT", {"format": "json", "csv_null-literal": ""}, "'csv.null", "an option of csv, and the format is json"),
         ("a INT", {"format": "parquet", "csv_null-literal": ""}, "'csv.null", "the format is parquet"),
+        ("a INT", {"format": "parquet", "format_on-error": "fail"}, "'format.on", "the format is parquet"),
+        ("a INT", {"format": "json", "format_on-error": "pass"}, "'pass'", "is none of the choices"),
         ("a INT", {"format": "csv", "csv_field-delimiter": ";;"}, "'csv.field", "is one character, not ';;'"),
         (
             "a INT",
@@ -44,6 +46,8 @@ def table(columns: str, **options: str) -> str:
         ("n STRING METADATA FROM 'file.name'", {"format": "json"}, "t", "t has no column that is in the files"),
         ("n INT METADATA FROM 'file.name'", {"format": "json"}, "INT", "metadata `file.name` of filesystem is STRING"),
         ("n STRING METADATA FROM 'name'", {"format": "json"}, "'name'", "unknown metadata `name`"),
+        ("a INT, n STRING METADATA FROM 'database'", {"format": "json"}, "'database'", "unknown metadata `database`"),
+        ("a INT, n STRING METADATA FROM 'pk-names'", {"format": "canal-json"}, "STRING METADATA", "is ARRAY<STRING>"),
         ("a INT", {"format": "json", "source_path_regex-pattern": "("}, "'source.path", "is no regular expression"),
         ("a INT", {"format": "json", "source_settle-time": "soon"}, "'soon'", "is no duration"),
         (
@@ -61,6 +65,43 @@ def test_it_is_refused_where_it_stands(columns: str, options: dict[str, str], pl
     assert words in caught.value.what
     start = script.index(f" {place}", 0 if place != "t" else len("CREATE TABLE") - 1) + 1
     assert caught.value.column - 1 == start, (script[caught.value.column - 1 :], script[start:])
+
+
+@pytest.mark.parametrize(
+    ("by", "place", "words"),
+    [
+        ("dy", "dy", "unknown column `dy` in t"),
+        ("d, d", "d", "`d` is twice in PARTITIONED BY"),
+        ("n", "n", "`n` is not delivered as a column"),
+        ("c", "c", "`c` is not delivered as a column"),
+        ("f", "f", "a folder's name can not be DOUBLE"),
+        ("z", "z", "a folder's name can not be TIMESTAMP_LTZ(3)"),
+        ("d, a, f, z", "f", "a folder's name can not be DOUBLE"),
+    ],
+)
+def test_partitions_are_refused_where_they_stand(by: str, place: str, words: str) -> None:
+    columns = "d DATE, a INT, f DOUBLE, z TIMESTAMP_LTZ(3), n STRING METADATA FROM 'file.name', c AS a + 1"
+    script = table(columns, format="json").replace(" WITH", f" PARTITIONED BY ({by}) WITH")
+    with pytest.raises(SqlError) as caught:
+        compile_script(script)
+    assert words in caught.value.what
+    start = script.index("BY (") + len("BY (") + (by.rindex(place) if by != place else 0)
+    assert caught.value.column - 1 == start
+
+
+def test_partitions_leave_a_column_for_the_files() -> None:
+    with pytest.raises(SqlError, match="t has no column that is in the files"):
+        compile_script(table("d DATE", format="json").replace(" WITH", " PARTITIONED BY (d) WITH"))
+    with pytest.raises(SqlError, match="has no meaning without PARTITIONED BY"):
+        compile_script(table("d DATE", format="json", **{"partition_default-name": "x"}))
+
+
+def test_partitions_compile_and_are_shown_as_they_were_declared() -> None:
+    script = table("d DATE, a INT, h INT", format="json").replace(" WITH", " COMMENT 'c' PARTITIONED BY (d, h) WITH")
+    made = compile_script(script).table("t")
+    assert made.partition_columns == ("d", "h")
+    assert [column.name for column in made.message_columns] == ["a"]
+    assert compile_script(show_create_table(made)).table("t") == made
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,48 @@ def test_aborts_lose_no_line_and_repeat_none(spark: SparkSession, root: Path) ->
     assert {row["name"] for row in harness.published("shown") if row["n"] % 4 == 3} == {"name 3"}
 
 
+BAD = """
+CREATE TABLE clicks (n INT) WITH ('connector' = 'filesystem', 'path' = '{root}/clicks', 'format' = 'json',
+    'format.on-error' = 'quarantine');
+CREATE TABLE shown (n INT) WITH ('connector' = 'scripted');
+INSERT INTO shown SELECT n FROM clicks
+"""
+
+
+def test_aborts_keep_a_bad_line_once(spark: SparkSession, root: Path) -> None:
+    """One bad line and one good one a turn; the process dies once at every point of a source."""
+    probes = Files(root / "clicks")
+    harness = Harness(BAD.format(root=root), spark, root / "lake")
+    points = [point for point in faults.POINTS if point.startswith("source.")]
+    for turn, wanted in enumerate(points):
+        probes.write(f"{turn}.json", f'{{"n": {turn}}}\n{{"n": "bad {turn}"}}\n')
+
+        def abort(point: str, wanted: str = wanted) -> None:
+            if point == wanted:
+                raise Abort(point)
+
+        disarm = faults.arm(abort)
+        try:
+            with pytest.raises(Abort):
+                harness.runner.advance("clicks")
+        finally:
+            disarm()
+        harness.restart()
+    harness.runner.advance("clicks")
+    lake = harness.lake
+    landed = lake_rows.read(spark, lake.table_path("clicks")).collect()
+    assert sorted(row["n"] for row in landed) == list(range(len(points)))
+    rejected = lake_rows.read(spark, lake.rejected_path("clicks")).collect()
+    assert Counter((row["_epoch"], bytes(row["_value"])) for row in rejected) == Counter(
+        (row["_epoch"], f'{{"n": "bad {row["n"]}"}}'.encode()) for row in landed
+    )
+    assert {row["_reason"].partition(f"{root}/clicks/")[2] for row in rejected} == {
+        f"{turn}.json, the line at byte 9: column n: 'bad {turn}' does not fit INT" for turn in range(len(points))
+    }
+    assert all(row.rows == row.rejected for row in lake.watermarks.rows("clicks"))
+    assert status(lake).sources[0].rejected == len(points)
+
+
 def test_changelogs_land_with_their_watermarks(spark: SparkSession, root: Path) -> None:
     rates, orders = Files(root / "rates"), Files(root / "orders")
 

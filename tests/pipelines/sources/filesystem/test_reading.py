@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ from pyspark.sql.types import StructType
 
 from pipelines.errors import SourceError
 from pipelines.sources.filesystem import lines
-from pipelines.sources.protocol import SOURCE_COLUMNS
+from pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
+from pipelines.sql import compile_script
 from pipelines.sql.model import Column
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 
@@ -153,6 +155,19 @@ def test_changes_of_a_build_and_of_a_probe(spark, files: Files) -> None:
     assert told["probe"] == [("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")]
 
 
+def test_metadata_of_the_format_beside_that_of_the_file(spark, files: Files) -> None:
+    columns = (
+        "id INT, n STRING METADATA FROM 'file.name', `table` STRING METADATA, pk ARRAY<STRING> METADATA FROM 'pk-names'"
+    )
+    script = f"CREATE TABLE t ({columns}) WITH ('connector' = 'filesystem', 'path' = 'x', 'format' = 'canal-json')"
+    files.write("a.json", [{"type": "INSERT", "data": [{"id": "1"}], "table": "users", "pkNames": ["id"]}])
+    bench = files.bench(format="canal-json")
+    bench.table = replace(bench.table, columns=compile_script(script).table("t").columns)
+    bench.plan()
+    (row,) = read(spark, bench)
+    assert (row["id"], row["n"], row["table"], row["pk"]) == (1, "a.json", "users", ["id"])
+
+
 def test_a_line_that_does_not_fit_fails_the_step(spark, files: Files) -> None:
     path = files.write("a é.json", '{"id": 1}\n{"id": "one"}\n')
     bench = files.bench()
@@ -166,6 +181,37 @@ def test_a_line_that_does_not_fit_fails_the_step(spark, files: Files) -> None:
     bench = files.bench(**{"json_ignore-parse-errors": "true"})
     bench.plan()
     assert [row["id"] for row in read(spark, bench)] == [1]
+
+
+FIT_AND_MISFIT = {
+    "json": ('{"id": 1}', '{"id": "one"}', "column id: 'one' does not fit INT"),
+    "csv": ("1", "one", "column id: 'one' does not fit INT"),
+    "debezium-json": ('{"op": "c", "after": {"id": 1}}', '{"op": "d"}', "the message has no before"),
+    "canal-json": (
+        '{"type": "INSERT", "data": [{"id": "1"}]}',
+        '{"type": "INSERT", "data": [{"id": "1"}, {"id": "x"}]}',
+        "column id: 'x' does not fit INT",
+    ),
+    "changelog-json": ('{"op": "+I", "data": {"id": 1}}', "\xff", "the message is no UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize("kind", FIT_AND_MISFIT)
+def test_a_line_that_does_not_fit_is_told_apart_with_its_file_and_byte(spark, files: Files, kind: str) -> None:
+    good, bad, words = FIT_AND_MISFIT[kind]
+    lines_of = [good.encode(), bad.encode("latin-1"), b"", good.encode()]
+    path = files.write("a é.txt", b"\r\n".join(lines_of))
+    bench = files.bench(**{"format": kind, "format_on-error": "quarantine"})
+    bench.plan()
+    frame = bench.source().read(spark, bench.steps[0])
+    rejected = StructType.fromDDL(f"{REJECTED} {REJECTED_TYPE}")[REJECTED].dataType
+    assert frame.schema[REJECTED].dataType.simpleString() == rejected.simpleString()
+    fine, wrong, last = sorted(frame.collect(), key=lambda row: row["_offset"])
+    assert [(row["id"], row["_op"], row[REJECTED]) for row in (fine, last)] == [(1, "+I", None)] * 2
+    told = wrong[REJECTED]
+    assert told["reason"].startswith(f"{path}, the line at byte {len(good) + 2}: {words}")
+    assert (told["value"], told["key"], told["headers"]) == (lines_of[1], None, None)
+    assert (wrong["_split"], wrong["_offset"], wrong["_rowtime"]) == ("0", len(good) + 2, at(LONG_AGO + 1))
 
 
 def test_a_file_that_changes_while_it_is_read(spark, files: Files) -> None:

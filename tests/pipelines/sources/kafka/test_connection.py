@@ -10,9 +10,12 @@ from pyspark.sql import SparkSession
 from pipelines.errors import SourceError
 from pipelines.runtime import faults
 from pipelines.sources.kafka.server import STORE_PASSWORD, EmbeddedKafka
+from pipelines.sources.kafka.source import KafkaSource
+from pipelines.sources.protocol import SourceContext, StoredStep
 from tests.pipelines.sources.kafka.conftest import PASSWORD, USER
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
+from tests.pipelines.sources.sources_help import NoSplits
 
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
@@ -37,6 +40,39 @@ def test_sasl_and_tls(spark: SparkSession, broker: EmbeddedKafka, topics: Topics
         play = Play.probe(options, spark, tmp_path / name)
         play.advance()
         assert play.values() == [1]
+
+
+def test_a_plan_of_spark_shows_no_secret(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    """What EXPLAIN, the event log and the UI would show; and what the lake keeps."""
+    topic = topics.create()
+    topics.send(topic, {"id": 1})
+    hidden = {
+        "ssl.keystore.key": "-----BEGIN hidden-Kx1-----",
+        "ssl.key.password": "hidden-Kx2",
+        "sasl.oauthbearer.client.credentials.client.secret": "hidden-Kx3",
+        "sasl.oauthbearer.assertion.private.key.passphrase": "hidden-Kx4",
+    }
+    options = sasl(broker, topic, PASSWORD) | {f"properties.{name}": value for name, value in hidden.items()}
+    play = Play.probe(options, spark, tmp_path)
+    play.advance()
+    source = KafkaSource(
+        SourceContext(
+            play.harness.pipeline.table("events"), options, 1, NoSplits(), "", lambda: 0, spark=lambda: spark
+        ),
+        "kafka",
+    )
+    step = source.plan(source.ends(), 0)
+    assert step is not None
+    told = source.read(spark, StoredStep(step, 1, 1, 0))._jdf.queryExecution().toString()
+    source.close()
+    assert topic in told
+    secrets = [PASSWORD, "hidden-Kx"]
+    assert [secret for secret in secrets if secret in told] == []
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept
+    assert [path for path in kept if any(secret.encode() in path.read_bytes() for secret in secrets)] == []
 
 
 def test_a_user_that_is_refused(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:

@@ -105,12 +105,27 @@ def test_the_mark_is_found_again_after_an_abort(
     assert [found["name"] for found in play.landed("users")] == ["ann"]
 
 
+def test_a_mark_in_a_message_that_is_passed_over_counts(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    send(topics, topic, change("r", None, row(1, "ann")), 0)
+    topics.send(topic, change("r", None, {"id": "two", "name": "bob"}, "last"))
+    play = play_of(broker, topic, spark, tmp_path, **{"debezium_json__ignore_parse_errors": "true"})
+    done = play.advance("users")
+    assert (done.rows, done.flipped) == (1, True)
+    assert "marked" not in play.log("users")[-1].position
+
+
 def test_a_table_that_was_empty_flips_by_offsets(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.create()
     waits = play_of(broker, topic, spark, tmp_path / "marker")
     assert not waits.advance("users").flipped
+    assert waits.log("users")[-1].position == (
+        f"{topic}-0:0; no message of {topic} has marked the end of a snapshot ('scan.snapshot.end')"
+    )
     flips = play_of(broker, topic, spark, tmp_path / "offsets", scan__snapshot__end="offsets")
     assert flips.advance("users").flipped
 
@@ -170,3 +185,22 @@ INSERT INTO joined SELECT e.id, e.name FROM events AS e LEFT JOIN users FOR SYST
         ("-U", "a", 2**20),
         ("+U", "b", 2**20 + 1),
     ]
+
+
+def test_what_a_message_says_beside_its_row(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    """With the format's own option name, and with the value's; beside a column of Kafka's own."""
+    columns = (
+        "id BIGINT, name STRING, place BIGINT METADATA FROM 'offset', origin STRING METADATA FROM 'value.source.table',"
+        " at TIMESTAMP_LTZ(3) METADATA FROM 'value.source.timestamp'"
+    )
+    topic = topics.create()
+    topics.send(topic, change("c", None, row(1, "ann"), table="users"))
+    for number, option in enumerate(("format", "value.format")):
+        options = {**given(broker.bootstrap, topic), option: "debezium-json"}
+        play = Play.build(options, spark, tmp_path / str(number), columns, connector="kafka")
+        play.advance("users")
+        (landed,) = play.landed("users")
+        assert (landed["id"], landed["place"], landed["origin"]) == (1, 0, "users")
+        assert landed["at"].timestamp() == 1_700_000_000

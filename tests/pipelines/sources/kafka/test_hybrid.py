@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
+from pipelines.runtime import faults
 from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.runtime.test_aborts import Abort
 from tests.pipelines.sources.kafka.play import Play
 from tests.pipelines.sources.kafka.topics import Topics
 
@@ -56,3 +59,80 @@ def test_history_then_a_topic(
     topics.send(topic, {"id": 1, "name": "elsewhere"}, partition=1)
     with pytest.raises(SourceError, match=f"came in {topic}-0 and in {topic}-1"):
         play.advance("users")
+
+
+SWITCH = """
+CREATE TABLE history (id BIGINT, at TIMESTAMP(3)) WITH (
+    'connector' = 'filesystem', 'path' = '{path}', 'format' = 'changelog-json');
+CREATE TABLE live (id BIGINT, at TIMESTAMP(3)) WITH (
+    'connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{servers}',
+    'format' = 'changelog-json');
+CREATE TABLE events (id BIGINT PRIMARY KEY NOT ENFORCED, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH (
+    'connector' = 'hybrid', 'hybrid.sources' = 'history, live', 'hybrid.switch' = 'rowtime'{overlap});
+CREATE TABLE clicks (id BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+CREATE TABLE kept (id BIGINT, at TIMESTAMP(3)) WITH ('connector' = 'scripted');
+INSERT INTO kept SELECT c.id, e.at FROM clicks AS c JOIN events FOR SYSTEM_TIME AS OF c.at AS e ON c.id = e.id;
+"""
+SECOND = 1_700_000_000
+
+
+def event(op: str, id: int, second: int) -> dict[str, object]:
+    at = datetime.datetime.fromtimestamp(SECOND + second, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return {"op": op, "data": {"id": id, "at": at}}
+
+
+@pytest.mark.parametrize(
+    ("history", "overlap", "expected"),
+    [
+        # The file is younger than all records, and the delete is told by it: neither counts.
+        ([event("+I", 1, 10), event("-D", 1, 10)], "", [1, 1, 13, 14]),
+        ([event("+I", 1, 10)], ", 'hybrid.switch.overlap' = '4 s'", [1, 12, 13, 14]),
+        ([], "", [11, 12, 13, 14]),
+        ([event("+I", 1, 10**9)], "", None),
+    ],
+)
+def test_a_topic_from_where_the_history_ends(
+    spark: SparkSession,
+    broker: EmbeddedKafka,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    history: list[dict[str, object]],
+    overlap: str,
+    expected: list[int] | None,
+) -> None:
+    folder = tmp_path / "history"
+    folder.mkdir()
+    monkeypatch.setenv("TIDEGATE_FILES_ROOT", str(folder))
+    (folder / "a.json").write_text("".join(json.dumps(change) + "\n" for change in history))
+    os.utime(folder / "a.json", (SECOND + 10**6, SECOND + 10**6))
+    topic = topics.create(partitions=2)
+    for second, partition in ((5, 0), (7, 1), (10, 0), (12, 1)):
+        number = 11 + (5, 7, 10, 12).index(second)
+        topics.send(topic, event("+I", number, second), partition=partition, at=(SECOND + second) * 1000)
+    script = SWITCH.format(path=folder, topic=topic, servers=broker.bootstrap, overlap=overlap)
+    play = Play(script, spark, tmp_path / "run", now=1_800_000_000_000)
+
+    planned = 0
+
+    def abort(point: str) -> None:
+        nonlocal planned
+        planned += point == "source.planned"
+        if planned == 2:  # the topic's first step is planned: what it begins at stands
+            planned = 100
+            raise Abort(point)
+
+    if expected is None:
+        with pytest.raises(SourceError, match=r"reach up to 2055-07-24 .* by at, which is yet to come"):
+            play.advance()
+        assert play.values() == [1]
+        return
+    disarm = faults.arm(abort)
+    try:
+        with pytest.raises(Abort):
+            play.advance()
+    finally:
+        disarm()
+    play.harness.restart()
+    play.advance()
+    assert sorted(play.values()) == expected

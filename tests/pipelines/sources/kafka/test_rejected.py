@@ -94,3 +94,37 @@ def test_an_abort_loses_no_message_and_repeats_none(
     assert sorted(play.values()) == [1, 2, 3]
     assert sorted(row["_value"] for row in play.rejected()) == [b"broken", b"broken too"]
     assert [(row.epoch, row.rows, row.rejected) for row in play.log()] == [(1, 2, 2), (2, 1, None)]
+
+
+POISON = (
+    "", " ", "null", "[]", '[{"id": 1}]', '{"id": 1}{"id": 2}', '{"id": 1} x', '{"id": 1', '\ufeff{"id": 1}',
+    b"\xff\xfe", "\x00\x00", "{" * 200_000, "[" * 50_000, '{"id": ' + '{"a": ' * 5_000 + "1" + "}" * 5_001,
+    '{"id": ' + "9" * 5_000 + "}", '{"id": 1e999999999}', '{"id": 1e-999999999}', '{"id": 9223372036854775808}',
+    '{"id": 1.5}', '{"id": "\\ud800x"}', '{"id": NaN}', '{"id": {"id": 1}}', '{"id": true}',
+)  # fmt: skip
+"""What has no id that fits. Each was a message that some reader of JSON dies of, or makes a NULL of."""
+
+
+@pytest.mark.parametrize("connector", ["kafka", "upsert-kafka"])
+def test_poison_is_kept_apart_byte_for_byte_and_the_rest_lands(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, connector: str
+) -> None:
+    topic = topics.create()
+    for number, poison in enumerate(POISON):
+        topics.send(topic, {"id": number}, poison, key={"id": number})
+    if connector == "kafka":
+        play = Play.probe(given(broker.bootstrap, topic, format="json", format__on_error="quarantine"), spark, tmp_path)
+        table = "events"
+    else:
+        options = given(
+            broker.bootstrap, topic, key__format="json", value__format="json", format__on_error="quarantine"
+        )
+        topics.send(topic, {"id": 1, "name": "x"}, None, key="no key")
+        play, table = Play.build(options, spark, tmp_path), "users"
+    play.advance(table)
+    assert play.values(table=table) == list(range(len(POISON)))
+    kept = [bytes(row["_value"]) for row in play.rejected(table) if row["_value"] and row["_key"] != b"no key"]
+    assert kept == [poison if isinstance(poison, bytes) else poison.encode() for poison in POISON if poison]
+    assert all(row["_reason"] for row in play.rejected(table))
+    log = play.log(table)[-1]
+    assert (log.rows, log.rejected) == (len(POISON), len(POISON) + (2 if connector == "upsert-kafka" else 0))

@@ -83,6 +83,11 @@ def test_every_startup_mode(spark: SparkSession, broker: EmbeddedKafka, topics: 
             {"scan__startup__mode": "timestamp", "scan__startup__timestamp_millis": "1002"},
             [2, 3, 10, 11, 12, 13],
         ),
+        "before": (
+            # To a broker -1 means the end.
+            {"scan__startup__mode": "timestamp", "scan__startup__timestamp_millis": "-1"},
+            [0, 1, 2, 3, 10, 11, 12, 13],
+        ),
         "later": ({"scan__startup__mode": "timestamp", "scan__startup__timestamp_millis": "2003"}, [13]),
         "specific": (
             {
