@@ -34,11 +34,17 @@ def outcomes(insert: Insert) -> list[str]:
     """Every outcome that a row of this INSERT can have."""
     found = [MATCHED, WHERE, DISCARDED, *([TIME_NULL] if insert.time == "event" else [])]
     for join in insert.joins:
-        found += [f"{kind}:{why}@{join.alias}" for kind in ("unmatched", "dropped") for why in _whys(join)]
+        found += [named(kind, why, join) for kind in ("unmatched", "dropped") for why in whys(join)]
     return found
 
 
-def _whys(join: Join) -> list[str]:
+def named(kind: Literal["unmatched", "dropped"], why: str, join: Join) -> str:
+    """The outcome of a row for which the build of `join` gave no version."""
+    return f"{kind}:{why}@{join.alias}"
+
+
+def whys(join: Join) -> list[str]:
+    """Why this join can give no version."""
     impossible = {BEFORE_FIRST} if join.time == "processing" else set()
     impossible |= {PREDICATE} if join.predicate is None else set()
     return [why for why in WHYS if why not in impossible]
