@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.frames import as_views
 from pipelines.joins.matching import Build, Side, match
-from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, WHERE, named, outcomes, whys
+from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, WHERE, missed_sql, outcomes
 from pipelines.joins.query import Query, aliased, flat, literal, scoped
 from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
-from pipelines.sql.model import Insert, Join, OnUnmatched
+from pipelines.sql.model import Insert, OnUnmatched
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,8 @@ def _conclude(query: Query, insert: Insert, release: Release) -> None:
     of_probe, of_all = split_where(insert)
     query.select("tested", {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"})
     numbered = list(enumerate(insert.joins))
-    missing = _first("unmatched", numbered)
-    lost = _first("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
+    missing = missed_sql("unmatched", numbered)
+    lost = missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
     left_out, rest = f"IF(_of_probe, NULL, '{WHERE}')", f"IF(_of_all, NULL, '{WHERE}')"
     if insert.time == "event":
         left_out += f", IF(_probe_time IS NULL, '{TIME_NULL}', NULL)"
@@ -109,21 +108,6 @@ def _conclude(query: Query, insert: Insert, release: Release) -> None:
         f"WHEN {kept_out} OR _outcome IN ('{DISCARDED}', '{TIME_NULL}') THEN 'quarantine' ELSE 'publish' END"
     )
     query.select("disposed", {"_disposition": disposition})
-
-
-def _first(kind: Literal["unmatched", "dropped"], joins: Sequence[tuple[int, Join]]) -> str:
-    """The outcome by the first of `joins` that gave no version; null where all gave one.
-
-    Every name is a constant: putting them together took a seventh of a release's time. The ELSE has nothing to do, and
-    sees to it that a reason which is missing from `whys` could not pass as a match.
-    """
-    told = ["CAST(NULL AS STRING)"]
-    for number, join in reversed(joins):
-        why = f"_why{number}"
-        cases = " ".join(f"WHEN {literal(name)} THEN {literal(named(kind, name, join))}" for name in whys(join))
-        other = f"concat('{kind}:', {why}, {literal('@' + join.alias)})"
-        told.insert(0, f"IF({why} IS NULL, NULL, CASE {why} {cases} ELSE {other} END)")
-    return f"coalesce({', '.join(told)})"
 
 
 def _staged(insert: Insert, release: Release) -> list[str]:
