@@ -12,8 +12,10 @@ rows that matched (or that are published null-extended).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
+from pipelines.joins.query import literal
 from pipelines.sql.model import Insert, Join
 
 Disposition = Literal["publish", "quarantine", "drop"]
@@ -34,8 +36,28 @@ def outcomes(insert: Insert) -> list[str]:
     """Every outcome that a row of this INSERT can have."""
     found = [MATCHED, WHERE, DISCARDED, *([TIME_NULL] if insert.time == "event" else [])]
     for join in insert.joins:
-        found += [f"{kind}:{why}@{join.alias}" for kind in ("unmatched", "dropped") for why in _whys(join)]
+        found += [_named(kind, why, join) for kind in ("unmatched", "dropped") for why in _whys(join)]
     return found
+
+
+def missed_sql(kind: Literal["unmatched", "dropped"], joins: Sequence[tuple[int, Join]]) -> str:
+    """SQL: the outcome by the first of the numbered `joins` that gave no version (its `_why<number>` says why); null
+    where all of them gave one.
+
+    Every name is a constant: to put them together row by row took a seventh of a large release. The ELSE meets no row;
+    without it, a reason that is missing from WHYS would pass as a match.
+    """
+    told = []
+    for number, join in joins:
+        why = f"_why{number}"
+        cases = " ".join(f"WHEN {literal(name)} THEN {literal(_named(kind, name, join))}" for name in _whys(join))
+        other = f"concat('{kind}:', {why}, {literal('@' + join.alias)})"
+        told.append(f"IF({why} IS NULL, NULL, CASE {why} {cases} ELSE {other} END)")
+    return f"coalesce({', '.join([*told, 'CAST(NULL AS STRING)'])})"
+
+
+def _named(kind: Literal["unmatched", "dropped"], why: str, join: Join) -> str:
+    return f"{kind}:{why}@{join.alias}"
 
 
 def _whys(join: Join) -> list[str]:

@@ -2,8 +2,8 @@
 
 What comes out has the target's columns, then
     _op, _generation, _epoch          what a published row carries
-    _probe_epoch, _split, _offset     which probe row it is
-    _reason                           null where published and matched, else why not
+    _probe_epoch, _split, _offset     which probe row it is; null where published
+    _reason                           why it is kept out; null where published
     _disposition                      publish | quarantine
 """
 
@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 
 from pipelines.frames import as_views
 from pipelines.joins.matching import Build, Side, match
-from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, WHERE, outcomes
+from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, WHERE, missed_sql, outcomes
 from pipelines.joins.query import Query, aliased, flat, literal, scoped
 from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
-from pipelines.sql.model import Insert, Join, OnUnmatched
+from pipelines.sql.model import Insert, OnUnmatched
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 EXTENT = {
@@ -96,14 +96,9 @@ def _conclude(query: Query, insert: Insert, release: Release) -> None:
     """Add `_outcome` and `_disposition`."""
     of_probe, of_all = split_where(insert)
     query.select("tested", {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"})
-    whys = [(f"_why{number}", join) for number, join in enumerate(insert.joins)]
-
-    def first(kind: str, joins: list[tuple[str, Join]]) -> str:
-        told = [f"concat('{kind}:', {why}, {literal('@' + join.alias)})" for why, join in joins]
-        return f"coalesce({', '.join([*told, 'CAST(NULL AS STRING)'])})"
-
-    missing = first("unmatched", whys)
-    lost = first("dropped", [(why, join) for why, join in whys if join.kind == "INNER"])
+    numbered = list(enumerate(insert.joins))
+    missing = missed_sql("unmatched", numbered)
+    lost = missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
     left_out, rest = f"IF(_of_probe, NULL, '{WHERE}')", f"IF(_of_all, NULL, '{WHERE}')"
     if insert.time == "event":
         left_out += f", IF(_probe_time IS NULL, '{TIME_NULL}', NULL)"
@@ -123,16 +118,21 @@ def _conclude(query: Query, insert: Insert, release: Release) -> None:
 
 
 def _staged(insert: Insert, release: Release) -> list[str]:
-    """The target's columns and the lake's, of what was matched."""
+    """The target's columns and the lake's, of what was matched.
+
+    Which probe row it was and why it did not match is told of what is kept out only: of a published row nobody asks for
+    it, and four columns of nulls are written in no time.
+    """
+    kept_out = "_disposition = 'quarantine'"
     items = {quoted(item.name): item.expression for item in insert.projections}
     items |= {
         "_op": "_probe_op",
         "_generation": f"CAST({release.generation} AS INT)",
         "_epoch": f"CAST({release.epoch} AS BIGINT)",
-        "_probe_epoch": "_probe_epoch",
-        "_split": "_probe_split",
-        "_offset": "_probe_offset",
-        "_reason": f"nullif(_outcome, '{MATCHED}')",
+        "_probe_epoch": f"IF({kept_out}, _probe_epoch, NULL)",
+        "_split": f"IF({kept_out}, _probe_split, NULL)",
+        "_offset": f"IF({kept_out}, _probe_offset, NULL)",
+        "_reason": f"IF({kept_out}, _outcome, NULL)",
         "_disposition": "_disposition",
     }
     return [f"{expression} AS {name}" for name, expression in items.items()]

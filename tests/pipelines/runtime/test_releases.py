@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -112,6 +113,29 @@ def test_a_held_epoch_stops_its_insert_until_it_is_released_again(spark: SparkSe
     assert seen(harness.advance()) == [(8, "m")]
     with pytest.raises(PlanningError, match="no epoch of enriched is held"):
         harness.runner.resolve_held("enriched")
+
+
+def test_only_what_is_kept_out_says_which_probe_row_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
+    harness.advance()
+    releasing = harness.runner.releasing("enriched")
+    staged = releasing.position().staged
+    assert staged is not None
+    folder = releasing.staged_path / staged.folder
+    columns = ["item_id", "_probe_epoch", "_split", "_offset", "_reason"]
+    found = {
+        place: [pq.ParquetFile(folder / file.path).read(columns).to_pylist() for file in staged.of(place)]
+        for place in ("publish", "quarantine")
+    }
+    (published,), (kept_out,) = found["publish"], found["quarantine"]
+    assert [tuple(row.values()) for row in published] == [(7, None, None, None, None)]
+    assert [(row["item_id"], row["_probe_epoch"], row["_reason"]) for row in kept_out] == [
+        (8, 1, "unmatched:key-absent@u")
+    ]
+    assert None not in (kept_out[0]["_split"], kept_out[0]["_offset"])
 
 
 def test_a_held_epoch_can_be_discarded_into_quarantine(spark: SparkSession, tmp_path: Path) -> None:
