@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -26,6 +26,7 @@ JoinKind = Literal["INNER", "LEFT"]
 TimeAttribute = Literal["processing", "event"]
 Role = Literal["build", "probe", "sink", "part", "unused"]
 OnUnmatched = Literal["quarantine", "block", "publish"]
+OnViolation = Literal["fail", "quarantine", "warn"]
 
 RESERVED_PREFIX = "_"
 """Columns of the lake's own begin with it, so columns of a script must not."""
@@ -189,6 +190,30 @@ class Options(Mapping[str, str]):
 
 
 @dataclass(frozen=True)
+class Constraint:
+    """CONSTRAINT `name` EXPECT (`condition`) ON VIOLATION `action`, of a target.
+
+    `condition` is Spark SQL over the columns that an INSERT writes; a row violates it where it is false (not where it
+    is NULL, as with SQL's CHECK). `sql` is the condition as the script has it.
+    """
+
+    name: str
+    condition: str
+    action: OnViolation
+    sql: str = field(default="", compare=False)
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
+
+
+SEVEREST_FIRST: tuple[OnViolation, ...] = ("fail", "quarantine", "warn")
+
+
+def severest_first(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """FAIL before QUARANTINE before WARN, and as written among equals: the first one that a row violates says where
+    the row goes."""
+    return tuple(sorted(constraints, key=lambda constraint: SEVEREST_FIRST.index(constraint.action)))
+
+
+@dataclass(frozen=True)
 class Table:
     """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target; `part` is
     one that only another table reads. `parts` are the tables that this one reads in its place, in its role.
@@ -205,6 +230,7 @@ class Table:
     comment: str | None = None
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
     parts: tuple[Table, ...] = field(default=(), compare=False)
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def connector(self) -> str:
@@ -276,7 +302,7 @@ class Insert:
     """An INSERT INTO … SELECT. `id` is stable: its target's name, or the target's 'insert.id'.
 
     `where` is the whole WHERE, `conditions` the same term by term, so that what says something of the probe's row
-    alone can be tested before any build is looked at.
+    alone can be tested before any build is looked at. `constraints` are the target's, the severest first.
     """
 
     id: str
@@ -289,6 +315,7 @@ class Insert:
     sql: str
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
     conditions: tuple[Condition, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def builds(self) -> tuple[str, ...]:
@@ -339,4 +366,6 @@ class Pipeline:
         text = repr(
             (insert.sql, insert.projections, [self.tables[name].columns for name in (insert.probe, *insert.builds)])
         )
+        if insert.constraints:  # a text without any keeps the digest that stored plans have
+            text += repr([(each.name, each.condition, each.action) for each in insert.constraints])
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -60,6 +60,17 @@ class PrimaryKey:
 
 
 @dataclass(frozen=True)
+class Expect:
+    """CONSTRAINT name EXPECT (condition) [ON VIOLATION action]; `action` is a word of `Action`, None where it is left
+    out."""
+
+    name: Name
+    condition: Scalar
+    action: str | None
+    span: Span
+
+
+@dataclass(frozen=True)
 class Watermark:
     """WATERMARK FOR path AS expression."""
 
@@ -93,6 +104,7 @@ class CreateTable:
     comment: str | None
     span: Span
     if_not_exists: bool = False
+    constraints: tuple[Expect, ...] = ()
 
 
 @dataclass(frozen=True)

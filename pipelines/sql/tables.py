@@ -16,6 +16,7 @@ from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
+from pipelines.sql.table_constraints import ConstraintCompiler
 from pipelines.sql.table_keys import KeyCompiler
 from pipelines.sql.table_options import OptionCompiler, place_of
 from pipelines.sql.table_watermark import WatermarkCompiler, is_call
@@ -65,6 +66,7 @@ class TableCompiler:
             comment=self.statement.comment,
             location=self.source.location(self.statement.name.span.start),
             parts=found,
+            constraints=ConstraintCompiler(self.source, self.statement, columns, self.functions).compile(spec),
         )
         parts.check(table)
         for problem in spec.check(table):
