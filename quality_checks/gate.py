@@ -13,6 +13,7 @@ from pipelines.runtime.gate import CheckResult, GateVerdict, StagedEpoch
 from quality_checks import suite
 from quality_checks.checks import (
     columns,
+    constraints,
     counts_complete,
     discards,
     flips,
@@ -39,6 +40,7 @@ CHECKS: tuple[Callable[[Evidence], CheckResult], ...] = (
     discards.check,
     columns.check,
     keys.check,
+    constraints.check,
 )
 
 CHECK_NAMES: tuple[str, ...] = (
@@ -52,6 +54,7 @@ CHECK_NAMES: tuple[str, ...] = (
     discards.NAME,
     columns.NAME,
     keys.NAME,
+    constraints.NAME,
     suite.NAME,
 )
 """What `judge` reports, by name: known before anything runs, so that Dagster can show each check as one of its own."""

@@ -5,6 +5,7 @@ What comes out has the target's columns, then
     _probe_epoch, _split, _offset     which probe row it is
     _reason                           null where published and matched, else why not
     _disposition                      publish | quarantine
+    _violated                         which constraints it violates (joins.violations), where the target has any
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pipelines.frames import as_views
 from pipelines.joins.matching import Build, Side, match
 from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, WHERE, outcomes
 from pipelines.joins.query import Query, aliased, flat, literal, scoped
+from pipelines.joins.violations import MASK, ask
 from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
 from pipelines.sql.model import Insert, Join, OnUnmatched
@@ -63,6 +65,8 @@ def joined(
     with as_views(frames) as views:
         matched = spark.sql(_match_all(insert, probe, builds, release, views).text())
     observed = matched.observe(observation, *_counts(insert, builds, release)).where("_disposition <> 'drop'")
+    if insert.constraints:
+        return observed.selectExpr(*_staged(insert, release))
     scope = {insert.probe_alias: probe.columns, **{j.alias: builds[j.build].columns for j in insert.joins}}
     return observed.selectExpr(*scoped(scope, release.instant)).selectExpr(*_staged(insert, release))
 
@@ -82,6 +86,8 @@ def _match_all(
         side = Side(join, number, builds[join.build], views[f"build{number}"], views.get(f"heavy{number}"))
         match(query, side, probe.count)
     _conclude(query, insert, release)
+    if insert.constraints:
+        ask(query, insert)
     return query
 
 
@@ -117,7 +123,8 @@ def _conclude(query: Query, insert: Insert, release: Release) -> None:
 
 def _staged(insert: Insert, release: Release) -> list[str]:
     """The target's columns and the lake's, of what was matched."""
-    items = {quoted(item.name): item.expression for item in insert.projections}
+    asked = bool(insert.constraints)
+    items = {quoted(item.name): quoted(item.name) if asked else item.expression for item in insert.projections}
     items |= {
         "_op": "_probe_op",
         "_generation": f"CAST({release.generation} AS INT)",
@@ -127,6 +134,7 @@ def _staged(insert: Insert, release: Release) -> list[str]:
         "_offset": "_probe_offset",
         "_reason": f"nullif(_outcome, '{MATCHED}')",
         "_disposition": "_disposition",
+        **({MASK: MASK} if asked else {}),
     }
     return [f"{expression} AS {name}" for name, expression in items.items()]
 

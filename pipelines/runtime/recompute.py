@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pipelines.lake.rows import quoted
 from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.recompute_constraints import VIOLATION, constrained
 from pipelines.runtime.recompute_time import IS_DUE, met_in_time, span
 from pipelines.sql.model import Insert, Join, Table
 
@@ -64,7 +65,8 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
 def recompute_sql(
     insert: Insert, target: Table, tables: Mapping[str, Table], plans: Sequence[ReleasePlan], views: Views
 ) -> str:
-    """Every row that `plans` release, with its place (publish, quarantine, drop): the columns of `compared`."""
+    """Every row that `plans` release, with its place (publish, quarantine, drop): the columns of `compared`. Where the
+    target has constraints, also a row of the place VIOLATION for each that a row violates."""
     steps = {"_landed": _landed(insert, tables[insert.probe], views)}
     last = "_landed"
     for number, join in enumerate(insert.joins):
@@ -80,10 +82,14 @@ def recompute_sql(
         f"CASE WHEN _place <> 'drop' THEN {kept[column.name]} END AS {quoted(column.name)}"
         for column in target.stored_columns
     ]
+    last = "_places"
+    if insert.constraints:
+        steps |= constrained(insert, target, last)
+        columns, last = [quoted(column.name) for column in target.stored_columns], "_constrained"
     marks = [
         "_place",
         *columns,
-        "CASE WHEN _place <> 'drop' THEN _op END AS _op",
+        f"CASE WHEN _place NOT IN ('drop', '{VIOLATION}') THEN _op END AS _op",
         "CAST(_in_generation AS INT) AS _generation",
         "_in_epoch AS _epoch",
         *(
@@ -93,7 +99,7 @@ def recompute_sql(
         "CASE WHEN _place <> 'publish' THEN _outcome END AS _reason",
     ]
     ordered = ",\n".join(f"{name} AS (\n  {text}\n)" for name, text in steps.items())
-    return f"WITH {ordered}\nSELECT {', '.join(marks)} FROM _places"
+    return f"WITH {ordered}\nSELECT {', '.join(marks)} FROM {last}"
 
 
 def compared(target: Table) -> list[str]:

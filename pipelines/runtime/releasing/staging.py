@@ -22,6 +22,7 @@ from pipelines.runtime import faults
 from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.releasing.standing import Standing
+from pipelines.runtime.releasing.violations import counted
 
 TARGET_COLUMNS = {"_op": "STRING", "_generation": "INT", "_epoch": "BIGINT"}
 """What a published row carries beside the target's own columns."""
@@ -68,6 +69,7 @@ class Stager:
             frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
         faults.point("insert.written")
         found: dict[str, Any] = dict(observed.get)
+        found |= counted(folder.glob("**/*.parquet"), self.standing.insert.constraints)
         return StagedRow(
             owner=self.standing.owner,
             generation=plan.generation,
