@@ -204,6 +204,16 @@ class Constraint:
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
 
 
+@dataclass(frozen=True)
+class Suite:
+    """'quality.suite' of a target: the `path` as written, the file's `text` when the script was compiled (JSON), and
+    the text's `digest`."""
+
+    path: str
+    text: str = field(repr=False)
+    digest: str
+
+
 SEVEREST_FIRST: tuple[OnViolation, ...] = ("fail", "quarantine", "warn")
 
 
@@ -231,6 +241,7 @@ class Table:
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
     parts: tuple[Table, ...] = field(default=(), compare=False)
     constraints: tuple[Constraint, ...] = ()
+    suite: Suite | None = field(default=None, compare=False)
 
     @property
     def connector(self) -> str:

@@ -36,6 +36,17 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         doc="The match proof: counts from the join's own pass which show that every match was made at or after the "
         "flip and against the pinned epoch. Nothing is published without it, so 'false' is refused.",
     ),
+    OptionSpec(
+        "quality.suite",
+        doc="A Great Expectations suite (JSON), by its path from the script. It is run on the rows of every epoch "
+        "before they are published, and holds the epoch when it is not met.",
+    ),
+    OptionSpec(
+        "gate.timeout",
+        "duration",
+        default="10 min",
+        doc="How long the checks of one epoch may take. Past it the run fails, and nothing of the epoch is published.",
+    ),
 )
 """Options of every table that an INSERT writes to."""
 

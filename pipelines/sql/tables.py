@@ -19,6 +19,7 @@ from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
 from pipelines.sql.table_constraints import ConstraintCompiler
 from pipelines.sql.table_keys import KeyCompiler
 from pipelines.sql.table_options import OptionCompiler, place_of
+from pipelines.sql.table_suite import SuiteCompiler
 from pipelines.sql.table_watermark import WatermarkCompiler, is_call
 from pipelines.sql.translate import Translator
 from pipelines.sql.types import INSTANT, FlinkType, Kind, parse_type, quoted
@@ -67,6 +68,7 @@ class TableCompiler:
             location=self.source.location(self.statement.name.span.start),
             parts=found,
             constraints=ConstraintCompiler(self.source, self.statement, columns, self.functions).compile(spec),
+            suite=SuiteCompiler(self.source, self.statement, columns).compile(),
         )
         parts.check(table)
         for problem in spec.check(table):
