@@ -83,7 +83,9 @@ def _match_all(
     query.step("landed", f"SELECT {aliased(own)} FROM {views['probe']}", list(own))
     query.scope[insert.probe_alias] = probe.columns
     for number, join in enumerate(insert.joins):
-        side = Side(join, number, builds[join.build], views[f"build{number}"], views.get(f"heavy{number}"))
+        side = Side(
+            join, number, builds[join.build], views[f"build{number}"], views.get(f"heavy{number}"), insert.proof
+        )
         match(query, side, probe.count)
     _conclude(query, insert, release)
     if insert.constraints:
@@ -135,8 +137,19 @@ def _staged(insert: Insert, release: Release) -> list[str]:
         "_reason": f"nullif(_outcome, '{MATCHED}')",
         "_disposition": "_disposition",
         **({MASK: MASK} if asked else {}),
+        **(_proof(insert) if insert.proof else {}),
     }
     return [f"{expression} AS {name}" for name, expression in items.items()]
+
+
+def _proof(insert: Insert) -> dict[str, str]:
+    """The match proof of one row: the versions that it met, and whether every build had one."""
+    found = {}
+    for number, (epoch, seq) in enumerate(insert.proofs):
+        found[quoted(epoch)] = f"IF(_why{number} IS NULL, _build{number}_epoch, NULL)"
+        found[quoted(seq)] = f"IF(_why{number} IS NULL, _build{number}_seq, NULL)"
+    matched = " AND ".join(f"_why{number} IS NULL" for number in range(len(insert.joins))) or "true"
+    return {**found, "_matched": matched}
 
 
 def _counts(insert: Insert, builds: Mapping[str, Build], release: Release) -> list[Column]:

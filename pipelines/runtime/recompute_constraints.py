@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipelines.lake.rows import quoted
 from pipelines.sql.model import Constraint, Insert, Table
 
@@ -9,17 +11,17 @@ VIOLATION = "violation"
 """The place of a row that only counts: one for every constraint that a row violates, its name as the reason."""
 
 
-def constrained(insert: Insert, target: Table, before: str) -> dict[str, str]:
+def constrained(insert: Insert, target: Table, before: str, also: Sequence[str]) -> dict[str, str]:
     """Steps over the rows of `before`, which have a `_place` and an `_outcome`; the last one is `_constrained`.
 
     They put the target's columns in place of the tables' structs, send a row that violates FAIL or QUARANTINE to the
-    quarantine, and add the rows of the place VIOLATION.
+    quarantine, and add the rows of the place VIOLATION. The columns `also` go along.
     """
     written = {item.name: item.expression for item in insert.projections}
     names = [column.name for column in target.stored_columns]
     columns = [f"CASE WHEN _place <> 'drop' THEN {written[name]} END AS {quoted(name)}" for name in names]
     blank = [f"CASE WHEN _told = '' THEN {quoted(name)} END AS {quoted(name)}" for name in names]
-    own = ["_op", "_in_generation", "_in_epoch", "_probe_epoch", "_split", "_offset"]
+    own = ["_op", "_in_generation", "_in_epoch", "_probe_epoch", "_split", "_offset", *also]
     broken = [f"CASE WHEN {_broken(each)} THEN '{each.name}' END" for each in insert.constraints]
     kept_out = [
         f"WHEN {_broken(each)} THEN 'violated:{each.name}'" for each in insert.constraints if each.action != "warn"

@@ -24,7 +24,7 @@ from pipelines.lake.rows import quoted
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.plans import Pin, ReleasePlan
-from pipelines.runtime.recompute import Views, compared, recompute_sql, release_rows
+from pipelines.runtime.recompute import Views, compared, proof_names, recompute_sql, release_rows
 from pipelines.runtime.recompute_constraints import VIOLATION
 from pipelines.runtime.retention import Horizon, Retention
 from pipelines.sql.model import Insert, Pipeline, Table
@@ -251,7 +251,7 @@ class _Verification:
             return spark.sql(self._difference_sql(plans, expected, views))
 
     def _difference_sql(self, plans: Sequence[ReleasePlan], expected: str, views: dict[str, str]) -> str:
-        columns = compared(self.target)
+        columns, proof = compared(self.target, self.insert), proof_names(self.insert)
         shown = ", ".join(columns)
         plain = ", ".join(self._comparable(name) for name in columns)
         own = ", ".join(quoted(column.name) for column in self.target.stored_columns)
@@ -260,13 +260,15 @@ class _Verification:
             f"(_generation = {generation} AND _epoch BETWEEN {low} AND {high})"
             for generation, low, high in _spans(plans)
         )
+        kept, none = ", ".join(["_reason", *proof]) if proof else "NULL", ", NULL" * len(proof)
         sides = [
             f"SELECT {shown}, 1L AS _side FROM ({expected})",
-            f"SELECT 'publish', {own}, _op, _generation, _epoch, NULL, NULL, NULL, NULL, -1L "
+            f"SELECT 'publish', {own}, _op, _generation, _epoch, NULL, NULL, NULL, {kept}, -1L "
             f"FROM {views['target']} WHERE {epochs}",
-            f"SELECT 'quarantine', {own}, _op, _generation, _epoch, _probe_epoch, _split, _offset, _reason, -1L "
+            f"SELECT 'quarantine', {own}, _op, _generation, _epoch, _probe_epoch, _split, _offset, _reason{none}, -1L "
             f"FROM {views['quarantine']} WHERE {epochs}",
-            f"SELECT place, {blank}, NULL, generation, epoch, NULL, NULL, NULL, reason, -rows FROM {views['counted']}",
+            f"SELECT place, {blank}, NULL, generation, epoch, NULL, NULL, NULL, reason{none}, -rows "
+            f"FROM {views['counted']}",
         ]
         key = [quoted(name) for name in self.target.primary_key] or [
             quoted(column.name) for column in self.target.stored_columns

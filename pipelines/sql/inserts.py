@@ -89,6 +89,7 @@ class InsertCompiler:
             location=self.source.location(self.statement.span.start),
             conditions=tuple(conditions),
             constraints=severest_first(target.table.constraints),
+            proof=target.table.options.get("gate.proof") == "columns",
         )
 
     def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:

@@ -313,7 +313,8 @@ class Insert:
     """An INSERT INTO … SELECT. `id` is stable: its target's name, or the target's 'insert.id'.
 
     `where` is the whole WHERE, `conditions` the same term by term, so that what says something of the probe's row
-    alone can be tested before any build is looked at. `constraints` are the target's, the severest first.
+    alone can be tested before any build is looked at. `constraints` are the target's, the severest first. `proof`: the
+    target keeps each row's match proof ('gate.proof' = 'columns').
     """
 
     id: str
@@ -327,6 +328,16 @@ class Insert:
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
     conditions: tuple[Condition, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    proof: bool = False
+
+    @property
+    def proofs(self) -> tuple[tuple[str, str], ...]:
+        """For each join, the columns of the target that hold the epoch and the seq of the version that a row met.
+
+        `_build_epoch` and `_build_seq`; with several joins `_build_epoch_<alias>` and `_build_seq_<alias>`.
+        """
+        ends = [""] if len(self.joins) == 1 else [f"_{join.alias}" for join in self.joins]
+        return tuple((f"_build_epoch{end}", f"_build_seq{end}") for end in ends[: len(self.joins)])
 
     @property
     def builds(self) -> tuple[str, ...]:
@@ -377,6 +388,8 @@ class Pipeline:
         text = repr(
             (insert.sql, insert.projections, [self.tables[name].columns for name in (insert.probe, *insert.builds)])
         )
+        if insert.proof:
+            text += "proof"
         if insert.constraints:  # a text without any keeps the digest that stored plans have
             text += repr([(each.name, each.condition, each.action) for each in insert.constraints])
         return hashlib.sha256(text.encode()).hexdigest()[:16]

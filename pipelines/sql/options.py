@@ -31,10 +31,12 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
     ),
     OptionSpec(
         "gate.proof",
-        "boolean",
+        "choice",
         default="true",
+        choices=("true", "columns"),
         doc="The match proof: counts from the join's own pass which show that every match was made at or after the "
-        "flip and against the pinned epoch. Nothing is published without it, so 'false' is refused.",
+        "flip and against the pinned epoch. Nothing is published without it. With 'columns' every published row also "
+        "says which version it met.",
     ),
     OptionSpec(
         "quality.suite",

@@ -26,7 +26,7 @@ CREATE TABLE enriched (n INT PRIMARY KEY NOT ENFORCED, name STRING, inverse INT,
     CONSTRAINT even EXPECT (n % 2 = 0) ON VIOLATION QUARANTINE,
     CONSTRAINT short EXPECT (CHAR_LENGTH(name) < 4 AND CURRENT_TIMESTAMP > TIMESTAMP '2000-01-01 00:00:00')
         ON VIOLATION WARN
-) WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish');
+) WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish', 'gate.proof' = 'columns');
 INSERT INTO enriched SELECT n, u.name, 60 / (n - 13), clicks.id FROM clicks
 LEFT JOIN users FOR SYSTEM_TIME AS OF clicks.proctime AS u ON clicks.id = u.id WHERE u.id IS NULL OR n <> 13
 """
