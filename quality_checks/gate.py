@@ -23,6 +23,7 @@ from quality_checks.checks import (
     released_rows,
     staged_files,
     unmatched_policy,
+    unmatched_ratio,
 )
 from quality_checks.evidence import Evidence, gather
 
@@ -41,6 +42,7 @@ CHECKS: tuple[Callable[[Evidence], CheckResult], ...] = (
     columns.check,
     keys.check,
     constraints.check,
+    unmatched_ratio.check,
 )
 
 CHECK_NAMES: tuple[str, ...] = (
@@ -55,6 +57,7 @@ CHECK_NAMES: tuple[str, ...] = (
     columns.NAME,
     keys.NAME,
     constraints.NAME,
+    unmatched_ratio.NAME,
     suite.NAME,
     user_suite.NAME,
 )

@@ -39,6 +39,23 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         "says which version it met.",
     ),
     OptionSpec(
+        "gate.unmatched-ratio.max",
+        "float",
+        doc="The greatest share of rows without a match that an epoch may have, from 0 to 1; above it is held.",
+    ),
+    OptionSpec(
+        "gate.unmatched-ratio.window",
+        "integer",
+        doc="Over how many published epochs the usual share of rows without a match is taken; an epoch that is well "
+        "above it is held. Default: it is not asked.",
+    ),
+    OptionSpec(
+        "gate.unmatched-ratio.min-rows",
+        "integer",
+        default="100",
+        doc="Epochs of fewer rows are neither held for their share nor remembered.",
+    ),
+    OptionSpec(
         "quality.suite",
         doc="A Great Expectations suite (JSON), by its path from the script. It is run on the rows of every epoch "
         "before they are published, and holds the epoch when it is not met.",
