@@ -58,18 +58,22 @@ def results(
         elif spec.name == GATE:
             yield _result(spec, verdict.passed, of_verdict(verdict, state, script))
         elif spec.name in found:
-            yield _result(spec, found[spec.name].passed, of_check(found[spec.name], verdict))
+            check = found[spec.name]
+            yield _result(spec, check.passed, of_check(check, verdict), warned=bool(check.warning))
         else:
             told = "the gate did not report this check on this epoch"
             yield _result(spec, verdict.passed, {"epoch": verdict.epoch, "detail": told})
 
 
-def _result(spec: dg.AssetCheckSpec, passed: bool, metadata: Mapping[str, Any]) -> dg.AssetCheckResult:
+def _result(
+    spec: dg.AssetCheckSpec, passed: bool, metadata: Mapping[str, Any], *, warned: bool = False
+) -> dg.AssetCheckResult:
+    """A check that passed with a warning is shown as one that failed with severity WARN: Dagster has no other sign."""
     return dg.AssetCheckResult(
         asset_key=spec.asset_key,
         check_name=spec.name,
-        passed=passed,
-        severity=dg.AssetCheckSeverity.ERROR,
+        passed=passed and not warned,
+        severity=dg.AssetCheckSeverity.WARN if passed and warned else dg.AssetCheckSeverity.ERROR,
         metadata=metadata,
     )
 
@@ -91,6 +95,8 @@ def of_verdict(verdict: GateVerdict, state: str | None, script: Path | None = No
             )
         ),
     }
+    if verdict.warnings:
+        metadata["warnings"] = "\n".join(verdict.warnings)
     if not verdict.passed:
         metadata["reasons"] = "\n".join(verdict.reasons)
         metadata["next"] = resolving(verdict.insert, script)

@@ -17,6 +17,7 @@ from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
 from pipelines.runtime.split_store import Splits, of_a_file
 from pipelines.sql.model import Table
 from pipelines.watermarks.watermark import instant
+from quality_checks.statistics import asked
 
 SHOWN_ROWS = 20
 """Rows of a markdown table before the rest is only counted."""
@@ -199,12 +200,14 @@ def _of_counts(staged: StagedRow) -> dict[str, Any]:
     """How many released rows had which outcome; the places are numbers of their own, to be plotted."""
     counts = staged.counts
     outcomes = {name: n for name, n in counts.items() if n and name != "rows" and not name.startswith("to:")}
+    rows, unmatched = asked(counts)
     return {
         "released rows": counts.get("rows", 0),
         "matched rows": counts.get("matched", 0),
         "staged rows": counts.get("to:publish", 0),
         "staged for quarantine": counts.get("to:quarantine", 0),
         "dropped rows": counts.get("to:drop", 0),
+        "unmatched ratio": sum(unmatched.values()) / rows if rows else 0.0,
         **({} if staged.late is None else {"late rows": staged.late}),
         "outcomes": dg.MetadataValue.md(
             _table(("outcome", "rows"), sorted(outcomes.items(), key=lambda item: -item[1]))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import asof, binlog_decode, growth, kafka, mysql, release, watermark
+from benchmarks import asof, binlog_decode, checks, growth, kafka, mysql, release, watermark
 from benchmarks.measure import Figure, show
 
 BENCHMARKS = {
     "tick": release.tick,
     "large": release.large,
+    "checks": checks.measure,
     "mysql": mysql.measure,
     "decode": binlog_decode.measure,
     "kafka": kafka.measure,

@@ -3,6 +3,7 @@
 <lake>/_quality/<insert>/g1-e12.json      what the suite said of epoch 12 (the newest KEEP, and every failed one)
 <lake>/_quality/<insert>/index.html       Data Docs of the newest epoch, at most PAGE_EVERY_S old while epochs come
 <lake>/_quality/<insert>/g1-e12.html      Data Docs of an epoch that failed
+<lake>/_quality/<insert>/suite-…          the same of the suite that the target names ('quality.suite')
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ def folder(staged: StagedEpoch) -> Path:
     return staged.lake.root / "_quality" / staged.insert.id
 
 
-def keep(staged: StagedEpoch, result: ExpectationSuiteValidationResult) -> str:
-    """Store a result, and the page where one is due. Returns the JSON's path. Repeating it replaces the same files."""
+def keep(staged: StagedEpoch, result: ExpectationSuiteValidationResult, of: str = "") -> tuple[str, str]:
+    """Store a result, and the page where one is due. Returns the paths of the JSON and of the page. Repeating it
+    replaces the same files. `of` stands in front of the names: "suite-" for the script's own suite."""
     home = folder(staged)
     home.mkdir(parents=True, exist_ok=True)
     plan = staged.plan
-    stem = f"g{plan.generation}-e{plan.epoch}"
+    stem = f"{of}g{plan.generation}-e{plan.epoch}"
     path = home / f"{stem}.json"
     told = {
         "insert": plan.insert,
@@ -46,7 +48,7 @@ def keep(staged: StagedEpoch, result: ExpectationSuiteValidationResult) -> str:
         "result": result.to_json_dict(),
     }
     _write(path, json.dumps(told, indent=1))
-    page = home / "index.html"
+    page = home / f"{of}index.html"
     if not result.success:
         html = render(result)
         _write(home / f"{stem}.html", html)
@@ -54,8 +56,9 @@ def keep(staged: StagedEpoch, result: ExpectationSuiteValidationResult) -> str:
     elif not page.exists() or time.time() - page.stat().st_mtime >= PAGE_EVERY_S:
         _write(page, render(result))
     if result.success:
-        _forget(home)
-    return str(path)
+        _forget(home, of)
+        return str(path), str(page)
+    return str(path), str(home / f"{stem}.html")
 
 
 def render(result: ExpectationSuiteValidationResult) -> str:
@@ -66,9 +69,10 @@ def render(result: ExpectationSuiteValidationResult) -> str:
     return DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(result))
 
 
-def _forget(home: Path) -> None:
+def _forget(home: Path, of: str) -> None:
     """Remove the oldest results that were good; an epoch that failed has a page, and is kept."""
-    found = [(match, path) for path in home.iterdir() if (match := _NAME.fullmatch(path.name))]
+    named = [(path.name.removeprefix(of), path) for path in home.iterdir() if path.name.startswith(of)]
+    found = [(match, path) for name, path in named if (match := _NAME.fullmatch(name))]
     if len(found) <= KEEP:
         return
     oldest_first = sorted(found, key=lambda item: (int(item[0][1]), int(item[0][2])))

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from pipelines.lake import StagedFile
 from pipelines.runtime.gate import StagedEpoch
+from pipelines.runtime.releasing.violations import greatest
 from quality_checks.kinds import kind
 
 
@@ -23,6 +24,7 @@ class Footer:
     """A staged file as its own footer describes it.
 
     `columns`: name -> type, in stored order. `nulls`: name -> null values; None where the footer does not say.
+    `violated`: the greatest mask of violated constraints among its rows; None where the footer does not say.
     """
 
     path: str
@@ -31,6 +33,7 @@ class Footer:
     rows: int
     columns: Mapping[str, str]
     nulls: Mapping[str, int | None]
+    violated: int | None
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ def read_footer(path: Path, file: StagedFile) -> Footer:
         rows=footer.num_rows,
         columns={field.name: kind(field.type) for field in footer.schema.to_arrow_schema()},
         nulls=_nulls(footer),
+        violated=greatest(footer),
     )
 
 

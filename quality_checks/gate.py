@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.runtime.gate import CheckResult, GateVerdict, StagedEpoch
-from quality_checks import suite
+from quality_checks import suite, user_suite
 from quality_checks.checks import (
     columns,
+    constraints,
     counts_complete,
     discards,
     flips,
@@ -22,6 +23,7 @@ from quality_checks.checks import (
     released_rows,
     staged_files,
     unmatched_policy,
+    unmatched_ratio,
 )
 from quality_checks.evidence import Evidence, gather
 
@@ -39,6 +41,8 @@ CHECKS: tuple[Callable[[Evidence], CheckResult], ...] = (
     discards.check,
     columns.check,
     keys.check,
+    constraints.check,
+    unmatched_ratio.check,
 )
 
 CHECK_NAMES: tuple[str, ...] = (
@@ -52,7 +56,10 @@ CHECK_NAMES: tuple[str, ...] = (
     discards.NAME,
     columns.NAME,
     keys.NAME,
+    constraints.NAME,
+    unmatched_ratio.NAME,
     suite.NAME,
+    user_suite.NAME,
 )
 """What `judge` reports, by name: known before anything runs, so that Dagster can show each check as one of its own."""
 
@@ -61,15 +68,19 @@ READABLE = (counts_complete.NAME, staged_files.NAME)
 
 
 def judge(staged: StagedEpoch, spark: Callable[[], SparkSession]) -> GateVerdict:
-    """All checks of one staged epoch, then the suite. It passes when every one of them does; `reasons` say what failed.
+    """All checks of one staged epoch, then the suites. It passes when every one does; `reasons` say what failed.
 
     An exception is no verdict: the epoch stays staged and the next run judges it.
     """
     evidence = gather(staged)
     results = prove(evidence)
     unreadable = [result.name for result in results if not result.passed and result.name in READABLE]
-    last = suite.not_run(evidence, unreadable) if unreadable else suite.check(evidence, spark)
-    return verdict(staged, [*results, last])
+    own = suite.not_run(evidence, unreadable) if unreadable else suite.check(evidence, spark)
+    if unreadable and staged.target.suite is not None:
+        users = suite.not_run(evidence, unreadable, user_suite.NAME)
+    else:
+        users = user_suite.check(evidence, spark)
+    return verdict(staged, [*results, own, users])
 
 
 def prove(evidence: Evidence) -> list[CheckResult]:

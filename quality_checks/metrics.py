@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pipelines.lake.rows import quoted
-from quality_checks.checks.columns import EXTRA, OWN
+from pipelines.sql.model import RESERVED_PREFIX
 from quality_checks.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -69,4 +69,4 @@ def _aggregated(evidence: Evidence, keys: tuple[str, ...], spark: SparkSession) 
 
 def _spelled(columns: Mapping[str, str]) -> str:
     """Columns and types as one text, those that every staged file carries left out."""
-    return ", ".join(f"{name} {kind}" for name, kind in sorted(columns.items()) if name not in OWN | EXTRA)
+    return ", ".join(f"{name} {kind}" for name, kind in sorted(columns.items()) if not name.startswith(RESERVED_PREFIX))

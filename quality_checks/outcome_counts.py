@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, outcomes
+from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, VIOLATED, outcomes
+from pipelines.runtime.releasing.violations import fact
 from pipelines.sql.model import Insert
 
 PLACES = ("publish", "quarantine", "drop")
@@ -46,6 +47,11 @@ class OutcomeCounts:
         return self._of("dropped:")
 
     @property
+    def violated(self) -> dict[str, int]:
+        """Constraint -> rows that it keeps out of the target."""
+        return self._of(VIOLATED)
+
+    @property
     def by_outcome(self) -> dict[str, int]:
         """Every outcome that some row had."""
         return {name: n for name, n in self.counts.items() if n and name != "rows" and not name.startswith("to:")}
@@ -64,10 +70,11 @@ def expected_names(insert: Insert) -> set[str]:
 
 
 def expected_facts(insert: Insert) -> set[str]:
-    """Every fact of the matches that a staged epoch of this INSERT must have."""
+    """Every fact of the matches and of the constraints that a staged epoch of this INSERT must have."""
     of_joins = {
         f"{fact}@{join.alias}" for join in insert.joins for fact in ("matches", "outside-pin", "greatest-epoch")
     }
+    of_joins |= {fact(each) for each in insert.constraints}
     if insert.time == "processing":
         return of_joins
     return of_joins | {f"{fact}@{insert.probe_alias}" for fact in ("late", "least-time", "greatest-time")}

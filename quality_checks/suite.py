@@ -31,7 +31,7 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
     """Run the suite, keep its result, and say whether every expectation was met."""
     staged = evidence.staged
     result = run(evidence, metrics.measure(evidence, spark))
-    path = docs.keep(staged, result)
+    path, _ = docs.keep(staged, result)
     failed = [told(item) for item in result.results if not item.success]
     return CheckResult(
         NAME,
@@ -46,10 +46,10 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
     )
 
 
-def not_run(evidence: Evidence, because: list[str]) -> CheckResult:
+def not_run(evidence: Evidence, because: list[str], name: str = NAME) -> CheckResult:
     """The result where the files are not those that were staged: nothing in them is worth reading."""
     return CheckResult(
-        NAME, False, observed={"expectations": 0}, detail=f"the suite was not run, because of: {', '.join(because)}"
+        name, False, observed={"expectations": 0}, detail=f"the suite was not run, because of: {', '.join(because)}"
     )
 
 

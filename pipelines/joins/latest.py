@@ -11,7 +11,13 @@ NEWEST_FIRST = ", ".join(f"_seq.{part} DESC" for part in SEQ_PARTS)
 
 
 def latest_sql(
-    changelog: str, keys: Sequence[str], columns: Sequence[str], *, wanted: str | None = None, truncated: bool = True
+    changelog: str,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    *,
+    wanted: str | None = None,
+    truncated: bool = True,
+    seq: bool = False,
 ) -> str:
     """SQL that gives one row a key, the one with the greatest `_seq`: `columns`, `_generation`, `_epoch` and `_gone`.
 
@@ -23,12 +29,15 @@ def latest_sql(
         wanted: A relation of keys (the same columns). The build is then only scanned, not shuffled: for a probe batch
             that is small beside it.
         truncated: False when the log says that the table was never truncated, which saves a scan.
+        seq: Whether to give `_seq`, too.
     """
     payload = list(dict.fromkeys([*(quoted(name) for name in columns), "_generation", "_epoch"]))
     by_key = [quoted(key) for key in keys]
     carried = ", ".join(dict.fromkeys([*by_key, *payload]))
     chosen = f"SELECT {carried}, _op, _seq FROM {changelog} WHERE _op <> 't'"
     newest = _ranked(chosen, by_key) if wanted is None else _greatest(chosen, wanted, by_key, payload)
+    if seq:
+        carried += ", _seq"
     if not truncated:
         return f"SELECT {carried}, _op = 'd' AS _gone FROM ({newest})"
     last_truncate = f"(SELECT max(_seq) FROM {changelog} WHERE _op = 't')"

@@ -44,17 +44,26 @@ class Build:
 
 @dataclass(frozen=True)
 class Side:
-    """One join of an INSERT, as it is written down: its number, its build, the views of changelog and heavy keys."""
+    """One join of an INSERT, as it is written down: its number, its build, the views of changelog and heavy keys.
+
+    `proof`: the seq of the version that is met must be known, too.
+    """
 
     join: Join
     number: int
     build: Build
     changelog: str
     heavy: str | None
+    proof: bool = False
 
     @property
     def keys(self) -> list[str]:
         return [key.column for key in self.join.keys]
+
+    @property
+    def marks(self) -> list[str]:
+        """What is asked of a version for the row's own proof."""
+        return ["seq"] if self.proof else []
 
     @property
     def probed(self) -> list[str]:
@@ -76,7 +85,7 @@ def match(query: Query, side: Side, probes: int) -> None:
     how = _at_row_time if join.time == "event" else _latest
     also, why, hint, marks = how(query, side, wanted, probes)
     payload = {flat(join.alias, name): f"v.{quoted(name)}" for name in build.columns}
-    found = {f"_build{number}_{name}": f"v._{name}" for name in ("epoch", "generation", *marks)}
+    found = {f"_build{number}_{name}": f"v._{name}" for name in ("epoch", "generation", *marks, *side.marks)}
     no_key = " OR ".join(f"p.{name} IS NULL" for name in side.probed)
     why = f"CASE WHEN {no_key} THEN 'key-null' WHEN v._epoch IS NULL THEN 'key-absent' {why} END"
     equal = " AND ".join(
@@ -103,7 +112,9 @@ Met = tuple[Sequence[str], str, str, Sequence[str]]
 def _latest(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
     """By processing time: one version a key."""
     build = side.build
-    text = latest_sql(side.changelog, side.keys, build.columns, wanted=wanted, truncated=build.truncated)
+    text = latest_sql(
+        side.changelog, side.keys, build.columns, wanted=wanted, truncated=build.truncated, seq=side.proof
+    )
     query.aside(f"versions{side.number}", text)
     hint = "/*+ BROADCAST(v) */" if probes <= TICK_PROBE else ""
     return (), "WHEN v._gone THEN 'deleted'", hint, ()
@@ -112,7 +123,9 @@ def _latest(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
 def _at_row_time(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
     """By event time: the intervals of a key, of which a row meets one."""
     build, number = side.build, side.number
-    text = versions_sql(side.changelog, side.keys, build.columns, wanted=wanted, truncated=build.truncated)
+    text = versions_sql(
+        side.changelog, side.keys, build.columns, wanted=wanted, truncated=build.truncated, seq=side.proof
+    )
     also = ["v._from <= p._probe_time", "p._probe_time < v._until"]
     if side.heavy is not None:
         heavy = HeavyKeys(side.heavy, tuple(side.keys))

@@ -3,6 +3,7 @@
     matched              every build had a version for it: published
     unmatched            a build had none: quarantined, or published null-extended where the policy says so
     dropped              INNER (under the policy `publish`) or WHERE left it out: only counted
+    violated             it violates a constraint of the target that keeps rows out (joins.violations): quarantined
     time-null            it has no place in event time: quarantined, whatever the policy
     discarded            a person gave up a held epoch: quarantined
 
@@ -30,6 +31,8 @@ MATCHED = "matched"
 WHERE = "dropped:where"
 DISCARDED = "discarded"
 TIME_NULL = "time-null"
+VIOLATED = "violated:"
+"""In front of the name of the severest constraint that the row violates."""
 
 
 def outcomes(insert: Insert) -> list[str]:
@@ -37,7 +40,7 @@ def outcomes(insert: Insert) -> list[str]:
     found = [MATCHED, WHERE, DISCARDED, *([TIME_NULL] if insert.time == "event" else [])]
     for join in insert.joins:
         found += [_named(kind, why, join) for kind in ("unmatched", "dropped") for why in _whys(join)]
-    return found
+    return [*found, *(f"{VIOLATED}{each.name}" for each in insert.constraints if each.action != "warn")]
 
 
 def missed_sql(kind: Literal["unmatched", "dropped"], joins: Sequence[tuple[int, Join]]) -> str:

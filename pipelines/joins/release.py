@@ -5,6 +5,7 @@ What comes out has the target's columns, then
     _probe_epoch, _split, _offset     which probe row it is; null where published
     _reason                           why it is kept out; null where published
     _disposition                      publish | quarantine
+    _violated                         which constraints it violates (joins.violations), where the target has any
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pipelines.frames import as_views
 from pipelines.joins.matching import Build, Side, match
 from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, WHERE, missed_sql, outcomes
 from pipelines.joins.query import Query, aliased, flat, literal, scoped
+from pipelines.joins.violations import MASK, ask
 from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
 from pipelines.sql.model import Insert, OnUnmatched
@@ -70,6 +72,8 @@ def joined(
     with as_views(frames) as views:
         matched = spark.sql(_match_all(insert, probe, builds, release, views).text())
     observed = matched.observe(observation, *_counts(insert, builds, release)).where("_disposition <> 'drop'")
+    if insert.constraints:
+        return observed.selectExpr(*_staged(insert, release))
     scope = {insert.probe_alias: probe.columns, **{j.alias: builds[j.build].columns for j in insert.joins}}
     return observed.selectExpr(*scoped(scope, release.instant)).selectExpr(*_staged(insert, release))
 
@@ -86,9 +90,13 @@ def _match_all(
     query.step("landed", f"SELECT {aliased(own)} FROM {views['probe']}", list(own))
     query.scope[insert.probe_alias] = probe.columns
     for number, join in enumerate(insert.joins):
-        side = Side(join, number, builds[join.build], views[f"build{number}"], views.get(f"heavy{number}"))
+        side = Side(
+            join, number, builds[join.build], views[f"build{number}"], views.get(f"heavy{number}"), insert.proof
+        )
         match(query, side, probe.count)
     _conclude(query, insert, release)
+    if insert.constraints:
+        ask(query, insert)
     return query
 
 
@@ -121,10 +129,10 @@ def _staged(insert: Insert, release: Release) -> list[str]:
     """The target's columns and the lake's, of what was matched.
 
     Which probe row it was and why it did not match is told of what is kept out only: of a published row nobody asks for
-    it, and four columns of nulls are written in no time.
+    it (but for the proof), and four columns of nulls are written in no time.
     """
-    kept_out = "_disposition = 'quarantine'"
-    items = {quoted(item.name): item.expression for item in insert.projections}
+    kept_out, asked = "_disposition = 'quarantine'", bool(insert.constraints)
+    items = {quoted(item.name): quoted(item.name) if asked else item.expression for item in insert.projections}
     items |= {
         "_op": "_probe_op",
         "_generation": f"CAST({release.generation} AS INT)",
@@ -132,10 +140,22 @@ def _staged(insert: Insert, release: Release) -> list[str]:
         "_probe_epoch": f"IF({kept_out}, _probe_epoch, NULL)",
         "_split": f"IF({kept_out}, _probe_split, NULL)",
         "_offset": f"IF({kept_out}, _probe_offset, NULL)",
-        "_reason": f"IF({kept_out}, _outcome, NULL)",
+        "_reason": f"nullif(_outcome, '{MATCHED}')" if insert.proof else f"IF({kept_out}, _outcome, NULL)",
         "_disposition": "_disposition",
+        **({MASK: MASK} if asked else {}),
+        **(_proof(insert) if insert.proof else {}),
     }
     return [f"{expression} AS {name}" for name, expression in items.items()]
+
+
+def _proof(insert: Insert) -> dict[str, str]:
+    """The match proof of one row: the versions that it met, and whether every build had one."""
+    found = {}
+    for number, (epoch, seq) in enumerate(insert.proofs):
+        found[quoted(epoch)] = f"IF(_why{number} IS NULL, _build{number}_epoch, NULL)"
+        found[quoted(seq)] = f"IF(_why{number} IS NULL, _build{number}_seq, NULL)"
+    matched = " AND ".join(f"_why{number} IS NULL" for number in range(len(insert.joins))) or "true"
+    return {**found, "_matched": matched}
 
 
 def _counts(insert: Insert, builds: Mapping[str, Build], release: Release) -> list[Column]:

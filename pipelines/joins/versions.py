@@ -17,7 +17,13 @@ _IN_ORDER = "_rowtime, _seq"
 
 
 def versions_sql(
-    changelog: str, keys: Sequence[str], columns: Sequence[str], *, wanted: str | None = None, truncated: bool = True
+    changelog: str,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    *,
+    wanted: str | None = None,
+    truncated: bool = True,
+    seq: bool = False,
 ) -> str:
     """SQL that gives the intervals of every key: `columns`, `_generation`, `_epoch`, and in us, UTC:
 
@@ -30,6 +36,7 @@ def versions_sql(
             no time and has no version.
         wanted: A relation of keys (the same columns) to which the build is cut down first.
         truncated: False when the log says that the table was never truncated, which saves a scan.
+        seq: Whether to give `_seq`, too.
     """
     by_key = [quoted(key) for key in keys]
     carried = list(dict.fromkeys([*by_key, *(quoted(name) for name in columns), "_generation", "_epoch"]))
@@ -52,6 +59,8 @@ def versions_sql(
         f"SELECT *, unix_micros(_rowtime) AS _since, lag(_rowtime) OVER ({order}) IS NULL AS _first, "
         f"coalesce(unix_micros(lead(_rowtime) OVER ({order})), {END}) AS _until FROM {rows}"
     )
+    if seq:
+        carried.append("_seq")
     return (
         f"SELECT {', '.join(carried)}, IF(_first, {BEGINNING}, _since) AS _from, _until, _since, {ended} AS _ended "
         f"FROM ({ordered}) WHERE _first OR _since < _until"

@@ -22,7 +22,7 @@ class WhereRowsAre:
         landed: rows of the probe's generation that the INSERT reads, by the watermark log.
         matched: published rows that every build had a version for.
         null_extended: published rows without one, by `why@alias` (policy `publish`, LEFT).
-        quarantined: rows that the gate kept out, by `why@alias`, `time-null` or `discarded`.
+        quarantined: rows that were kept out, by `why@alias`, `violated:constraint`, `time-null` or `discarded`.
         dropped: rows that WHERE (`where`) or INNER (`why@alias`, policy `publish`) left out.
         waiting: not released yet, or in an epoch that is not published; `held` of them in one that the gate holds.
     """
@@ -77,6 +77,7 @@ def where_rows_are(
         unmatched = extended if epoch.plan.on_unmatched == "publish" else quarantined
         unmatched.update(_reasons(counts, "unmatched:"))
         dropped.update(_reasons(counts, "dropped:"))
+        quarantined.update({name: n for name, n in counts.items() if n and name.startswith("violated:")})
         quarantined.update({name: counts[name] for name in ("discarded", "time-null") if counts.get(name)})
     held = sum(waiting_rows(log, epoch.plan) for epoch in epochs if epoch.state == "held")
     in_time = [released_rows(log, epoch.plan) for epoch in epochs if epoch.published and epoch.plan.time is not None]

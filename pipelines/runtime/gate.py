@@ -26,13 +26,17 @@ class NoGate(TidegateError):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check of the gate. `observed` and `expected` are small JSON values, `detail` is a sentence."""
+    """One check of the gate. `observed` and `expected` are small JSON values, `detail` is a sentence.
+
+    `warning`: what a person should know though the check passed; empty where there is nothing.
+    """
 
     name: str
     passed: bool
     observed: Any = None
     expected: Any = None
     detail: str = ""
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,11 @@ class GateVerdict:
     checks: tuple[CheckResult, ...]
     reasons: tuple[str, ...]
     decided_at: int = 0
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the checks warn of, whether the epoch passed or not."""
+        return tuple(check.warning for check in self.checks if check.warning)
 
     def row(self, decided_at: int) -> VerdictRow:
         return VerdictRow(

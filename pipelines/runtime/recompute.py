@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pipelines.lake.rows import quoted
 from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.recompute_constraints import VIOLATION, constrained
 from pipelines.runtime.recompute_time import IS_DUE, SPAN, met_in_time, span
 from pipelines.sql.model import Insert, Join, Table
 
@@ -67,7 +68,8 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
 def recompute_sql(
     insert: Insert, target: Table, tables: Mapping[str, Table], plans: Sequence[ReleasePlan], views: Views
 ) -> str:
-    """Every row that `plans` release, with its place (publish, quarantine, drop): the columns of `compared`."""
+    """Every row that `plans` release, with its place (publish, quarantine, drop): the columns of `compared`. Where the
+    target has constraints, also a row of the place VIOLATION for each that a row violates."""
     steps = {"_landed": _landed(insert, tables[insert.probe], views)}
     last = "_landed"
     for number, join in enumerate(insert.joins):
@@ -83,26 +85,60 @@ def recompute_sql(
         f"CASE WHEN _place <> 'drop' THEN {kept[column.name]} END AS {quoted(column.name)}"
         for column in target.stored_columns
     ]
+    last = "_places"
+    if insert.constraints:
+        steps |= constrained(insert, target, last, [column for pair in _met(insert) for column in pair])
+        columns, last = [quoted(column.name) for column in target.stored_columns], "_constrained"
     marks = [
         "_place",
         *columns,
-        "CASE WHEN _place <> 'drop' THEN _op END AS _op",
+        f"CASE WHEN _place NOT IN ('drop', '{VIOLATION}') THEN _op END AS _op",
         "CAST(_in_generation AS INT) AS _generation",
         "_in_epoch AS _epoch",
         *(
             f"CASE WHEN _place = 'quarantine' THEN {name} END AS {name}"
             for name in ("_probe_epoch", "_split", "_offset")
         ),
-        "CASE WHEN _place <> 'publish' THEN _outcome END AS _reason",
+        *_proved(insert),
     ]
     ordered = ",\n".join(f"{name} AS (\n  {text}\n)" for name, text in steps.items())
-    return f"WITH {ordered}\nSELECT {', '.join(marks)} FROM _places"
+    return f"WITH {ordered}\nSELECT {', '.join(marks)} FROM {last}"
 
 
-def compared(target: Table) -> list[str]:
+def compared(target: Table, insert: Insert) -> list[str]:
     """The columns that are compared, quoted; those of the lake's own after the target's."""
     own = [quoted(column.name) for column in target.stored_columns]
-    return ["_place", *own, "_op", "_generation", "_epoch", "_probe_epoch", "_split", "_offset", "_reason"]
+    marks = ["_op", "_generation", "_epoch", "_probe_epoch", "_split", "_offset", "_reason"]
+    return ["_place", *own, *marks, *proof_names(insert)]
+
+
+def proof_names(insert: Insert) -> list[str]:
+    """The columns of the target that only a match proof has, quoted."""
+    return [*(quoted(name) for pair in insert.proofs for name in pair), "_matched"] if insert.proof else []
+
+
+def _met(insert: Insert) -> list[tuple[str, str, str]]:
+    """For each join what a proof is made of: the version's epoch, its seq, and why it is no match."""
+    return [(f"_epoch{number}", f"_seq{number}", f"_why{number}") for number in range(len(insert.joins))]
+
+
+def _proved(insert: Insert) -> list[str]:
+    """The reason, and the proof of a published row."""
+    if not insert.proof:
+        return ["CASE WHEN _place <> 'publish' THEN _outcome END AS _reason"]
+    found = []
+    for (epoch, seq, why), names in zip(_met(insert), insert.proofs, strict=True):
+        met = f"_place = 'publish' AND {why} IS NULL"
+        found += [
+            f"CASE WHEN {met} THEN {value} END AS {quoted(name)}"
+            for value, name in zip((epoch, seq), names, strict=True)
+        ]
+    matched = " AND ".join(f"{why} IS NULL" for _, _, why in _met(insert)) or "true"
+    return [
+        "CASE WHEN _place <> 'publish' OR _outcome <> 'matched' THEN _outcome END AS _reason",
+        *found,
+        f"CASE WHEN _place = 'publish' THEN {matched} END AS _matched",
+    ]
 
 
 def _landed(insert: Insert, probe: Table, views: Views) -> str:
@@ -158,7 +194,8 @@ def _latest(
         f"_states{number}": (
             f"SELECT _generation, {keys}, _epoch AS _since, "
             f"lead(_epoch, 1, {FOREVER}) OVER ({by_key}) AS _until, "
-            f"max(_seq) OVER ({by_key}) AS _seq, max_by(_op, _seq) OVER ({by_key}) AS _op, "
+            f"max(_seq) OVER ({by_key}) AS _seq, max_by(_epoch, _seq) OVER ({by_key}) AS _at, "
+            f"max_by(_op, _seq) OVER ({by_key}) AS _op, "
             f"max_by(_row, _seq) OVER ({by_key}) AS _row FROM _touched{number}"
         ),
         f"_alive{number}": f"SELECT * FROM _states{number} WHERE _since <= {greatest} AND _until > {least}",
@@ -170,7 +207,8 @@ def _latest(
         ),
         f"_keyed{number}": f"SELECT *, {probed} FROM {before}",
         f"_found{number}": (
-            f"SELECT _p.*, IF({gone}, NULL, _v._row) AS {alias}, CASE WHEN {no_key} THEN 'key-null' "
+            f"SELECT _p.*, _v._at AS _epoch{number}, _v._seq AS _seq{number}, "
+            f"IF({gone}, NULL, _v._row) AS {alias}, CASE WHEN {no_key} THEN 'key-null' "
             f"WHEN _v._since IS NULL THEN 'key-absent' WHEN {gone} THEN 'deleted' END AS {why} "
             f"FROM _keyed{number} _p "
             f"JOIN _truncates{number} _t "

@@ -85,7 +85,7 @@ def met_in_time(join: Join, number: int, row: str, changelog: str, releases: str
         f"_asked{number}": f"SELECT DISTINCT {group} FROM _keyed{number}",
         f"_line{number}": (
             f"SELECT {of_pair}, unix_micros(_c._rowtime) AS _at, 0 AS _side, _c._seq, "
-            f"struct(_c._rowtime, _c._seq, _c._op, {row} AS _row) AS _version, NULL AS _probe "
+            f"struct(_c._rowtime, _c._seq, _c._op, _c._epoch, {row} AS _row) AS _version, NULL AS _probe "
             f"FROM _asked{number} _p JOIN {changelog} _c ON {equal} AND _c._generation = _p.{pin[0]} "
             f"AND _c._epoch <= _p.{pin[1]} WHERE _c._op <> 't' AND _c._rowtime IS NOT NULL "
             f"UNION ALL SELECT {group}, _time, 1, NULL, NULL, struct(_k.*) FROM _keyed{number} _k"
@@ -106,5 +106,8 @@ def met_in_time(join: Join, number: int, row: str, changelog: str, releases: str
             f"WHEN _met IS NULL THEN 'before-first' WHEN {gone} THEN 'deleted' END AS {why} "
             f"FROM _met{number} JOIN _truncates{number} USING ({pin[0]}, {pin[1]}) WHERE _probe IS NOT NULL"
         ),
-        f"_found{number}": f"SELECT _probe.*, IF({why} IS NULL, _met._row, NULL) AS {alias}, {why} FROM _why_{number}",
+        f"_found{number}": (
+            f"SELECT _probe.*, _met._epoch AS _epoch{number}, _met._seq AS _seq{number}, "
+            f"IF({why} IS NULL, _met._row, NULL) AS {alias}, {why} FROM _why_{number}"
+        ),
     }

@@ -24,7 +24,8 @@ from pipelines.lake.rows import quoted
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.plans import Pin, ReleasePlan
-from pipelines.runtime.recompute import Views, compared, recompute_sql, release_rows
+from pipelines.runtime.recompute import Views, compared, proof_names, recompute_sql, release_rows
+from pipelines.runtime.recompute_constraints import VIOLATION
 from pipelines.runtime.retention import Horizon, Retention
 from pipelines.sql.model import Insert, Pipeline, Table
 
@@ -36,7 +37,7 @@ EXAMPLES = 10
 Counts = dict[str, dict[tuple[int, int], int]]
 """Place -> (generation, epoch) -> rows."""
 
-Place = Literal["publish", "quarantine", "drop"]
+Place = Literal["publish", "quarantine", "drop", "violation"]
 EpochState = Literal["equal", "different", "beyond retention", "other script"]
 
 
@@ -44,7 +45,8 @@ EpochState = Literal["equal", "different", "beyond retention", "other script"]
 class Difference:
     """Rows of one epoch that are `missing` from a place though its pins give them, or `unexpected` there.
 
-    `keys`: up to ten of them, as JSON of the target's primary key (of the whole row where it has none).
+    What is dropped, and which constraints a row violates (place violation), is only counted. `keys`: up to ten of them,
+    as JSON of the target's primary key (of the whole row where it has none); reasons where rows are only counted.
     """
 
     place: Place
@@ -236,7 +238,7 @@ class _Verification:
             "probe": lake_rows.read(spark, self.lake.table_path(self.insert.probe)),
             "target": lake_rows.read(spark, self.lake.target_path(self.target)),
             "quarantine": lake_rows.read(spark, self.lake.quarantine_path(self.target, self.insert)),
-            "dropped": spark.createDataFrame(_dropped(batch)),
+            "counted": spark.createDataFrame(_counted(batch)),
             **{
                 f"build{number}": lake_rows.read(spark, self.lake.table_path(join.build))
                 for number, join in enumerate(self.insert.joins)
@@ -250,7 +252,7 @@ class _Verification:
             return spark.sql(self._difference_sql(plans, expected, views))
 
     def _difference_sql(self, plans: Sequence[ReleasePlan], expected: str, views: dict[str, str]) -> str:
-        columns = compared(self.target)
+        columns, proof = compared(self.target, self.insert), proof_names(self.insert)
         shown = ", ".join(columns)
         plain = ", ".join(self._comparable(name) for name in columns)
         own = ", ".join(quoted(column.name) for column in self.target.stored_columns)
@@ -259,18 +261,20 @@ class _Verification:
             f"(_generation = {generation} AND _epoch BETWEEN {low} AND {high})"
             for generation, low, high in _spans(plans)
         )
+        kept, none = ", ".join(["_reason", *proof]) if proof else "NULL", ", NULL" * len(proof)
         sides = [
             f"SELECT {shown}, 1L AS _side FROM ({expected})",
-            f"SELECT 'publish', {own}, _op, _generation, _epoch, NULL, NULL, NULL, NULL, -1L "
+            f"SELECT 'publish', {own}, _op, _generation, _epoch, NULL, NULL, NULL, {kept}, -1L "
             f"FROM {views['target']} WHERE {epochs}",
-            f"SELECT 'quarantine', {own}, _op, _generation, _epoch, _probe_epoch, _split, _offset, _reason, -1L "
+            f"SELECT 'quarantine', {own}, _op, _generation, _epoch, _probe_epoch, _split, _offset, _reason{none}, -1L "
             f"FROM {views['quarantine']} WHERE {epochs}",
-            f"SELECT 'drop', {blank}, NULL, generation, epoch, NULL, NULL, NULL, reason, -rows FROM {views['dropped']}",
+            f"SELECT place, {blank}, NULL, generation, epoch, NULL, NULL, NULL, reason{none}, -rows "
+            f"FROM {views['counted']}",
         ]
         key = [quoted(name) for name in self.target.primary_key] or [
             quoted(column.name) for column in self.target.stored_columns
         ]
-        example = f"IF(_place = 'drop', _reason, left(to_json(struct({', '.join(key)})), 300))"
+        example = f"IF(_place IN ('drop', '{VIOLATION}'), _reason, left(to_json(struct({', '.join(key)})), 300))"
         group = "_place, _generation, _epoch, _extra"
         return f"""
             WITH _both AS ({" UNION ALL ".join(sides)}),
@@ -341,15 +345,29 @@ def _batches(epochs: Sequence[ReleasedEpoch]) -> Iterator[list[ReleasedEpoch]]:
         yield batch
 
 
-def _dropped(batch: Sequence[ReleasedEpoch]) -> pa.Table:
-    """What the stored counts say was dropped: it is in no table."""
-    found = [
-        {"generation": epoch.plan.generation, "epoch": epoch.plan.epoch, "reason": name, "rows": number}
-        for epoch in batch
-        for name, number in (epoch.staged.counts.items() if epoch.staged else ())
-        if number and name.startswith("dropped:")
-    ]
-    schema = {"generation": pa.int32(), "epoch": pa.int64(), "reason": pa.string(), "rows": pa.int64()}
+def _counted(batch: Sequence[ReleasedEpoch]) -> pa.Table:
+    """What is in no table, but in the stored counts: what was dropped, and which constraints were violated."""
+    found = []
+    for epoch in batch:
+        named = {"generation": epoch.plan.generation, "epoch": epoch.plan.epoch}
+        counts, facts = (epoch.staged.counts, epoch.staged.facts) if epoch.staged else ({}, {})
+        found += [
+            {**named, "place": "drop", "reason": name, "rows": number}
+            for name, number in counts.items()
+            if number and name.startswith("dropped:")
+        ]
+        found += [
+            {**named, "place": VIOLATION, "reason": name.removeprefix("violations@"), "rows": number}
+            for name, number in facts.items()
+            if number and name.startswith("violations@")
+        ]
+    schema = {
+        "place": pa.string(),
+        "generation": pa.int32(),
+        "epoch": pa.int64(),
+        "reason": pa.string(),
+        "rows": pa.int64(),
+    }
     return pa.Table.from_pylist(found, schema=pa.schema(list(schema.items())))
 
 

@@ -17,6 +17,7 @@ from pipelines.sql.errors import SqlError
 from pipelines.sql.model import (
     Column,
     Condition,
+    Constraint,
     Insert,
     Join,
     Key,
@@ -57,6 +58,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Column",
     "Condition",
+    "Constraint",
     "Insert",
     "Join",
     "Key",

@@ -15,6 +15,13 @@ _PROOF = {
 }
 
 
+_VIOLATED = {
+    "fail": "holds the whole epoch back",
+    "quarantine": "kept out, into the quarantine, with the constraint's name",
+    "warn": "published, and counted",
+}
+
+
 def explain(pipeline: Pipeline) -> str:
     """What the pipeline will do: its tables; for each INSERT what is joined by which keys, and what waits for what."""
     parts = [f"pipeline {pipeline.name}\n"]
@@ -74,6 +81,10 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
     if insert.joins:
         policy = target.options.get("gate.on-unmatched", "quarantine")
         lines.append(f"  a released row without a match: {_PROOF.get(policy, policy)} ({policy})")
+    lines += [
+        f"  a row that violates {constraint.name} ({constraint.sql}): {_VIOLATED[constraint.action]}"
+        for constraint in insert.constraints
+    ]
     lines.append("  columns:")
     width = max(len(item.name) for item in insert.projections)
     kinds = max(len(item.spark_type) for item in insert.projections)

@@ -9,7 +9,7 @@ from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.coercion import assignable, castable
 from pipelines.sql.errors import SqlError, suggest
 from pipelines.sql.joins import JoinCompiler
-from pipelines.sql.model import Column, Condition, Insert, Join, Projection, Table
+from pipelines.sql.model import Column, Condition, Insert, Join, Projection, Table, severest_first
 from pipelines.sql.names import check_table_name
 from pipelines.sql.scope import InsertScope, Relation, type_of, value_of
 from pipelines.sql.source import Source, Span
@@ -88,6 +88,8 @@ class InsertCompiler:
             sql=self.statement.written,
             location=self.source.location(self.statement.span.start),
             conditions=tuple(conditions),
+            constraints=severest_first(target.table.constraints),
+            proof=target.table.options.get("gate.proof") == "columns",
         )
 
     def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:

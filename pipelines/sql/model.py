@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -26,6 +26,7 @@ JoinKind = Literal["INNER", "LEFT"]
 TimeAttribute = Literal["processing", "event"]
 Role = Literal["build", "probe", "sink", "part", "unused"]
 OnUnmatched = Literal["quarantine", "block", "publish"]
+OnViolation = Literal["fail", "quarantine", "warn"]
 
 RESERVED_PREFIX = "_"
 """Columns of the lake's own begin with it, so columns of a script must not."""
@@ -190,6 +191,40 @@ class Options(Mapping[str, str]):
 
 
 @dataclass(frozen=True)
+class Constraint:
+    """CONSTRAINT `name` EXPECT (`condition`) ON VIOLATION `action`, of a target.
+
+    `condition` is Spark SQL over the columns that an INSERT writes; a row violates it where it is false (not where it
+    is NULL, as with SQL's CHECK). `sql` is the condition as the script has it.
+    """
+
+    name: str
+    condition: str
+    action: OnViolation
+    sql: str = field(default="", compare=False)
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """'quality.suite' of a target: the `path` as written, the file's `text` when the script was compiled (JSON), and
+    the text's `digest`."""
+
+    path: str
+    text: str = field(repr=False)
+    digest: str
+
+
+SEVEREST_FIRST: tuple[OnViolation, ...] = ("fail", "quarantine", "warn")
+
+
+def severest_first(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """FAIL before QUARANTINE before WARN, and as written among equals: the first one that a row violates says where
+    the row goes."""
+    return tuple(sorted(constraints, key=lambda constraint: SEVEREST_FIRST.index(constraint.action)))
+
+
+@dataclass(frozen=True)
 class Table:
     """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target; `part` is
     one that only another table reads. `parts` are the tables that this one reads in its place, in its role.
@@ -208,6 +243,8 @@ class Table:
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
     parts: tuple[Table, ...] = field(default=(), compare=False)
     partition_columns: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    suite: Suite | None = field(default=None, compare=False)
 
     @property
     def connector(self) -> str:
@@ -285,7 +322,8 @@ class Insert:
     """An INSERT INTO … SELECT. `id` is stable: its target's name, or the target's 'insert.id'.
 
     `where` is the whole WHERE, `conditions` the same term by term, so that what says something of the probe's row
-    alone can be tested before any build is looked at.
+    alone can be tested before any build is looked at. `constraints` are the target's, the severest first. `proof`: the
+    target keeps each row's match proof ('gate.proof' = 'columns').
     """
 
     id: str
@@ -298,6 +336,17 @@ class Insert:
     sql: str
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
     conditions: tuple[Condition, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    proof: bool = False
+
+    @property
+    def proofs(self) -> tuple[tuple[str, str], ...]:
+        """For each join, the columns of the target that hold the epoch and the seq of the version that a row met.
+
+        `_build_epoch` and `_build_seq`; with several joins `_build_epoch_<alias>` and `_build_seq_<alias>`.
+        """
+        ends = [""] if len(self.joins) == 1 else [f"_{join.alias}" for join in self.joins]
+        return tuple((f"_build_epoch{end}", f"_build_seq{end}") for end in ends[: len(self.joins)])
 
     @property
     def builds(self) -> tuple[str, ...]:
@@ -348,4 +397,8 @@ class Pipeline:
         text = repr(
             (insert.sql, insert.projections, [self.tables[name].columns for name in (insert.probe, *insert.builds)])
         )
+        if insert.proof:
+            text += "proof"
+        if insert.constraints:  # a text without any keeps the digest that stored plans have
+            text += repr([(each.name, each.condition, each.action) for each in insert.constraints])
         return hashlib.sha256(text.encode()).hexdigest()[:16]

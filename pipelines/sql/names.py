@@ -18,6 +18,12 @@ def check_table_name(source: Source, name: Name) -> None:
         raise source.error(name.span, f"`{name.text}` is no name for a table", "use letters, digits, `_` and `-`")
 
 
+def check_constraint_name(source: Source, name: Name) -> None:
+    """A constraint's name stands in reasons, counts and metadata. Raises SqlError."""
+    if not all(character.isalnum() or character in "_-" for character in name.text):
+        raise source.error(name.span, f"`{name.text}` is no name for a constraint", "use letters, digits, `_` and `-`")
+
+
 def check_column_name(source: Source, name: Name) -> None:
     """Raises SqlError for a name that the lake can not have."""
     if name.text.startswith(RESERVED_PREFIX):

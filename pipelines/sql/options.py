@@ -31,10 +31,40 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
     ),
     OptionSpec(
         "gate.proof",
-        "boolean",
+        "choice",
         default="true",
+        choices=("true", "columns"),
         doc="The match proof: counts from the join's own pass which show that every match was made at or after the "
-        "flip and against the pinned epoch. Nothing is published without it, so 'false' is refused.",
+        "flip and against the pinned epoch. Nothing is published without it. With 'columns' every published row also "
+        "says which version it met.",
+    ),
+    OptionSpec(
+        "gate.unmatched-ratio.max",
+        "float",
+        doc="The greatest share of rows without a match that an epoch may have, from 0 to 1; above it is held.",
+    ),
+    OptionSpec(
+        "gate.unmatched-ratio.window",
+        "integer",
+        doc="Over how many published epochs the usual share of rows without a match is taken; an epoch that is well "
+        "above it is held. Default: it is not asked.",
+    ),
+    OptionSpec(
+        "gate.unmatched-ratio.min-rows",
+        "integer",
+        default="100",
+        doc="Epochs of fewer rows are neither held for their share nor remembered.",
+    ),
+    OptionSpec(
+        "quality.suite",
+        doc="A Great Expectations suite (JSON), by its path from the script. It is run on the rows of every epoch "
+        "before they are published, and holds the epoch when it is not met.",
+    ),
+    OptionSpec(
+        "gate.timeout",
+        "duration",
+        default="10 min",
+        doc="How long the checks of one epoch may take. Past it the run fails, and nothing of the epoch is published.",
     ),
 )
 """Options of every table that an INSERT writes to."""

@@ -10,6 +10,7 @@ from pipelines.sql.model import Insert, Role, Table
 from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
 from pipelines.sql.source import Source
 from pipelines.sql.syntax import InsertInto, Name
+from pipelines.sql.table_constraints import refused
 from pipelines.sql.table_options import place_of
 
 _WORDS: dict[Role, str] = {
@@ -39,6 +40,8 @@ def roles(
     for name, role in found.items():
         _fitting_options(source, declared[name], role)
         _fitting_connector(source, declared[name], role, declared)
+        for part in declared[name].table.parts:
+            _no_constraints(source, declared[part.name], "part")
     return found
 
 
@@ -80,6 +83,8 @@ def _fitting_part(source: Source, table: Table, part: Table, declared: Declared)
 
 
 def _fitting_options(source: Source, declared: Declared, role: Role) -> None:
+    if role != "sink":
+        _no_constraints(source, declared, role)
     others = SOURCE_OPTIONS if role == "sink" else SINK_OPTIONS
     for option in declared.statement.options:
         if find_option(option.key.text, others) is not None:
@@ -88,3 +93,8 @@ def _fitting_options(source: Source, declared: Declared, role: Role) -> None:
                 f"'{option.key.text}' has no meaning here: {declared.table.name} is {_WORDS[role]}",
                 "leave it out",
             )
+
+
+def _no_constraints(source: Source, declared: Declared, role: Role) -> None:
+    for expect in declared.statement.constraints:
+        raise source.error(expect.span, *refused(expect, f"{declared.table.name} is {_WORDS[role]}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines.functions import UserFunction
-from pipelines.sql.model import Column, Pipeline, Table
+from pipelines.sql.model import Column, Constraint, Pipeline, Table
 from pipelines.sql.types import quoted, quoted_string
 
 
@@ -15,6 +15,7 @@ def show_create_table(table: Table) -> str:
     if table.watermark is not None:
         path = ".".join(map(quoted, table.watermark.path))
         parts.append(f"WATERMARK FOR {path} AS {table.watermark.sql}")
+    parts += [constraint_clause(constraint) for constraint in table.constraints]
     lines = ",\n    ".join(parts)
     comment = f" COMMENT {quoted_string(table.comment)}" if table.comment is not None else ""
     by = f"\nPARTITIONED BY ({', '.join(map(quoted, table.partition_columns))})" if table.partition_columns else ""
@@ -22,6 +23,12 @@ def show_create_table(table: Table) -> str:
         f"{quoted_string(key)} = {quoted_string(value)}" for key, value in table.options.redacted().items()
     )
     return f"CREATE TABLE {quoted(table.name)} (\n    {lines}\n){comment}{by} WITH (\n    {options}\n);\n"
+
+
+def constraint_clause(constraint: Constraint) -> str:
+    """CONSTRAINT … EXPECT …, as CREATE TABLE has it."""
+    action = constraint.action.upper()
+    return f"CONSTRAINT {quoted(constraint.name)} EXPECT ({constraint.sql}) ON VIOLATION {action}"
 
 
 def show_create_function(function: UserFunction) -> str:
@@ -62,6 +69,10 @@ def describe(table: Table) -> str:
     if table.watermark is not None:
         own = ", the source's own" if table.watermark.source else ""
         lines.append(f"watermark for {table.watermark.column}: {table.watermark.sql} ({table.watermark.type}{own})")
+    lines += [
+        f"constraint {constraint.name}: {constraint.sql} (on violation {constraint.action})"
+        for constraint in table.constraints
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -60,6 +60,17 @@ class PrimaryKey:
 
 
 @dataclass(frozen=True)
+class Expect:
+    """CONSTRAINT name EXPECT (condition) [ON VIOLATION action]; `action` is a word of `Action`, None where it is left
+    out."""
+
+    name: Name
+    condition: Scalar
+    action: str | None
+    span: Span
+
+
+@dataclass(frozen=True)
 class Watermark:
     """WATERMARK FOR path AS expression."""
 
@@ -95,6 +106,7 @@ class CreateTable:
     if_not_exists: bool = False
     partitions: tuple[Name, ...] = ()
     partitioned: Span | None = None
+    constraints: tuple[Expect, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -104,9 +104,6 @@ class OptionCompiler:
         for one, other in ((group, drift), (drift, group)):
             if one in seen and other not in seen:
                 raise self._error(seen[one].key.span, f"'{one}' needs '{other}' beside it")
-        proof = seen.get("gate.proof")
-        if proof is not None and proof.value.text.lower() == "false":
-            raise self._error(proof.value.span, "the match proof can not be left out", "leave the option out")
         insert_id = seen.get("insert.id")
         if insert_id is not None:
             if needs_variables(insert_id.value.text):

@@ -16,8 +16,10 @@ from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
+from pipelines.sql.table_constraints import ConstraintCompiler
 from pipelines.sql.table_keys import KeyCompiler
 from pipelines.sql.table_options import OptionCompiler, place_of
+from pipelines.sql.table_suite import SuiteCompiler
 from pipelines.sql.table_watermark import WatermarkCompiler, is_call
 from pipelines.sql.translate import Translator
 from pipelines.sql.types import INSTANT, FlinkType, Kind, parse_type, quoted
@@ -66,6 +68,8 @@ class TableCompiler:
             location=self.source.location(self.statement.name.span.start),
             parts=found,
             partition_columns=keys.partition_columns(spec),
+            constraints=ConstraintCompiler(self.source, self.statement, columns, self.functions).compile(spec),
+            suite=SuiteCompiler(self.source, self.statement, columns).compile(),
         )
         parts.check(table)
         for problem in spec.check(table):

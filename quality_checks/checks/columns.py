@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pipelines.joins.violations import MASK
 from pipelines.runtime.gate import CheckResult
+from pipelines.runtime.releasing.staging import proof_columns
 from quality_checks.evidence import Evidence
 from quality_checks.words import join_again, subject
 
@@ -13,6 +15,8 @@ NAME = "columns"
 OWN = {"_op", "_generation", "_epoch"}
 EXTRA = {"_probe_epoch", "_split", "_offset", "_reason"}
 """What every staged file carries beside the target's columns; the quarantine keeps EXTRA too."""
+STAGED_ONLY = {MASK}
+"""What may be in a staged file and is in no table."""
 
 
 def check(evidence: Evidence) -> CheckResult:
@@ -23,13 +27,18 @@ def check(evidence: Evidence) -> CheckResult:
     staged = evidence.staged
     problems: list[str] = []
     wanted = {column.name for column in staged.target.stored_columns}
+    proof = set(proof_columns(staged.insert))
     for disposition, table in evidence.tables.items():
-        lacking = sorted((wanted | OWN | (EXTRA if disposition == "quarantine" else set())) - set(table))
+        more = EXTRA if disposition == "quarantine" else proof
+        lacking = sorted((wanted | OWN | more) - set(table))
         if lacking:
             problems.append(f"the table to {disposition} lacks {', '.join(lacking)}")
     for footer in evidence.footers:
         table = evidence.tables.get(footer.disposition, {})
-        problems += [f"{footer.path}: {what}" for what in differences(footer.columns, table, wanted | OWN | EXTRA)]
+        problems += [
+            f"{footer.path}: {what}"
+            for what in differences(footer.columns, table, wanted | OWN | EXTRA | STAGED_ONLY | proof)
+        ]
     return CheckResult(
         NAME,
         passed=not problems,

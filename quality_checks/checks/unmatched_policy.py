@@ -37,7 +37,7 @@ def check(evidence: Evidence) -> CheckResult:
     published = unmatched if policy == "publish" else 0
     expected = {
         "publish": counts.matched + published,
-        "quarantine": unmatched - published + counts.timeless,
+        "quarantine": unmatched - published + counts.timeless + sum(counts.violated.values()),
         "drop": sum(counts.dropped.values()),
     }
     inner = {name: n for name, n in counts.dropped.items() if name != "where"}

@@ -15,7 +15,8 @@ from pipelines.lake import WatermarkRow
 from pipelines.lake.adopt import survey
 from pipelines.runtime.gate import StagedEpoch
 from pipelines.runtime.plans import Pin
-from tests.pipelines.runtime.handmade import HandmadeLake, all_counts
+from pipelines.sql.model import Constraint, Pipeline, severest_first
+from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, pipeline
 
 TARGET = pa.schema(
     [
@@ -51,6 +52,8 @@ class Given:
         drop: names of counts and facts that are missing.
         nulls: null keys among the rows to publish.
         columns: types that replace those of a staged column.
+        constraints: of the target, which no row violates.
+        pipeline: what takes the place of the handmade one.
     """
 
     counts: Mapping[str, int]
@@ -66,11 +69,13 @@ class Given:
     extra: Mapping[str, int] = field(default_factory=dict)
     nulls: int = 0
     columns: Mapping[str, str] = field(default_factory=dict)
+    constraints: tuple[Constraint, ...] = ()
+    pipeline: Pipeline | None = None
 
 
 def stage(root: Path, given: Given) -> StagedEpoch:
     """The staged epoch of a case, in a lake of its own at `root`."""
-    made = HandmadeLake(root / "lake")
+    made = HandmadeLake(root / "lake", constrained(given.pipeline or pipeline(), given.constraints))
     lake, insert, target = made.lake, made.insert, made.target
     kind, policy = given.kind, given.policy
     plan = made.planned(2, 1, 3, pin=5, flip=4, kind=kind, on_unmatched=policy)  # type: ignore[arg-type]
@@ -90,9 +95,9 @@ def stage(root: Path, given: Given) -> StagedEpoch:
         rows = given.files.get(place, counts[f"to:{place}"])
         if rows:
             write(folder / f"_disposition={place}" / "part-0.parquet", place, rows, given)
-    staged = made.staged(plan)
+    facts = {**{f"violations@{each.name}": 0 for each in given.constraints}, **facts}
     staged = replace(
-        staged,
+        made.staged_row(plan),
         folder=folder.name,
         files=[vars(file) for file in survey(folder)],
         counts={name: number for name, number in counts.items() if name not in given.drop},
@@ -116,6 +121,14 @@ def stage(root: Path, given: Given) -> StagedEpoch:
     )
 
 
+def constrained(given: Pipeline, constraints: tuple[Constraint, ...]) -> Pipeline:
+    """The same pipeline, its target with constraints."""
+    (insert,) = given.inserts
+    target = replace(given.table(insert.target), constraints=constraints)
+    inserts = (replace(insert, constraints=severest_first(constraints)),)
+    return replace(given, tables={**given.tables, target.name: target}, inserts=inserts)
+
+
 def write(path: Path, place: str, rows: int, given: Given) -> None:
     """A staged file: ids count up, `given.nulls` of them are null."""
     schema = pa.schema(
@@ -133,6 +146,8 @@ def write(path: Path, place: str, rows: int, given: Given) -> None:
         "_offset": list(range(rows)),
         "_reason": ["unmatched:key-absent@u" if place == "quarantine" else None] * rows,
     }
+    if given.constraints:
+        schema, values["_violated"] = schema.append(pa.field("_violated", pa.int64())), [0] * rows
     arrays = [pa.array(values[item.name]).cast(item.type) for item in schema]
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path)

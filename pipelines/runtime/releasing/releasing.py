@@ -21,6 +21,7 @@ from pipelines.progress import Progress
 from pipelines.runtime import faults
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import history_of
+from pipelines.runtime.judging import ask
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing.planning import EventTimePlanner, ProcessingTimePlanner, ReleasePlanner
 from pipelines.runtime.releasing.staging import Stager
@@ -151,7 +152,10 @@ class Releasing(Standing):
     # --- judge ---------------------------------------------------------------------------------------------------
 
     def judge(self, gate: Gate) -> GateVerdict | None:
-        """Ask the gate about the staged epoch and store its word, which is final; None when nothing is staged."""
+        """Ask the gate about the staged epoch and store its word, which is final; None when nothing is staged.
+
+        Raises NoVerdict when it does not answer, and whatever it raises.
+        """
         self.leases.acquire(self.owner)
         position = self.position()
         plan = position.plan
@@ -159,15 +163,7 @@ class Releasing(Standing):
             return None
         if position.verdict is not None:
             return GateVerdict.of(position.verdict)
-        verdict = gate(self._staged_epoch(plan, position.staged), self.spark)
-        answered = (verdict.insert, verdict.generation, verdict.epoch, verdict.plan_digest)
-        if answered != (plan.insert, plan.generation, plan.epoch, plan.digest):
-            raise LakeError(
-                f"the gate answered for another epoch ({verdict.insert} {verdict.epoch})",
-                where=f"{plan.insert}, epoch {plan.epoch}",
-                state="the epoch is staged and not judged",
-                next_command="mend the gate, then run the same command again",
-            )
+        verdict = ask(gate, self._staged_epoch(plan, position.staged), self.spark, self.gate_timeout_s)
         stands = self.lake.verdicts.settle(verdict.row(self.clock()), application=self._application("verdict", plan))
         if stands is None or stands.plan_digest != plan.digest:
             raise LakeError(

@@ -22,6 +22,9 @@ from pipelines.runtime import faults
 from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.releasing.standing import Standing
+from pipelines.runtime.releasing.violations import counted
+from pipelines.sources.protocol import SEQ_TYPE
+from pipelines.sql.model import Insert
 
 TARGET_COLUMNS = {"_op": "STRING", "_generation": "INT", "_epoch": "BIGINT"}
 """What a published row carries beside the target's own columns."""
@@ -33,6 +36,14 @@ QUARANTINE_COLUMNS = {
     "_offset": "BIGINT",
     "_reason": "STRING",
 }
+
+
+def proof_columns(insert: Insert) -> dict[str, str]:
+    """What a published row carries of its match proof, with 'gate.proof' = 'columns'."""
+    if not insert.proof:
+        return {}
+    found = {name: kind for pair in insert.proofs for name, kind in zip(pair, ("BIGINT", SEQ_TYPE), strict=True)}
+    return {**found, "_matched": "BOOLEAN", "_reason": "STRING"}
 
 
 OF_TICKS = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
@@ -68,6 +79,7 @@ class Stager:
             frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
         faults.point("insert.written")
         found: dict[str, Any] = dict(observed.get)
+        found |= counted(folder.glob("**/*.parquet"), self.standing.insert.constraints)
         return StagedRow(
             owner=self.standing.owner,
             generation=plan.generation,
@@ -137,7 +149,8 @@ class Stager:
         """Make the target and its quarantine, or check that they are what the script says."""
         target = self.standing.target
         own = {column.name: column.spark_type for column in target.stored_columns}
-        tables = {self.standing.target_path: TARGET_COLUMNS, self.standing.quarantine_path: QUARANTINE_COLUMNS}
+        published = {**TARGET_COLUMNS, **proof_columns(self.standing.insert)}
+        tables = {self.standing.target_path: published, self.standing.quarantine_path: QUARANTINE_COLUMNS}
         for path, columns in tables.items():
             if path not in self.ready:
                 lake_rows.ensure_table(spark, path, {**own, **columns}, target.name)

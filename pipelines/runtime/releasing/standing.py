@@ -13,7 +13,8 @@ from pipelines.lake.delta_log import committed
 from pipelines.runtime.accounting import released_rows, rows_between
 from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, insert_owner
-from pipelines.sql.model import Insert, OnUnmatched, Pipeline, Table
+from pipelines.sql.durations import parse_duration
+from pipelines.sql.model import Insert, OnUnmatched, Options, Pipeline, Table
 
 OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
 
@@ -62,6 +63,15 @@ class Standing:
     @property
     def on_unmatched(self) -> OnUnmatched:
         return self.target.options.get("gate.on-unmatched", "quarantine")  # type: ignore[return-value]
+
+    @property
+    def gate_timeout_s(self) -> float:
+        """How long the checks of an epoch may take."""
+        return parse_duration(self._option("gate.timeout", "10 min")).total_seconds()
+
+    def _option(self, name: str, default: str) -> str:
+        """One option of the target, `${VAR}` in it replaced. Raises PlanningError."""
+        return Options({name: self.target.options.get(name, default)}).resolve()[name]
 
     @property
     def target_path(self) -> Path:

@@ -6,12 +6,14 @@ from sqlglot import Token, TokenType
 
 from pipelines.sql.errors import did_you_mean
 from pipelines.sql.grammar.base import NAMES
+from pipelines.sql.grammar.expect import ExpectGrammar
 from pipelines.sql.grammar.watermark import WatermarkGrammar
 from pipelines.sql.source import Span, span_of
 from pipelines.sql.syntax import (
     ColumnDefinition,
     CreateFunction,
     CreateTable,
+    Expect,
     Name,
     Option,
     PrimaryKey,
@@ -29,11 +31,12 @@ OTHER_OBJECTS = {
 }
 
 LAKE_LAYS_OUT = "leave it out: the lake lays out its own files"
+Element = ColumnDefinition | PrimaryKey | Watermark | Expect
 
 FUNCTION_FORM = "write CREATE FUNCTION name AS 'module.function' LANGUAGE PYTHON"
 
 
-class CreateGrammar(WatermarkGrammar):
+class CreateGrammar(WatermarkGrammar, ExpectGrammar):
     """CREATE [TEMPORARY] TABLE [IF NOT EXISTS] name (columns, keys, watermark) [COMMENT 'text']
     [PARTITIONED BY (columns)] WITH (options), and
     CREATE [TEMPORARY [SYSTEM]] FUNCTION [IF NOT EXISTS] name AS 'module.function' LANGUAGE PYTHON."""
@@ -59,7 +62,7 @@ class CreateGrammar(WatermarkGrammar):
         name = self.table_name()
         if self.word("LIKE") or self.word("AS"):
             self._no_like()
-        elements: list[ColumnDefinition | PrimaryKey | Watermark] = []
+        elements: list[Element] = []
         for found in self.listed(self._element):
             elements.extend(found)
         comment = self.text("a comment").text if self.take("COMMENT") else None
@@ -78,6 +81,7 @@ class CreateGrammar(WatermarkGrammar):
             columns=tuple(found for found in elements if isinstance(found, ColumnDefinition)),
             primary_keys=tuple(found for found in elements if isinstance(found, PrimaryKey)),
             watermarks=tuple(found for found in elements if isinstance(found, Watermark)),
+            constraints=tuple(found for found in elements if isinstance(found, Expect)),
             options=options,
             comment=comment,
             span=self.since(first),
@@ -143,12 +147,14 @@ class CreateGrammar(WatermarkGrammar):
         self.need_sign(TokenType.EQ, "=")
         return Option(key, self.text("the option's value in quotes", "every value is a string: '10', 'true'"))
 
-    def _element(self) -> list[ColumnDefinition | PrimaryKey | Watermark]:
+    def _element(self) -> list[Element]:
         first = self._curr
         if self.take("CONSTRAINT"):
-            self.name("the constraint's name")
+            name = self.name("the constraint's name")
+            if self.word("EXPECT"):
+                return [self.expect(first, name)]
             if not self.word("PRIMARY", "KEY"):
-                self.expected("`PRIMARY KEY`")
+                self.no_constraint()
         if self.take("PRIMARY", "KEY"):
             names = self.listed(lambda: self.name("a column's name"))
             self._not_enforced(first)
@@ -169,7 +175,7 @@ class CreateGrammar(WatermarkGrammar):
             hint,
         )
 
-    def _column_definition(self, first: Token) -> list[ColumnDefinition | PrimaryKey | Watermark]:
+    def _column_definition(self, first: Token) -> list[Element]:
         name = self.name("a column's name")
         if self.take("AS"):
             computed = self.scalar()

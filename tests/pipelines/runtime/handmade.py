@@ -105,13 +105,17 @@ class HandmadeLake:
 
     def staged(self, plan: ReleasePlan, **found: int) -> StagedRow:
         """What an epoch staged; `found` names outcomes with `_` for every other sign (matched, unmatched_deleted_u)."""
+        row = self.staged_row(plan, **found)
+        self.lake.staged.append([row], application=self.lake.application(self.owner, "stage", 1), version=plan.epoch)
+        return row
+
+    def staged_row(self, plan: ReleasePlan, **found: int) -> StagedRow:
+        """The same, not stored."""
         counts = all_counts(self.insert, plan, found)
-        row = StagedRow(
+        return StagedRow(
             self.owner, 1, plan.epoch, plan.digest, plan.instant, f"g1-e{plan.epoch}-0", [], counts,
             {"matches@u": counts["matched"], "outside-pin@u": 0, "greatest-epoch@u": 1},
         )  # fmt: skip
-        self.lake.staged.append([row], application=self.lake.application(self.owner, "stage", 1), version=plan.epoch)
-        return row
 
     def judged(self, plan: ReleasePlan, *reasons: str) -> None:
         """A verdict: no when there are reasons."""

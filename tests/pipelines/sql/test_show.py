@@ -113,6 +113,12 @@ def create_tables(draw: st.DrawFn) -> str:
             parts.append(f"WATERMARK FOR {computed[0]} AS {computed[0]}\n - INTERVAL '5' -- late\n SECOND")
     if keys:
         parts.insert(draw(st.integers(0, len(parts))), f"PRIMARY KEY ({', '.join(map(_quoted, keys))}) NOT ENFORCED")
+    plain = draw(st.lists(st.sampled_from(names), max_size=3))
+    actions = st.sampled_from(["", " ON VIOLATION FAIL UPDATE", "  ON\n VIOLATION quarantine", " ON VIOLATION WARN"])
+    parts += [
+        f"CONSTRAINT c{number} EXPECT ( {_quoted(name)} IS /* or */ NOT  NULL ){draw(actions)}"
+        for number, name in enumerate(plain)
+    ]
     comment = draw(st.none() | TEXTS)
     options = draw(st.dictionaries(st.sampled_from(["topic", "password", "changelog.retention"]), TEXTS, max_size=3))
     values = {"connector": "any", **options}
@@ -155,6 +161,15 @@ def test_a_table_is_described_as_a_table() -> None:
         "valid_from  TIMESTAMP_LTZ(3)  TRUE                  computed: TO_TIMESTAMP_LTZ(millis, 3)\n"
         "watermark for valid_from: millis - 1 (BIGINT)\n"
     )
+
+
+def test_constraints_are_described_with_what_they_do() -> None:
+    assert describe(fixture("constraints").table("enriched")).splitlines()[-4:] == [
+        "constraint known_item: item_id IS NOT NULL (on violation fail)",
+        "constraint positive: price > 0 (on violation quarantine)",
+        "constraint short_name: CHAR_LENGTH(name) <= 20 (on violation warn)",
+        "constraint not_from_the_future: seen_at <= CURRENT_TIMESTAMP (on violation warn)",
+    ]
 
 
 def test_the_sources_own_watermark_is_described_as_such() -> None:

@@ -1,0 +1,120 @@
+"""Ask the gate about a staged epoch, so that nothing but a whole answer in time is a verdict.
+
+A gate is somebody's code. Whatever it does (raise, hang, end its thread, answer something else or for another epoch,
+leave one of its checks out), the epoch stays staged and unjudged, and the next run asks again.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipelines.errors import TidegateError
+from pipelines.runtime.gate import CheckResult, Gate, GateVerdict, StagedEpoch
+
+MEND = "mend the checks, then run the same command again"
+
+
+class NoVerdict(TidegateError):
+    """The gate gave no answer that counts."""
+
+
+@dataclass
+class _Asked:
+    """One question to a gate, in a thread of its own that is left behind when it does not come back."""
+
+    gate: Gate
+    staged: StagedEpoch
+    spark: Callable[[], SparkSession]
+    group: str = field(default_factory=lambda: f"tidegate-gate-{uuid.uuid4().hex[:8]}")
+    session: SparkSession | None = None
+    answer: Any = None
+    error: Exception | SystemExit | None = None
+
+    def run(self) -> None:
+        try:
+            self.answer = self.gate(self.staged, self._session)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  it is raised again, in the thread that asked
+            self.error = error
+
+    def _session(self) -> SparkSession:
+        """The session, its jobs from here on under a name, so that they can be stopped."""
+        self.session = self.spark()
+        self.session.sparkContext.setJobGroup(self.group, "checks of a staged epoch", interruptOnCancel=True)
+        return self.session
+
+    def stop(self) -> None:
+        """Stop the Spark jobs of a gate that is given up."""
+        if self.session is not None:
+            self.session.sparkContext.cancelJobGroup(self.group)
+
+
+def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], within_s: float) -> GateVerdict:
+    """The gate's verdict on this staged epoch.
+
+    Raises what the gate raises, and NoVerdict when it takes longer than `within_s` or its answer is not whole.
+    """
+    asked = _Asked(gate, staged, spark)
+    thread = threading.Thread(target=asked.run, name=asked.group, daemon=True)
+    thread.start()
+    thread.join(within_s)
+    if thread.is_alive():
+        asked.stop()
+        what = f"did not answer within {within_s:g} s"
+        raise _no_verdict(staged, what, "find out what they wait for, or raise 'gate.timeout', then run again")
+    if isinstance(asked.error, Exception):
+        raise asked.error
+    if asked.error is not None:
+        raise _no_verdict(staged, f"ended their thread ({type(asked.error).__name__})") from asked.error
+    for problem in problems(asked.answer, staged, declared(gate)):
+        raise _no_verdict(staged, problem)
+    return asked.answer
+
+
+def declared(gate: Gate) -> tuple[str, ...]:
+    """The names of the checks that a gate's module promises (CHECK_NAMES); none when it does not tell them."""
+    module = sys.modules.get(getattr(gate, "__module__", ""))
+    return tuple(getattr(module, "CHECK_NAMES", ()))
+
+
+def problems(answer: Any, staged: StagedEpoch, names: Sequence[str]) -> list[str]:
+    """Why an answer is no verdict on this epoch; empty when it is one."""
+    if not isinstance(answer, GateVerdict):
+        return [f"answered with {type(answer).__name__}, which is no verdict"]
+    plan = staged.plan
+    told = (answer.insert, answer.generation, answer.epoch, answer.plan_digest)
+    if told != (plan.insert, plan.generation, plan.epoch, plan.digest):
+        return [f"answered for another epoch ({answer.insert}, {answer.generation}/{answer.epoch})"]
+    checks = answer.checks
+    if not isinstance(checks, tuple) or not all(isinstance(check, CheckResult) for check in checks) or not checks:
+        return ["answered without results of checks"]
+    if not all(type(flag) is bool for flag in (answer.passed, *(check.passed for check in checks))):
+        return ["answered neither yes nor no"]
+    found = [check.name for check in checks]
+    if len(set(found)) != len(found):
+        return ["answered twice for one check"]
+    missing = [name for name in names if name not in found]
+    if missing:
+        return [f"left out {', '.join(missing)}"]
+    failed = [check.name for check in checks if not check.passed]
+    if answer.passed and failed:
+        return [f"said yes though {', '.join(failed)} failed"]
+    if not answer.passed and not answer.reasons:
+        return ["said no without a reason"]
+    return []
+
+
+def _no_verdict(staged: StagedEpoch, what: str, then: str = MEND) -> NoVerdict:
+    plan = staged.plan
+    return NoVerdict(
+        f"the checks of epoch {plan.epoch} of {plan.insert} {what}",
+        where=f"{plan.insert}, epoch {plan.epoch}",
+        state="the epoch is staged and not judged; nothing of it is published",
+        next_command=then,
+    )

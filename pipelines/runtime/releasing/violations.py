@@ -1,0 +1,87 @@
+"""What staged files say of their rows' violations: how many rows violate each constraint, and the first of them.
+
+The mask was written with the rows (pipelines.joins.violations). Where a row group has none that violates anything, its
+footer says so, and it is not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.joins.violations import MASK, bits
+from pipelines.sql.model import Constraint, Table
+
+LONGEST = 300
+"""Characters of a sample, at most."""
+
+
+def fact(constraint: Constraint) -> str:
+    """The name under which the rows that violate a constraint are counted."""
+    return f"violations@{constraint.name}"
+
+
+def counted(files: Iterable[Path], constraints: Sequence[Constraint]) -> dict[str, int]:
+    """How many staged rows violate each constraint, by `fact`; a row counts for each that it violates."""
+    bit, found = bits(constraints), Counter[int]()
+    for _, masks in _violating(files, [MASK]) if constraints else ():
+        for entry in pc.value_counts(masks.column(MASK)).to_pylist():  # type: ignore[attr-defined]
+            found[entry["values"] or 0] += entry["counts"]
+    return {fact(each): sum(number for mask, number in found.items() if mask & bit[each.name]) for each in constraints}
+
+
+def samples(
+    files: Iterable[Path], constraints: Sequence[Constraint], wanted: Iterable[Constraint], target: Table, most: int
+) -> dict[str, tuple[str, ...]]:
+    """Name -> the keys (as JSON; the whole row where the target declares no key) of `most` rows that violate it."""
+    bit, found = bits(constraints), {each.name: [] for each in wanted}
+    key = list(target.primary_key) or [column.name for column in target.physical_columns]
+    for _, rows in _violating(files, [*key, MASK]):
+        for name, texts in found.items():
+            if len(texts) < most:
+                hit = pc.not_equal(pc.bit_wise_and(rows.column(MASK), bit[name]), 0)  # type: ignore[attr-defined]
+                taken = rows.filter(hit).slice(0, most - len(texts)).select(key).to_pylist()
+                texts += [_shown(row) for row in taken]
+        if all(len(texts) >= most for texts in found.values()):
+            break
+    return {name: tuple(texts) for name, texts in found.items()}
+
+
+def greatest(footer: pq.FileMetaData) -> int | None:
+    """The greatest mask of a file by its footer; 0 without rows, None where the footer does not say."""
+    found = [_greatest(footer.row_group(group)) for group in range(footer.num_row_groups)]
+    known = [mask for mask in found if mask is not None]
+    return max(known, default=0) if len(known) == len(found) else None
+
+
+def _greatest(group: pq.RowGroupMetaData) -> int | None:
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema == MASK:
+            known = column.statistics
+            return int(known.max) if known is not None and known.has_min_max else None
+    return None
+
+
+def _violating(files: Iterable[Path], columns: list[str]) -> Iterator[tuple[Path, pa.Table]]:
+    """The rows that violate something, row group by row group."""
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            if MASK not in file.schema_arrow.names:
+                continue
+            for group in range(file.metadata.num_row_groups):
+                if _greatest(file.metadata.row_group(group)) != 0:
+                    rows = file.read_row_group(group, columns=columns)
+                    yield path, rows.filter(pc.not_equal(rows.column(MASK), 0))  # type: ignore[attr-defined]
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    text = json.dumps(row, default=str, ensure_ascii=False)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,0 +1,91 @@
+"""CONSTRAINT … EXPECT of one CREATE TABLE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipelines.sources.protocol import ConnectorSpec
+from pipelines.sql.functions.function import Function
+from pipelines.sql.functions.refused import RECOMPUTE
+from pipelines.sql.model import Column, Constraint, OnViolation
+from pipelines.sql.names import check_constraint_name
+from pipelines.sql.scope import TableScope
+from pipelines.sql.source import Source, Span
+from pipelines.sql.syntax import CreateTable, Expect
+from pipelines.sql.translate import Translator
+from pipelines.sql.user_functions import UserFunctions
+
+MOST = 60
+"""Which constraints a row violates is kept in one BIGINT while the row is staged."""
+
+_ACTIONS: dict[str | None, OnViolation] = {"FAIL": "fail", "QUARANTINE": "quarantine", "WARN": "warn", None: "warn"}
+"""Without ON VIOLATION a row is kept and counted, as on Databricks."""
+
+
+@dataclass(frozen=True)
+class _WrittenColumns(TableScope):
+    """The columns of a target that an INSERT writes."""
+
+    def function(self, name: str, span: Span) -> Function | None:
+        """Raises SqlError for every user function: what became of a row is recomputed."""
+        if self.functions is not None and self.functions.find(name, span) is not None:
+            hint = f"declare a computed column in the source table, select it, and look at that: AS {name}(…)"
+            raise self.source.error(span, f"function {name} can not stand in a constraint: {RECOMPUTE}", hint)
+        return None
+
+
+class ConstraintCompiler:
+    """Compiles the constraints of a table that has `columns`."""
+
+    def __init__(
+        self,
+        source: Source,
+        statement: CreateTable,
+        columns: Sequence[Column],
+        functions: UserFunctions | None = None,
+    ) -> None:
+        self.source = source
+        self.statement = statement
+        name = statement.name.text
+        written = [column for column in columns if column.physical]
+        hidden = [
+            (column.name, f"`{column.name}` is computed, and an INSERT does not write it", "write its expression out")
+            for column in columns
+            if not column.physical
+        ]
+        self.scope = _WrittenColumns(source, name, written, hidden, functions)
+
+    def compile(self, spec: ConnectorSpec) -> tuple[Constraint, ...]:
+        """The constraints as written. Raises SqlError: a table that can not be a target, a name given twice, unknown
+        columns, a condition that is not BOOLEAN, functions whose value a recomputation would not find again."""
+        found: dict[str, Constraint] = {}
+        for expect in self.statement.constraints:
+            if not spec.sink:
+                raise self.source.error(expect.span, *refused(expect, f"{spec.name} can only be read"))
+            check_constraint_name(self.source, expect.name)
+            other = found.get(expect.name.text.casefold())
+            if other is not None:
+                what = f"{self.statement.name.text} has two constraints `{expect.name.text}`"
+                raise self.source.error(expect.name.span, what, f"the other is in line {other.location.line}")
+            if len(found) == MOST:
+                what = f"{self.statement.name.text} has more than {MOST} constraints"
+                raise self.source.error(expect.span, what, "put several conditions into one, with AND")
+            found[expect.name.text.casefold()] = self._constraint(expect)
+        return tuple(found.values())
+
+    def _constraint(self, expect: Expect) -> Constraint:
+        value = Translator(self.source, self.scope).truth(expect.condition.tree, expect.condition.span)
+        return Constraint(
+            name=expect.name.text,
+            condition=value.sql,
+            action=_ACTIONS[expect.action],
+            sql=expect.condition.written,
+            location=self.source.location(expect.name.span.start),
+        )
+
+
+def refused(expect: Expect, why: str) -> tuple[str, str]:
+    """What is wrong with a constraint on a table that is no target, and what to do."""
+    what = f"constraint `{expect.name.text}` has no meaning here: {why}"
+    return what, "a constraint stands in the CREATE TABLE that an INSERT writes to"

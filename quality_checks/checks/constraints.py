@@ -1,0 +1,86 @@
+"""Do the rows keep the constraints of the target, and went those that do not where ON VIOLATION sends them?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.joins.outcome import VIOLATED
+from pipelines.joins.violations import kept_out_from
+from pipelines.runtime.gate import CheckResult
+from pipelines.runtime.releasing.violations import fact, samples
+from pipelines.sql.model import Constraint
+from quality_checks.evidence import Evidence
+from quality_checks.words import give_up, join_again, many, subject
+
+NAME = "constraints"
+SAMPLES = 5
+
+
+def check(evidence: Evidence) -> CheckResult:
+    """FAIL: one row holds the epoch. QUARANTINE: no such row is among those to publish. WARN: counted, and told.
+
+    What the join's pass counted as kept out is compared with the masks of the staged rows themselves.
+    """
+    staged = evidence.staged
+    constraints, facts = staged.insert.constraints, staged.staged.facts
+    observed = {each.name: facts.get(fact(each)) for each in constraints}
+    expected = {each.name: 0 for each in constraints if each.action == "fail"}
+    if not constraints:
+        return CheckResult(NAME, True, observed, expected, f"{staged.target.name} declares no constraint")
+    broken = [each for each in constraints if each.action == "fail" and observed[each.name] != 0]
+    problems = _misplaced(evidence)
+    warned = [each for each in constraints if each.action == "warn" and observed[each.name]]
+    told = _told(evidence, [*broken, *warned])
+    warning = "; ".join(told[each.name] for each in warned)
+    ways_out = (
+        f"Mend the rows at their source, or in {' and '.join(staged.insert.builds) or staged.plan.probe}, and join "
+        f"again: {join_again(staged)}; or quarantine the epoch: {give_up(staged)}"
+    )
+    failed = [told[each.name] for each in broken] + problems
+    return CheckResult(
+        NAME,
+        passed=not failed,
+        observed=observed,
+        expected=expected,
+        detail=f"{subject(staged)}: {'; '.join(failed)}. Nothing was published. {ways_out}"
+        if failed
+        else warning or f"{many(len(constraints), 'constraint')} kept, or their rows kept out",
+        warning=warning,
+    )
+
+
+def _misplaced(evidence: Evidence) -> list[str]:
+    """What the masks of the staged rows say against the counts."""
+    staged = evidence.staged
+    counts, facts = staged.staged.counts, staged.staged.facts
+    limit, problems = kept_out_from(staged.insert.constraints), []
+    for footer in evidence.footers:
+        if footer.rows and (footer.violated is None or (footer.disposition == "publish" and footer.violated >= limit)):
+            problems.append(f"{footer.path} to {footer.disposition} may hold rows that a constraint keeps out")
+    hard = [each for each in staged.insert.constraints if each.action != "warn"]
+    for place, each in enumerate(hard):
+        kept_out, violating = counts.get(VIOLATED + each.name, 0), facts.get(fact(each))
+        # Of the severest nothing can be taken by another; the rest are counted under the severest that a row violates.
+        if violating is None or kept_out > violating or (place == 0 and kept_out != violating):
+            problems.append(f"{kept_out:,} rows are kept out by {each.name}, {violating or 0:,} staged rows violate it")
+    return problems
+
+
+def _told(evidence: Evidence, which: Sequence[Constraint]) -> dict[str, str]:
+    """Name -> a sentence on each of these constraints, with some keys."""
+    if not which:
+        return {}
+    staged = evidence.staged
+    files = [Path(staged.folder) / footer.path for footer in evidence.footers]
+    keys = samples(files, staged.insert.constraints, which, staged.target, SAMPLES)
+    found = {}
+    for each in which:
+        number = staged.staged.facts.get(fact(each))
+        shown = f", among them {', '.join(keys[each.name])}" if keys[each.name] else ""
+        if number is None:
+            found[each.name] = f"nothing is known of the constraint {each.name}"
+        else:
+            does = "violates" if number == 1 else "violate"
+            found[each.name] = f"{many(number, 'row')} {does} the constraint {each.name} ({each.sql}){shown}"
+    return found

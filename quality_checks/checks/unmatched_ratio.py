@@ -1,0 +1,100 @@
+"""Is the share of rows without a match inside its bound, and inside its own recent range?
+
+The range is the median of the last published epochs and TOLERANCE times their median absolute deviation above it, but
+at least FLOOR above it, so that a pipeline that never has an unmatched row is not held for the first one in a hundred.
+Both bounds are asked for by options of the target; a share below the range is no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from pipelines.runtime.gate import CheckResult, StagedEpoch
+from pipelines.runtime.plans import insert_owner
+from pipelines.sql.model import Options
+from quality_checks.evidence import Evidence
+from quality_checks.outcome_counts import OutcomeCounts
+from quality_checks.statistics import DIGITS, asked, statistics
+from quality_checks.words import give_up, join_again, listed, many, subject
+
+NAME = "unmatched-ratio"
+
+TOLERANCE = 6.0
+FLOOR = 0.02
+LEAST_EPOCHS = 5
+"""With fewer remembered there is no range yet."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """'gate.unmatched-ratio.*' of a target. `window` 0: no range. Epochs of fewer than `least_rows` rows are neither
+    judged nor remembered."""
+
+    greatest: float | None
+    window: int
+    least_rows: int
+
+    @classmethod
+    def of(cls, options: Options) -> Limits:
+        """Raises PlanningError where the environment lacks a variable."""
+        named = {name: options[name] for name in options if name.startswith("gate.unmatched-ratio.")}
+        found = {name.rpartition(".")[2]: value for name, value in Options(named).resolve().items()}
+        return cls(
+            float(found["max"]) if "max" in found else None,
+            int(found.get("window", "0")),
+            int(found.get("min-rows", "100")),
+        )
+
+
+def check(evidence: Evidence) -> CheckResult:
+    """The statistics of the epoch, and whether its share of unmatched rows may be."""
+    staged = evidence.staged
+    found, limits = statistics(evidence), Limits.of(staged.target.options)
+    ratio, expected, problems = found.unmatched_ratio, {}, []
+    if staged.plan.kind != "discard" and found.rows >= limits.least_rows:
+        if limits.greatest is not None:
+            expected["max"] = limits.greatest
+            if ratio > limits.greatest:
+                problems.append(f"at most {limits.greatest:.2%} may be ('gate.unmatched-ratio.max')")
+        known = recent(staged, limits) if limits.window else []
+        if len(known) >= LEAST_EPOCHS:
+            bound = usual(known)
+            expected |= {"recent": bound, "epochs": len(known)}
+            if ratio > bound:
+                problems.append(
+                    f"after the last {len(known)} epochs (median {median(known):.2%}) at most {bound:.2%} is usual"
+                )
+    told = f"{ratio:.2%} of {many(found.rows, 'row')} found no match"
+    return CheckResult(
+        NAME,
+        passed=not problems,
+        observed=found.to_json(),
+        expected=expected,
+        detail=f"{subject(staged)}: {told} ({listed(found.unmatched)}); {' and '.join(problems)}. Nothing was "
+        f"published. Look at what is missing in {' and '.join(staged.insert.builds)}, and join again: "
+        f"{join_again(staged)}; or quarantine the epoch: {give_up(staged)}"
+        if problems
+        else told,
+    )
+
+
+def recent(staged: StagedEpoch, limits: Limits) -> list[float]:
+    """The shares of the last epochs that the gate let pass, the newest last."""
+    lake, plan, owner = staged.lake, staged.plan, insert_owner(staged.plan.insert)
+    passed = {(row.generation, row.epoch, row.plan_digest) for row in lake.verdicts.rows(owner) if row.passed}
+    shares = []
+    for row in sorted(lake.staged.rows(owner), key=lambda row: (row.generation, row.epoch)):
+        earlier = (row.generation, row.epoch) < (plan.generation, plan.epoch)
+        if earlier and (row.generation, row.epoch, row.plan_digest) in passed:
+            rows, unmatched = asked(row.counts)
+            if rows >= max(limits.least_rows, 1) and not OutcomeCounts(row.counts).discarded:
+                shares.append(sum(unmatched.values()) / rows)
+    return shares[-limits.window :]
+
+
+def usual(shares: list[float]) -> float:
+    """The greatest share that is still in the range of these."""
+    middle = median(shares)
+    deviation = median(abs(share - middle) for share in shares)
+    return round(min(1.0, middle + max(FLOOR, TOLERANCE * deviation)), DIGITS)

@@ -1,0 +1,130 @@
+"""The Great Expectations suite that a target names ('quality.suite'), run on the rows that an epoch would publish.
+
+It sees the target's own columns as a Spark DataFrame, whatever the number of rows, so that an expectation means the
+same in every epoch. Without a suite nothing of this is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipelines.frames import empty_frame
+from pipelines.lake.rows import quoted, struct_type
+from pipelines.runtime.gate import CheckResult
+from pipelines.sql.model import Suite
+from quality_checks import docs
+from quality_checks.evidence import Evidence
+from quality_checks.main_module import name_main_module
+from quality_checks.words import give_up, join_again, subject
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuiteValidationResult
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "suite"
+
+
+def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
+    """Run the suite, keep its result and its page, and say whether every expectation was met.
+
+    One that only warns does not hold the epoch; one that could not be evaluated does, and so does a result that does
+    not answer for every expectation.
+    """
+    staged = evidence.staged
+    suite = staged.target.suite
+    if suite is None:
+        return CheckResult(NAME, True, detail=f"{staged.target.name} names no 'quality.suite'")
+    result = run(evidence, suite, _rows(evidence, spark()))
+    path, page = docs.keep(staged, result, "suite-")
+    wanted = len(json.loads(suite.text)["expectations"])
+    failed = [told(item) for item in result.results if not item.success and not _warns(item)]
+    warned = [told(item) for item in result.results if not item.success and _warns(item)]
+    if len(result.results) != wanted:
+        failed.append(f"{wanted} expectations were asked, {len(result.results)} answered")
+    warning = f"{suite.path}: {'; '.join(warned)}" if warned else ""
+    return CheckResult(
+        NAME,
+        passed=not failed,
+        observed={
+            "expectations": len(result.results),
+            "failed": failed,
+            "warned": warned,
+            "suite": suite.digest,
+            "result": path,
+            "page": page,
+        },
+        expected={"expectations": wanted, "failed": []},
+        detail=f"{subject(staged)}: {suite.path} is not met: {'; '.join(failed)} (all expectations: {page}). "
+        f"Nothing was published. Mend the cause and join again: {join_again(staged)}; "
+        f"or quarantine the epoch: {give_up(staged)}"
+        if failed
+        else warning or f"{wanted} expectations are met",
+        warning=warning,
+    )
+
+
+def _rows(evidence: Evidence, spark: SparkSession) -> DataFrame:
+    """The rows to publish; none are a DataFrame as well."""
+    columns = evidence.staged.target.physical_columns
+    rows = evidence.staged.rows(spark)
+    if rows is None:
+        return empty_frame(spark, struct_type(spark, {column.name: column.spark_type for column in columns}))
+    return rows.select(*[quoted(column.name) for column in columns])
+
+
+def run(evidence: Evidence, suite: Suite, rows: DataFrame) -> ExpectationSuiteValidationResult:
+    """Judge rows. The context lives in memory and is thrown away."""
+    name_main_module()
+    import great_expectations as gx
+
+    told = json.loads(suite.text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = {"globally": False, "metric_calculations": False}  # type: ignore[assignment]
+        asset = context.data_sources.add_spark("staged", persist=False).add_dataframe_asset(evidence.staged.insert.id)
+        batch = asset.add_batch_definition_whole_dataframe(f"epoch {evidence.staged.plan.epoch}")
+        known = ("type", "kwargs", "meta", "notes", "description", "severity")
+        made = context.suites.add(
+            gx.ExpectationSuite(
+                told.get("name") or suite.path,
+                expectations=[{key: item[key] for key in known if key in item} for item in told["expectations"]],
+            )
+        )
+        definition = gx.ValidationDefinition(name=made.name, data=batch, suite=made)
+        return context.validation_definitions.add(definition).run(
+            batch_parameters={"dataframe": rows}, result_format="BASIC"
+        )
+
+
+def _warns(item: Any) -> bool:
+    """Whether an expectation only warns: its meta says so, or else its severity. One that raised never does."""
+    if item.exception_info and _raised(item.exception_info):
+        return False
+    config = item.expectation_config
+    said = (config.meta or {}).get("on_violation")
+    severity = getattr(config.severity, "value", config.severity)
+    return said == "warn" or (said is None and severity in ("warning", "info"))
+
+
+def _raised(info: Mapping[str, Any]) -> str:
+    """What an expectation raised; empty when nothing. GX tells it by itself, or once for each metric."""
+    each = [info] if "raised_exception" in info else list(info.values())
+    return "; ".join(str(one.get("exception_message")) for one in each if one.get("raised_exception"))
+
+
+def told(item: Any) -> str:
+    """One expectation that was not met, in a few words."""
+    config = item.expectation_config
+    raised = _raised(item.exception_info or {})
+    of = config.kwargs.get("column") or config.kwargs.get("column_list") or ""
+    name = f"{config.type}{f'({of})' if of else ''}"
+    if raised:
+        return f"{name} could not be evaluated: {raised.splitlines()[0][:200]}"
+    result = item.result or {}
+    if result.get("unexpected_count") is not None:
+        return f"{name}: {result['unexpected_count']:,} of {result.get('element_count', 0):,} rows do not"
+    return f"{name}: observed {str(result.get('observed_value'))[:100]}"

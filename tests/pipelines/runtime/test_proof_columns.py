@@ -1,0 +1,88 @@
+"""'gate.proof' = 'columns': each published row says which versions it met, and verify finds one that lies."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipelines.lake import rows as lake_rows
+from pipelines.runtime.verify import verify
+from pipelines.testing import Harness
+
+SCRIPT = """
+CREATE TABLE rates (cur STRING PRIMARY KEY NOT ENFORCED, rate INT, at TIMESTAMP(3), WATERMARK FOR at AS at)
+WITH ('connector' = 'scripted');
+CREATE TABLE names (cur STRING PRIMARY KEY NOT ENFORCED, name STRING, at TIMESTAMP(3), WATERMARK FOR at AS at)
+WITH ('connector' = 'scripted');
+CREATE TABLE orders (id INT, cur STRING, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+CREATE TABLE priced (id INT PRIMARY KEY NOT ENFORCED, rate INT, name STRING)
+WITH ('connector' = 'scripted', 'gate.proof' = 'columns', 'gate.on-unmatched' = 'publish');
+INSERT INTO priced SELECT o.id, r.rate, n.name FROM orders AS o
+LEFT JOIN rates FOR SYSTEM_TIME AS OF o.at AS r ON o.cur = r.cur
+LEFT JOIN names FOR SYSTEM_TIME AS OF o.at AS n ON o.cur = n.cur;
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
+WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
+CREATE TABLE clicks (id INT, n INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE named (n INT PRIMARY KEY NOT ENFORCED, name STRING)
+WITH ('connector' = 'scripted', 'gate.proof' = 'columns', 'gate.on-unmatched' = 'publish');
+INSERT INTO named SELECT c.n, u.name FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON c.id = u.id
+"""
+
+
+def at(second: int) -> datetime:
+    return datetime(2024, 1, 1, 0, 0, second, tzinfo=UTC).replace(tzinfo=None)
+
+
+def test_the_proof_of_every_row_is_kept_and_verified(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(SCRIPT, spark, tmp_path)
+    harness.push("rates", [{"cur": "EUR", "rate": 1, "at": at(1)}])
+    harness.push("names", [{"cur": "EUR", "name": "euro", "at": at(5)}])
+    harness.push("users", [{"id": 1, "name": "ann"}])
+    harness.end_of_snapshot("users")
+    harness.push("orders", [{"id": 1, "cur": "EUR", "at": at(3)}, {"id": 2, "cur": "EUR", "at": at(30)}])
+    harness.push("clicks", [{"id": 1, "n": 1}])
+    harness.runner.advance_all(["rates", "names", "users"])  # an epoch of its own each
+    harness.push("rates", [{"cur": "EUR", "rate": 2, "at": at(20)}])
+    harness.push("users", [{"id": 1, "name": "eve"}])
+    for table in ("rates", "names", "orders"):
+        harness.watermark(table, 40_000 + 1_704_067_200_000)
+    harness.push("clicks", [{"id": 1, "n": 2}, {"id": 9, "n": 3}])
+    harness.advance()
+
+    priced = _rows(harness, "priced")
+    assert {row["id"]: (row["rate"], row["name"]) for row in priced} == {1: (1, None), 2: (2, "euro")}
+    assert {row["id"]: (row["_build_epoch_r"], row["_build_epoch_n"], row["_matched"]) for row in priced} == {
+        1: (1, None, False),
+        2: (2, 1, True),
+    }
+    assert {row["id"]: row["_reason"] for row in priced} == {1: "unmatched:before-first@n", 2: None}
+    seqs = {row["cur"]: row["_seq"] for row in _table(harness, "names")}
+    assert {row["id"]: row["_build_seq_n"] for row in priced} == {1: None, 2: seqs["EUR"]}
+    named = {row["n"]: (row["_build_epoch"], row["_matched"], row["_reason"]) for row in _rows(harness, "named")}
+    assert named == {1: (2, True, None), 2: (2, True, None), 3: (None, False, "unmatched:key-absent@u")}
+    for insert in ("priced", "named"):
+        assert verify(harness.pipeline, harness.lake, lambda: spark, insert).passed
+
+    for insert, change, where in (
+        ("priced", {"_build_epoch_r": "1"}, "id = 2"),
+        ("named", {"_matched": "true"}, "n = 3"),
+    ):
+        path = harness.lake.target_path(harness.pipeline.table(insert))
+        DeltaTable(str(path)).update(updates=change, predicate=where)
+        report = verify(harness.pipeline, harness.lake, lambda: spark, insert)
+        found = [(item.place, item.kind, item.rows) for epoch in report.epochs for item in epoch.differences]
+        assert found == [("publish", "unexpected", 1), ("publish", "missing", 1)]
+
+
+def _rows(harness: Harness, table: str) -> list[dict[str, Any]]:
+    path = harness.lake.target_path(harness.pipeline.table(table))
+    return [row.asDict() for row in lake_rows.read(harness.spark, path).collect()]
+
+
+def _table(harness: Harness, table: str) -> list[dict[str, Any]]:
+    return [row.asDict() for row in lake_rows.read(harness.spark, harness.lake.table_path(table)).collect()]

@@ -1,0 +1,98 @@
+"""The share of unmatched rows against its bound and its recent range, on lakes made by hand; no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.runtime.gate import CheckResult
+from pipelines.sql.model import Options
+from quality_checks.checks import unmatched_ratio
+from quality_checks.evidence import gather
+from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
+from tests.quality_checks.staged import Given, stage
+
+STEADY = [(1000, 10), (1000, 12), (1000, 8), (1000, 10), (1000, 11), (1000, 9)]
+LOUD = [(1000, 100), (1000, 400), (1000, 250), (1000, 300), (1000, 150)]
+
+
+def checked(
+    root: Path, rows: int, unmatched: int, options: dict[str, str], before: list[tuple[int, int]], **given: Any
+) -> CheckResult:
+    """The check of an epoch with so many rows, of an INSERT whose earlier epochs were (rows, unmatched)."""
+    found = pipeline()
+    target = replace(found.table("enriched"), options=Options({"connector": "scripted", **options}))
+    staged = stage(
+        root,
+        Given(
+            {"matched": rows - unmatched, "unmatched:key-absent@u": unmatched, "dropped:where": 7},
+            pipeline=replace(found, tables={**found.tables, "enriched": target}),
+            **given,
+        ),
+    )
+    # The epochs before are of an earlier generation's numbers: their plans need not be there for the rule.
+    staged = replace(staged, plan=replace(staged.plan, epoch=len(before) + 1))
+    made = HandmadeLake(root / "lake")
+    for number, (all_rows, lost) in enumerate(before, 1):
+        plan = replace(staged.plan, epoch=number)
+        row = made.staged_row(plan, matched=all_rows - lost, unmatched_key_absent_u=lost)
+        made.lake.staged.append([row], application="test", version=number)
+        made.judged(plan)
+    return unmatched_ratio.check(gather(staged))
+
+
+@pytest.mark.parametrize(
+    ("rows", "unmatched", "options", "before", "passed"),
+    [
+        (1000, 900, {}, STEADY, True),
+        (1000, 51, {"max": "0.05"}, [], False),
+        (1000, 50, {"max": "0.05"}, [], True),
+        (99, 99, {"max": "0.05"}, [], True),
+        (99, 99, {"max": "0.05", "min-rows": "1"}, [], False),
+        (1000, 29, {"window": "30"}, STEADY, True),
+        (1000, 31, {"window": "30"}, STEADY, False),
+        (1000, 0, {"window": "30"}, STEADY, True),
+        (1000, 900, {"window": "30"}, STEADY[:4], True),
+        (1000, 840, {"window": "30"}, LOUD, True),
+        (1000, 860, {"window": "30"}, LOUD, False),
+        (1000, 800, {"window": "5"}, [*STEADY, *LOUD], True),
+        (1000, 900, {"window": "5"}, [*LOUD, *STEADY], False),
+        (1000, 31, {"window": "30"}, [*STEADY, (9, 9), (9, 9), (9, 9), (9, 9), (9, 9), (9, 9), (9, 9)], False),
+    ],
+)
+def test_the_rule(
+    tmp_path: Path, rows: int, unmatched: int, options: dict[str, str], before: list[tuple[int, int]], passed: bool
+) -> None:
+    named = {f"gate.unmatched-ratio.{name}": value for name, value in options.items()}
+    found = checked(tmp_path, rows, unmatched, named, before)
+    assert found.passed is passed, found.detail
+    assert found.observed["unmatched_ratio"] == round(unmatched / rows, 6)
+    assert found.observed["rows"] == rows
+
+
+def test_a_held_epoch_says_what_is_usual(tmp_path: Path) -> None:
+    found = checked(tmp_path, 1000, 200, {"gate.unmatched-ratio.window": "30"}, STEADY)
+    assert found.expected == {"recent": 0.03, "epochs": 6}
+    for words in ("20.00% of 1,000 rows found no match (200 key-absent@u)", "median 1.00%", "at most 3.00% is usual"):
+        assert words in found.detail
+
+
+def test_a_discard_is_never_held_for_it(tmp_path: Path) -> None:
+    options = {"gate.unmatched-ratio.max": "0.0", "gate.unmatched-ratio.min-rows": "0"}
+    assert checked(tmp_path, 10, 4, options, [], kind="discard").passed
+
+
+def test_the_statistics_of_an_epoch_are_kept(tmp_path: Path) -> None:
+    found = checked(tmp_path, 200, 50, {}, [], facts={"late@c": 3})
+    assert found.observed == {
+        "rows": 200,
+        "unmatched": {"key-absent@u": 50},
+        "late": 3,
+        "null_rates": {"id": 0.0, "n": 0.0, "name": 0.0},
+        "lag_ms": None,
+        "matched_ratio": 0.75,
+        "unmatched_ratio": 0.25,
+    }

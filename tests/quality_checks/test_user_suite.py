@@ -1,0 +1,145 @@
+"""'quality.suite': what the compiler says of a file, and what the suite does to an epoch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import GateHeld
+from pipelines.sql import SqlError, compile_script
+from pipelines.testing import Harness
+
+SCRIPT = """
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
+WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
+CREATE TABLE clicks (id INT, n INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE enriched (n INT PRIMARY KEY NOT ENFORCED, name STRING)
+WITH ('connector' = 'scripted', 'quality.suite' = 'suites/enriched.json');
+INSERT INTO enriched SELECT n, u.name FROM clicks
+LEFT JOIN users FOR SYSTEM_TIME AS OF clicks.proctime AS u ON clicks.id = u.id
+"""
+
+
+def between(column: str, least: int, greatest: int, **more: Any) -> dict[str, Any]:
+    kwargs = {"column": column, "min_value": least, "max_value": greatest}
+    return {"type": "expect_column_values_to_be_between", "kwargs": kwargs, **more}
+
+
+SUITE = {
+    "name": "enriched",
+    "expectations": [
+        between("n", 0, 100),
+        {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "n"}},
+        between("n", 0, 10, meta={"on_violation": "warn"}),
+        {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": ["ann"]},
+         "severity": "warning"},
+    ],
+}  # fmt: skip
+
+
+def write(folder: Path, suite: object) -> Path:
+    path = folder / "suites" / "enriched.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(suite if isinstance(suite, str) else json.dumps(suite))
+    return path
+
+
+def compiled(folder: Path):
+    return compile_script(SCRIPT, path=str(folder / "pipeline.sql"))
+
+
+WRONG = {
+    "no JSON": ("{", "the suite is no JSON", "to_json_dict"),
+    "no object": ([], "the suite has no expectations", "expectations"),
+    "no expectations": ({"name": "x", "expectations": []}, "the suite has no expectations", "expectations"),
+    "no type": ({"expectations": [{"kwargs": {}}]}, "expectation 1 of the suite has no type", "expect_"),
+    "an unknown type": (
+        {"expectations": [between("n", 0, 1), {"type": "expect_column_to_exists", "kwargs": {}}]},
+        "expectation 2 of the suite: there is no `expect_column_to_exists`",
+        "did you mean `expect_column_to_exist`",
+    ),
+    "an unknown column": (
+        {"expectations": [between("m", 0, 1)]},
+        "unknown column `m` of enriched",
+        "its columns: `n`, `name`",
+    ),
+    "kwargs that are none": (
+        {"expectations": [{"type": "expect_column_to_exist", "kwargs": 1}]},
+        "kwargs and meta are objects",
+        "",
+    ),
+    "an unknown action": (
+        {"expectations": [between("n", 0, 1, meta={"on_violation": "drop"})]},
+        "on_violation is 'drop'",
+        "'fail' or 'warn'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_suite_is_an_error_at_its_place(tmp_path: Path, case: str) -> None:
+    suite, message, hint = WRONG[case]
+    write(tmp_path, suite)
+    with pytest.raises(SqlError) as caught:
+        compiled(tmp_path)
+    assert message in caught.value.what
+    assert hint in (caught.value.hint or "")
+    assert (caught.value.line, caught.value.column) == (6, 51)
+
+
+def test_a_suite_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(SqlError, match="can not be read: No such file") as caught:
+        compiled(tmp_path)
+    assert str(tmp_path / "suites" / "enriched.json") in (caught.value.hint or "")
+
+
+def test_a_suite_outside_of_the_allowed_folders_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, SUITE)
+    monkeypatch.setenv("TIDEGATE_FILES_ROOT", str(tmp_path / "elsewhere"))
+    with pytest.raises(SqlError, match="outside of"):
+        compiled(tmp_path)
+
+
+def test_a_suite_comes_from_a_file_and_not_from_the_environment(tmp_path: Path) -> None:
+    with pytest.raises(SqlError, match="can not come from the environment"):
+        compile_script(SCRIPT.replace("suites/enriched.json", "${SUITE}"))
+
+
+def test_a_suite_judges_every_epoch(spark: SparkSession, tmp_path: Path) -> None:
+    path = write(tmp_path, SUITE)
+    harness = Harness(compiled(tmp_path), spark, tmp_path)
+    path.unlink()  # the suite that was read stays the one that judges
+    harness.push("users", [{"id": 1, "name": "ann"}, {"id": 2, "name": "bob"}])
+    harness.end_of_snapshot("users")
+    harness.push("clicks", [{"id": 1, "n": 5}, {"id": 2, "n": 50}, {"id": 9, "n": 51}])
+    harness.run()
+    home = harness.lake.root / "_quality" / "enriched"
+    kept = json.loads((home / "suite-g1-e1.json").read_text())
+    assert (kept["epoch"], len(kept["result"]["results"])) == (1, 4)
+    check = _suite(harness, 1)
+    assert check["passed"]
+    assert check["warning"] == (
+        "suites/enriched.json: expect_column_values_to_be_between(n): 1 of 2 rows do not; "
+        "expect_column_values_to_be_in_set(name): 1 of 2 rows do not"
+    )
+    assert Path(check["observed"]["page"]).read_text().count("<html") == 1
+
+    harness.push("clicks", [{"id": 1, "n": 7}, {"id": 1, "n": 7}, {"id": 1, "n": 101}])
+    with pytest.raises(GateHeld) as caught:
+        harness.run()
+    assert "expect_column_values_to_be_between(n): 1 of 3 rows do not" in str(caught.value)
+    assert "expect_column_values_to_be_unique(n): 2 of 3 rows do not" in str(caught.value)
+    assert (home / "suite-g1-e2.html").exists()
+    assert sorted(row["n"] for row in harness.published("enriched")) == [5, 50]
+    harness.runner.resolve_held("enriched", discard=True)  # an epoch without a row to publish is judged, too
+    assert _suite(harness, 3)["passed"]
+    assert sorted(row["n"] for row in harness.published("enriched")) == [5, 50]
+
+
+def _suite(harness: Harness, epoch: int) -> dict[str, Any]:
+    (verdict,) = harness.lake.verdicts.rows("insert enriched", generation=1, epoch=epoch)
+    return next(check for check in verdict.checks if check["name"] == "suite")
