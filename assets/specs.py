@@ -14,12 +14,14 @@ from assets.names import Names
 from assets.presentation import Presentation
 from assets.text import markdown_table
 from pipelines.lake import Layout
-from pipelines.sql.model import Column, Insert, Location, Pipeline, Table
+from pipelines.lake.rows import quoted
+from pipelines.sql.model import Column, Insert, Join, Location, Pipeline, Table
 
 LAKE = "tidegate/lake"
 TABLE = "tidegate/table"
 INSERT = "tidegate/insert"
 SCRIPT = "tidegate/script"
+JOINS = "tidegate/joins"
 """Definition metadata by which sensors find the lake and the INSERT of an asset, without compiling the script."""
 
 _KINDS = {"mysql-cdc": "mysql", "upsert-kafka": "kafka", "delta": "deltalake", "filesystem": "parquet"}
@@ -129,7 +131,21 @@ def _downstream() -> dg.AutomationCondition[Any]:
 
 
 def _of_insert(lake: Layout, insert: Insert, lineage: dg.TableColumnLineage) -> dict[str, Any]:
-    return {LAKE: str(lake.root), INSERT: insert.id, "dagster/column_lineage": lineage}
+    return {
+        LAKE: str(lake.root),
+        INSERT: insert.id,
+        JOINS: dg.MetadataValue.json([_join(insert, join) for join in insert.joins]),
+        "dagster/column_lineage": lineage,
+    }
+
+
+def _join(insert: Insert, join: Join) -> dict[str, Any]:
+    """A join as alerts read it: columns of the build -> columns of the probe, as far as they are plain columns."""
+    own = f"{quoted(insert.probe_alias)}."
+    keys = {key.column: key.probe.removeprefix(own) for key in join.keys if key.probe.startswith(own)}
+    plain = {column: name[1:-1].replace("``", "`") for column, name in keys.items() if quoted(name[1:-1]) == name}
+    shown = plain if len(plain) == len(join.keys) else {}
+    return {"probe": insert.probe, "build": join.build, "alias": join.alias, "time": join.time, "keys": shown}
 
 
 def _facts(table: Table) -> str:

@@ -245,6 +245,30 @@ class ExplainsFailures(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class LogRetention:
+    """How long the source still keeps what comes after the last landed step.
+
+    Attributes:
+        left_s: seconds until it may be gone; 0 when it is. None where nothing of it goes by age.
+        kept_s: seconds that the source keeps anything; None until it is told otherwise.
+        position: the cursor, for people.
+    """
+
+    left_s: float | None
+    kept_s: float | None
+    position: str
+
+
+@runtime_checkable
+class KeepsALog(Protocol):
+    """A source whose log goes by age, so that a table that is not read for long can not go on."""
+
+    def retention(self) -> LogRetention | None:
+        """As of now, after `context.previous`; None before the first step. Raises SourceError."""
+        ...
+
+
 class Connector(Protocol):
     """What an entry point of the group `tidegate.connectors` names."""
 
