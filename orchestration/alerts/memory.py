@@ -128,7 +128,7 @@ class Memory:
     ) -> Memory:
         """Log the messages, send them and what is pending. What a channel did not take stays pending for it."""
         for message in messages:
-            text = scrub(message.title) if message.state == "resolved" else scrub(f"{message.title}\n{message.body}")
+            text = scrub(message.title) if message.state == "resolved" else scrub(str(message.payload()["text"]))
             say = log.info if message.state == "resolved" else log.error
             say(text)
             _logger.log(logging.INFO if message.state == "resolved" else logging.ERROR, text)

@@ -47,7 +47,7 @@ def tick(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str 
 
 def mend(lake: Path) -> None:
     events = lake / "_scratch" / "user_info" / "events"
-    (events / "00000007.arrow").rename(events / "00000001.arrow")
+    (events / "00000007.arrow").rename(events / "00000000.arrow")
 
 
 def failing_run(definitions: dg.Definitions, lake: Path, instance: dg.DagsterInstance) -> str:
