@@ -7,7 +7,7 @@ commit and then calls `Source.landed`. After a crash anywhere the stored step is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -73,7 +73,8 @@ class ConnectorSpec:
     have a time of their own (`_rowtime`), so that SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has
     watermarks of its own, for SYSTEM_WATERMARK(): it gives them as `Landed.watermarks`, or its times ascend, so that
     none is still to come before the greatest so far. `parts`: the tables of the script that one of these options reads
-    in its place; they are its `Table.parts`.
+    in its place; they are its `Table.parts`. `comparable`: the source's table can be read again beside its log, to be
+    compared with the changelog (`Comparable`).
     """
 
     name: str
@@ -89,6 +90,7 @@ class ConnectorSpec:
     phases: Callable[[Mapping[str, str]], bool] = lambda options: False
     signals: Callable[[Mapping[str, str]], bool] = lambda options: False
     updates: Callable[[Mapping[str, str]], bool] = lambda options: False
+    comparable: Callable[[Mapping[str, str]], bool] = lambda options: False
     parts: Callable[[Mapping[str, str]], Sequence[str]] = lambda options: ()
     check: Callable[[Table], Sequence[str]] = lambda table: ()
     """Further checks of one table at planning, no I/O; each string is an error to show."""
@@ -266,6 +268,62 @@ class KeepsALog(Protocol):
 
     def retention(self) -> LogRetention | None:
         """As of now, after `context.previous`; None before the first step. Raises SourceError."""
+        ...
+
+
+@dataclass(frozen=True, order=True)
+class LogPlace:
+    """A place in a source's log: a row of the changelog is before it when its (`_seq.file`, `_seq.position`) is. `text`
+    is for people."""
+
+    file: int
+    position: int
+    text: str = field(default="", compare=False)
+
+
+class Comparison(Protocol):
+    """The rows of a source table as they are now, to be compared with the changelog. Nothing of it is landed.
+
+    Attributes:
+        columns: names of the declared columns that are compared, the primary key among them.
+        exact: a row's `_seq` tells the place that its own read view equals.
+    """
+
+    columns: Sequence[str]
+    exact: bool
+
+    def low(self) -> LogPlace:
+        """A place that every read view opened from now on has reached."""
+        ...
+
+    def high(self) -> LogPlace:
+        """A place that no read view which was opened before has passed."""
+        ...
+
+    def after(self, step: StoredStep) -> LogPlace:
+        """How far the log is landed once `step` is."""
+        ...
+
+    def batches(self, spark: SparkSession) -> Iterator[tuple[DataFrame, int, int]]:
+        """All rows, read in parallel in many read views, some chunks at a time: (`columns` and `_seq`; chunks done
+        with these; chunks in all)."""
+        ...
+
+    def at_once(self, spark: SparkSession, keys: Sequence[Mapping[str, Any]] | None) -> DataFrame:
+        """The rows with these keys, and maybe more, read in one read view: `columns` and `_seq`. All rows for None."""
+        ...
+
+    def explain(self, error: BaseException) -> SourceError | None:
+        """The typed error of what Spark threw while it read."""
+        ...
+
+
+@runtime_checkable
+class Comparable(Protocol):
+    """A source whose table can be read again beside its log."""
+
+    def comparison(self) -> Comparison:
+        """Raises SourceError where the changelog is no image of the table."""
         ...
 
 

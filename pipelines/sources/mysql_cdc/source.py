@@ -22,6 +22,7 @@ from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
 from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server
 from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
+from pipelines.sources.mysql_cdc.compare import MysqlComparison
 from pipelines.sources.mysql_cdc.connection import Session
 from pipelines.sources.mysql_cdc.cut import CutRule, cut_rule, status_position
 from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
@@ -259,6 +260,12 @@ class MysqlCdcSource:
             return retention(
                 cursor, self._server_facts(), self.options.server, position_after(step), self.context.clock()
             )
+
+    def comparison(self) -> MysqlComparison:
+        """`protocol.Comparable`: the table as it is now."""
+        return MysqlComparison(
+            self._session, self.options, self.context, self._server_facts(), self._table_facts(), self._cut_rule()
+        )
 
     # --- the rest ------------------------------------------------------------------------------------------------
 
