@@ -20,6 +20,8 @@ class Presentation:
             once the automation sensor is on.
         automation: whether assets carry AutomationConditions.
         fresh_within: the published assets are stale after so long without a run; None: no freshness policy.
+        build_fresh_within, probe_fresh_within: the same of build and probe tables.
+        reconcile_cron: when build tables are compared with their sources by themselves; None: never.
         script: where the SQL lies, so that the UI can link to it.
     """
 
@@ -29,4 +31,7 @@ class Presentation:
     cron: str = "* * * * *"
     automation: bool = True
     fresh_within: timedelta | None = timedelta(hours=24)
+    build_fresh_within: timedelta | None = timedelta(hours=24)
+    probe_fresh_within: timedelta | None = timedelta(hours=24)
+    reconcile_cron: str | None = "30 4 * * 0"
     script: Path | None = None

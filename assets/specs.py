@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def source_spec(pipeline: Pipeline, table: Table, lake: Layout, names: Names, lo
         names=names,
         condition=dg.AutomationCondition.on_cron(look.cron),
         metadata={LAKE: str(lake.root), TABLE: table.name, "options": dg.MetadataValue.json(table.options.redacted())},
+        fresh_within=look.build_fresh_within if table.role == "build" else look.probe_fresh_within,
     )
 
 
@@ -106,7 +108,7 @@ def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Name
             "quarantine": dg.MetadataValue.path(str(lake.quarantine_path(target, insert))),
             "options": dg.MetadataValue.json(target.options.redacted()),
         },
-        freshness=look.fresh_within is not None,
+        fresh_within=look.fresh_within,
     )
 
 
@@ -170,7 +172,7 @@ def _spec(
     condition: dg.AutomationCondition[Any],
     metadata: dict[str, Any],
     table_name: bool = True,
-    freshness: bool = False,
+    fresh_within: timedelta | None = None,
 ) -> dg.AssetSpec:
     shown: dict[str, Any] = {
         "dagster/column_schema": table_schema(columns),
@@ -192,9 +194,7 @@ def _spec(
         tags=dict(look.tags),
         kinds=kinds,
         automation_condition=condition if look.automation else None,
-        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=look.fresh_within)
-        if freshness and look.fresh_within is not None
-        else None,
+        freshness_policy=None if fresh_within is None else dg.FreshnessPolicy.time_window(fail_window=fresh_within),
     )
 
 
