@@ -17,6 +17,7 @@ from orchestration.alerts.builds import lagging, not_flipped
 from orchestration.alerts.channels import channels
 from orchestration.alerts.gates import growing_quarantine, held_epoch
 from orchestration.alerts.incident import Incident, Kind, Message, scrub
+from orchestration.alerts.journal import journal
 from orchestration.alerts.logs import ASK_EVERY_S, passing_log
 from orchestration.alerts.memory import REMEMBERED, Memory, Open
 from orchestration.alerts.runs import Outcome, is_watched, outcome, same
@@ -58,6 +59,7 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     memory, messages = memory.observed(active, looked_at, now)
     memory, of_runs = _runs(context.instance, memory, found, options, now)
     messages = (*messages, *of_runs)
+    journal(messages, found, context.log, now)
     memory = memory.delivered(messages, channels(options), context.log, now)
     told = ", ".join(f"{message.incident.key} ({message.state})" for message in messages)
     silent = "".join(f"; {name} takes no alerts ({item.why})" for name, item in memory.silent.items())

@@ -106,7 +106,8 @@ class SourceReconciliation:
         """What is wrong, as an error. Keys are data, and are not in it."""
         kinds = {kind: sum(item.kind == kind for item in self.shown) for kind in ("changed", "missing", "extra")}
         told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
-        what = f"{many(self.differences, 'key')} of {self.table} differ from the source ({told})"
+        differ = "differs" if self.differences == 1 else "differ"
+        what = f"{many(self.differences, 'key')} of {self.table} {differ} from the source ({told})"
         if not self.differences:
             what = f"{many(self.unsettled, 'key')} of {self.table} changed at every reading, and could not be compared"
         return SourceDiffers(

@@ -66,4 +66,4 @@ def test_it_tells_numbers_and_fails_where_a_key_differs(database: Database, tmp_
     told = failure.step_failure_data.user_failure_data
     assert told is not None
     assert told.metadata[ERROR_KIND].value == "SourceDiffers"
-    assert told.description == "1 key of item differ from the source (1 changed)"
+    assert told.description == "1 key of item differs from the source (1 changed)"

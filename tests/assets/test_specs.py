@@ -1,3 +1,4 @@
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
