@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
 from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -62,7 +63,7 @@ def reconcile_asset(
     return reconcile
 
 
-def of_reconciled(found: Sequence[SourceReconciliation]) -> dict[str, object]:
+def of_reconciled(found: Sequence[SourceReconciliation]) -> dict[str, Any]:
     """What a materialisation tells: numbers to be plotted, and a line a table."""
     rows = [
         (item.table, item.rows, item.differences, item.rechecked, item.cut.text, round(item.seconds, 1))

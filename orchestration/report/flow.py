@@ -10,7 +10,7 @@ from orchestration.report.svg import WIDTH, picture, shortened, text
 from pipelines.runtime.status import InsertStatus, SourceStatus
 
 _WIDE, _TALL, _GAP = 240, 72, 20
-_COLUMNS = (0, 304, 560, WIDTH - _WIDE)
+_COLUMNS = (2, 304, 560, WIDTH - _WIDE - 2)
 _GATE_WIDE = 176
 
 
@@ -125,6 +125,6 @@ def _ends(status: InsertStatus, target: str, top: float) -> list[_Box]:
             top + _TALL + _GAP,
             _WIDE,
             ["quarantine", f"{quarantined:,} rows"],
-            "wait" if quarantined else "",
+            "warn" if quarantined else "",
         ),
     ]

@@ -9,7 +9,7 @@ from importlib.resources import files
 from orchestration.console.words import moment, why
 from orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from orchestration.report.flow import flow
-from orchestration.report.svg import Bar, Line, Span, legend, length, lying, stacked, step_chart, timeline
+from orchestration.report.svg import COLOURS, Bar, Line, Span, legend, length, lying, stacked, step_chart, timeline
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from pipelines.watermarks.watermark import instant
@@ -65,7 +65,7 @@ def _head(facts: Facts) -> str:
     else:
         css, verdict = "good", "All is published that may leave. Nothing is held."
     tiles = [
-        ("landed", totals.landed, ""),
+        ("landed, all sources", totals.landed, ""),
         ("published", totals.published, "good"),
         ("quarantined", totals.quarantined, "warn" if totals.quarantined else ""),
         ("dropped", totals.dropped, ""),
@@ -166,7 +166,7 @@ def _phases(facts: Facts) -> str:
 
 
 def _watermarks(facts: Facts) -> str:
-    lines = [Line(source.table.name, _told(source)) for source in facts.sources]
+    lines = [Line(source.table.name, _colour(n), _told(source)) for n, source in enumerate(facts.sources)]
     drawn = [line for line in lines if line.points]
     rows = [
         (
@@ -191,17 +191,26 @@ def _told(source: SourceFacts) -> list[tuple[float, float]]:
     ]
 
 
+def _colour(number: int) -> str:
+    """A source has one colour in all pictures."""
+    return COLOURS[number % len(COLOURS)]
+
+
 def _watermark(source: SourceFacts) -> str:
     at = source.status.watermark
     if at is None:
         return "none before the flip"
+    if at == MIN_TIMESTAMP and source.status.use_processing_time:
+        return "none of its own: (MIN, true), processing time from the flip on"
     return {MIN_TIMESTAMP: "the least", MAX_TIMESTAMP: "the end of input"}.get(at) or instant(at)
 
 
 def _lag(facts: Facts) -> str:
     lines = [
-        Line(source.table.name, [(row.landed_at, row.lag_ms) for row in source.log if row.lag_ms is not None])
-        for source in facts.sources
+        Line(
+            source.table.name, _colour(n), [(row.landed_at, row.lag_ms) for row in source.log if row.lag_ms is not None]
+        )
+        for n, source in enumerate(facts.sources)
     ]
     drawn = [line for line in lines if len(line.points) > 1]
     return step_chart(drawn, "How far behind each source was", facts.status.at, y_times=False) if drawn else ""

@@ -1,4 +1,4 @@
-"""Pictures as inline SVG: no scripts, no fonts, nothing from elsewhere. Colours are classes that the page's style has."""
+"""Pictures as inline SVG: no scripts, no fonts, nothing from elsewhere. Colours are classes of the page's style."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class Line:
     """A line of (x, y) in ms or numbers; drawn in steps, since a watermark holds until the next."""
 
     name: str
+    css: str
     points: Sequence[tuple[float, float]]
 
 
@@ -132,17 +133,15 @@ def step_chart(lines: Sequence[Line], label: str, now: float, y_times: bool = Tr
         y = up(mark)
         parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" class="grid"/>')
         parts.append(text(LEFT - 10, y + 4, moment(mark, high - low) if y_times else length(mark), "tick", "end"))
-    for number, line in enumerate(drawn):
-        css = COLOURS[number % len(COLOURS)]
+    for line in drawn:
+        css = line.css
         path = [f"M{across(line.points[0][0]):.1f} {up(line.points[0][1]):.1f}"]
         path += [f"H{across(x):.1f}V{up(y):.1f}" for x, y in line.points[1:]]
         path.append(f"H{across(now):.1f}")
         parts.append(f'<path d="{"".join(path)}" class="line {css}"/>')
         for x, y in line.points if len(line.points) <= 60 else ():
             parts.append(f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" class="dot {css}"/>')
-    return picture(height, label, parts) + legend(
-        [(COLOURS[n % len(COLOURS)], line.name) for n, line in enumerate(drawn)]
-    )
+    return picture(height, label, parts) + legend([(line.css, line.name) for line in drawn])
 
 
 def legend(items: Sequence[tuple[str, str]]) -> str:
@@ -203,9 +202,8 @@ def stacked(bars: Sequence[Bar], label: str) -> str:
             tall = up(0) - up(size)
             if size:
                 y -= tall
-                parts.append(
-                    f'<rect x="{x:.1f}" y="{y:.1f}" width="{slot * 0.7:.1f}" height="{max(tall, 1.0):.1f}" class="{css}"/>'
-                )
+                size_of = f'width="{slot * 0.7:.1f}" height="{max(tall, 1.0):.1f}"'
+                parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" {size_of} class="{css}"/>')
         parts.append("</g>")
         if number % every == 0:
             parts.append(text(x + slot * 0.35, height - BOTTOM + 18, bar.label, "tick", "middle"))
