@@ -21,6 +21,7 @@ from orchestration.report.svg import Bar, Line, Span, length, lying, moment, rou
 from pipelines.lake import AlertRow, Lake, SplitRow
 from tests.assets.clicks import pipeline, script
 from tests.orchestration.control_rows import ControlRows
+from tests.orchestration.services import ROOT
 
 VOID = {"meta", "br"}
 SECOND = 1_000
@@ -148,8 +149,7 @@ def test_a_lake_where_nothing_has_run_has_a_page(tmp_path: Path):
 
 
 def test_the_command_writes_it_without_spark(rows: ControlRows, tmp_path: Path):
-    path = tmp_path / "clicks.sql"
-    path.write_text(script("block"))
+    path = ROOT / "examples" / "clicks" / "pipeline.sql"
     code = (
         "import sys; from orchestration.cli import app\n"
         "try: app(sys.argv[1:])\n"
