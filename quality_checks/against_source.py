@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -264,7 +264,8 @@ class _Reconciling:
         again = self.spark.read.parquet(str(self.folder / f"again-{number}"))
         if self.comparison.exact:
             at = again.selectExpr("max(struct(_file, _position)) AS at").collect()[0]["at"]
-            low = high = high if at is None else _named(high, at[0], at[1])
+            if at is not None:
+                low = high = _named(high, at[0], at[1])
         self._catch_up(high)
         moved = self._changed(low, high)
         if moved is None:
@@ -314,7 +315,8 @@ class _Reconciling:
         end = time.monotonic() + self.wait_s
         while self._reached() < place:
             try:
-                self.runner.advance(self.table.name)
+                with replace(self.runner) as hand:  # the lease is let go at once: others may land meanwhile
+                    hand.advance(self.table.name)
                 if self._reached() >= place:
                     return
                 self._refuse(place, "its alignment group holds it back")

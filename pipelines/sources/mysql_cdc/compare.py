@@ -16,6 +16,7 @@ from pipelines.sources.mysql_cdc.cut import CutRule
 from pipelines.sources.mysql_cdc.declared import declared_rows
 from pipelines.sources.mysql_cdc.failures import explain
 from pipelines.sources.mysql_cdc.key import KeyColumn
+from pipelines.sources.mysql_cdc.log import resnapshot
 from pipelines.sources.mysql_cdc.options import MysqlOptions
 from pipelines.sources.mysql_cdc.plan_snapshot import STEP_CHUNKS, declared_columns
 from pipelines.sources.mysql_cdc.retention import position_after
@@ -55,6 +56,14 @@ class MysqlComparison:
         self.exact = rule.exact
         self._source = declared_columns(found, context.table)
         self.columns = [column.name for column in context.table.physical_columns if column.metadata is None]
+        gone = sorted({*self.columns} - {column.name for column in self._source})
+        if gone:
+            raise SourceError(
+                f"the table has no column {', '.join(gone)} any more, and the changelog says what was in it",
+                where=options.where,
+                state="nothing was read",
+                next_command=f"{resnapshot(context.table.name)}, after the column is taken out of the script",
+            )
         self._url = jdbc_url(options.server)
         self._properties = jdbc_properties(options.server, server.isolation_variable, options.jdbc)
 
