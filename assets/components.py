@@ -69,6 +69,14 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
     fresh_within_hours: Annotated[
         float | None, Field(description="Published assets are stale after so long without a run; null: never.", gt=0)
     ] = 24
+    build_fresh_within_hours: Annotated[
+        float | None, Field(description="The same of build tables: nothing was asked of the source.", gt=0)
+    ] = 24
+    probe_fresh_within_hours: Annotated[float | None, Field(description="The same of probe tables.", gt=0)] = 24
+    reconcile_cron: Annotated[
+        str | None,
+        Field(description="When build tables are compared with their sources (UTC); null: only when asked to."),
+    ] = "30 4 * * 0"
 
     partitions_from: Annotated[
         str | None,
@@ -103,7 +111,10 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
                 group=self.group,
                 cron=self.cron,
                 automation=self.automation,
-                fresh_within=None if self.fresh_within_hours is None else timedelta(hours=self.fresh_within_hours),
+                fresh_within=_hours(self.fresh_within_hours),
+                build_fresh_within=_hours(self.build_fresh_within_hours),
+                probe_fresh_within=_hours(self.probe_fresh_within_hours),
+                reconcile_cron=self.reconcile_cron,
                 partitions=self._partitions(),
                 script=script,
             ),
@@ -113,6 +124,10 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         if self.partitions_from is None:
             return None
         return Partitions(datetime.fromtimestamp(parse_moment(self.partitions_from) / 1000, UTC), self.partitions_every)
+
+
+def _hours(number: float | None) -> timedelta | None:
+    return None if number is None else timedelta(hours=number)
 
 
 def _setting(value: str | float | bool) -> str:

@@ -13,10 +13,12 @@ from assets.jobs import pipeline_job, pipeline_schedule
 from assets.maintenance import maintenance_asset, maintenance_schedule
 from assets.names import Names
 from assets.presentation import Presentation
+from assets.reconcile import reconcile_asset, reconcile_schedules
 from assets.resources import TidegateResource
 from assets.sources import source_asset
 from pipelines.lake import Layout
 from pipelines.sql.model import Pipeline
+from quality_checks.against_source import comparable
 
 
 def build_pipeline_definitions(
@@ -51,6 +53,10 @@ def build_pipeline_definitions(
         if insert.time == "event" and look.partitions is not None:
             assets.append(by_time_asset(pipeline, insert, folder, names, look, look.partitions))
     assets.append(maintenance_asset(pipeline, names, look))
+    schedules = [maintenance_schedule(names)]
+    if tables := comparable(pipeline):
+        assets.append(reconcile_asset(pipeline, tables, names, look))
+        schedules += reconcile_schedules(names, look)
     job = pipeline_job(names, keys, look)
     jobs = [job]
     if look.partitions is not None and any(insert.time == "event" for insert in pipeline.inserts):
@@ -59,6 +65,6 @@ def build_pipeline_definitions(
         assets=assets,
         asset_checks=checks,
         jobs=jobs,
-        schedules=[pipeline_schedule(names, job, look), maintenance_schedule(names)],
+        schedules=[pipeline_schedule(names, job, look), *schedules],
         resources={names.resource: TidegateResource.at(lake, master, dict(spark_config or {}))},
     )

@@ -68,6 +68,11 @@ class Names:
         """The upkeep of all of its tables."""
         return dg.AssetKey([self.pipeline, "maintenance"])
 
+    @property
+    def reconcile(self) -> dg.AssetKey:
+        """The comparison of its build tables with their sources."""
+        return dg.AssetKey([self.pipeline, "reconcile"])
+
     def op(self, key: dg.AssetKey, suffix: str = "") -> str:
         """The name of the step that makes `key`."""
         return identifier("__".join(key.path)) + suffix
@@ -78,7 +83,7 @@ class Names:
         for insert in pipeline.inserts:
             found += [self.staged(insert), self.published(insert)]
         by_time = [self.by_time(insert) for insert in pipeline.inserts if insert.time == "event"]
-        twice = _first_repeated(self.op(key) for key in [*found, *by_time, self.maintenance])
+        twice = _first_repeated(self.op(key) for key in [*found, *by_time, self.maintenance, self.reconcile])
         if twice is not None:
             raise PlanningError(
                 f"two parts of {self.pipeline} would be the same asset, {twice}",

@@ -30,6 +30,8 @@ class Presentation:
         automation: whether assets carry AutomationConditions.
         fresh_within: the published assets are stale after so long without a run; None: no freshness policy.
         partitions: event-time outputs can be materialised by time (Dagster's backfills); None: only by the stream.
+        build_fresh_within, probe_fresh_within: the same of build and probe tables.
+        reconcile_cron: when build tables are compared with their sources by themselves; None: never.
         script: where the SQL lies, so that the UI can link to it.
     """
 
@@ -40,4 +42,7 @@ class Presentation:
     automation: bool = True
     fresh_within: timedelta | None = timedelta(hours=24)
     partitions: Partitions | None = None
+    build_fresh_within: timedelta | None = timedelta(hours=24)
+    probe_fresh_within: timedelta | None = timedelta(hours=24)
+    reconcile_cron: str | None = "30 4 * * 0"
     script: Path | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from assets.names import Names
 from assets.presentation import Presentation
 from assets.text import markdown_table
 from pipelines.lake import Layout
-from pipelines.sql.model import Column, Insert, Location, Pipeline, Table
+from pipelines.lake.rows import quoted
+from pipelines.sql.model import Column, Insert, Join, Location, Pipeline, Table
 
 LAKE = "tidegate/lake"
 TABLE = "tidegate/table"
 INSERT = "tidegate/insert"
 SCRIPT = "tidegate/script"
+JOINS = "tidegate/joins"
 """Definition metadata by which sensors find the lake and the INSERT of an asset, without compiling the script."""
 
 _KINDS = {"mysql-cdc": "mysql", "upsert-kafka": "kafka", "delta": "deltalake", "filesystem": "parquet"}
@@ -50,6 +53,7 @@ def source_spec(pipeline: Pipeline, table: Table, lake: Layout, names: Names, lo
         names=names,
         condition=dg.AutomationCondition.on_cron(look.cron),
         metadata={LAKE: str(lake.root), TABLE: table.name, "options": dg.MetadataValue.json(table.options.redacted())},
+        fresh_within=look.build_fresh_within if table.role == "build" else look.probe_fresh_within,
     )
 
 
@@ -104,7 +108,7 @@ def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Name
             "quarantine": dg.MetadataValue.path(str(lake.quarantine_path(target, insert))),
             "options": dg.MetadataValue.json(target.options.redacted()),
         },
-        freshness=look.fresh_within is not None,
+        fresh_within=look.fresh_within,
     )
 
 
@@ -152,7 +156,21 @@ def _downstream() -> dg.AutomationCondition[Any]:
 
 
 def _of_insert(lake: Layout, insert: Insert, lineage: dg.TableColumnLineage) -> dict[str, Any]:
-    return {LAKE: str(lake.root), INSERT: insert.id, "dagster/column_lineage": lineage}
+    return {
+        LAKE: str(lake.root),
+        INSERT: insert.id,
+        JOINS: dg.MetadataValue.json([_join(insert, join) for join in insert.joins]),
+        "dagster/column_lineage": lineage,
+    }
+
+
+def _join(insert: Insert, join: Join) -> dict[str, Any]:
+    """A join as alerts read it: columns of the build -> columns of the probe, as far as they are plain columns."""
+    own = f"{quoted(insert.probe_alias)}."
+    keys = {key.column: key.probe.removeprefix(own) for key in join.keys if key.probe.startswith(own)}
+    plain = {column: name[1:-1].replace("``", "`") for column, name in keys.items() if quoted(name[1:-1]) == name}
+    shown = plain if len(plain) == len(join.keys) else {}
+    return {"probe": insert.probe, "build": join.build, "alias": join.alias, "time": join.time, "keys": shown}
 
 
 def _facts(table: Table) -> str:
@@ -177,7 +195,7 @@ def _spec(
     condition: dg.AutomationCondition[Any] | None,
     metadata: dict[str, Any],
     table_name: bool = True,
-    freshness: bool = False,
+    fresh_within: timedelta | None = None,
 ) -> dg.AssetSpec:
     shown: dict[str, Any] = {
         "dagster/column_schema": table_schema(columns),
@@ -199,9 +217,7 @@ def _spec(
         tags=dict(look.tags),
         kinds=kinds,
         automation_condition=condition if look.automation else None,
-        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=look.fresh_within)
-        if freshness and look.fresh_within is not None
-        else None,
+        freshness_policy=None if fresh_within is None else dg.FreshnessPolicy.time_window(fail_window=fresh_within),
     )
 
 

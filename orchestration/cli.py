@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from orchestration.commands import demo, explain, held, maintain, run, status, ui, verify
+from orchestration.commands import demo, explain, held, maintain, reconcile, report, run, status, ui, verify
 
 app = typer.Typer(
     name="tidegate",
@@ -21,6 +21,8 @@ app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=explain.EPILOG)(explain.explain)
 app.command(epilog=status.EPILOG)(status.status)
 app.command(epilog=verify.EPILOG)(verify.verify)
+app.command(epilog=reconcile.EPILOG)(reconcile.reconcile)
+app.command(epilog=report.EPILOG)(report.report)
 app.command(epilog=ui.EPILOG)(ui.ui)
 app.command(epilog=maintain.EPILOG)(maintain.maintain)
 app.command(epilog=held.RELEASE_EPILOG)(held.release)

@@ -1,26 +1,92 @@
 """The alerts as a component, for a project of your own.
 
 type: orchestration.components.TidegateAlerts
+attributes:
+  channels: ["${OPS_MAIL}", "slack://${SLACK_TOKEN}/#data"]
+  flip_within: 30 min
 """
 
 from __future__ import annotations
 
-import dagster as dg
+from datetime import timedelta
+from typing import Annotated
 
-from orchestration.sensors import ALERTS
+import dagster as dg
+from pydantic import Field
+
+from orchestration.alerts import AlertOptions
+from orchestration.sensors import alerts_sensor
+from pipelines.errors import PlanningError
+from pipelines.sql.durations import EXAMPLES, parse_duration
+
+_DEFAULT = AlertOptions()
 
 
 class TidegateAlerts(dg.Component, dg.Model, dg.Resolvable):
-    """Two sensors that alert, once per incident, on held gates, failed runs and checks that did not run.
+    """A sensor that tells every incident once, and once that it is over, of every Tidegate asset of the code location.
 
-    They log, and post to the webhook that $TIDEGATE_WEBHOOK_URL names; they watch every Tidegate asset of the code
-    location."""
+    Each option that is left out is taken from $TIDEGATE_ALERT_<OPTION>, else it is as by default."""
+
+    channels: Annotated[
+        list[str],
+        Field(
+            default_factory=list,
+            description="Apprise URLs, with ${VARIABLE} for what is secret. Beside them: $TIDEGATE_ALERT_URLS.",
+            examples=[["${OPS_MAIL}"]],
+        ),
+    ]
+    flip_within: Annotated[
+        str | None, Field(description="A build that has not flipped so long after its first plan; 30 min.")
+    ] = None
+    max_lag: Annotated[str | None, Field(description="A source that is further behind; 15 min.")] = None
+    retention_left: Annotated[
+        float | None,
+        Field(description="The part of the binlog's retention that is left when it is told; 0.25.", ge=0, le=1),
+    ] = None
+    quarantine_rows: Annotated[
+        int | None, Field(description="Rows that may go to a quarantine within quarantine_window; 100.", ge=0)
+    ] = None
+    quarantine_window: Annotated[str | None, Field(description="1 h.")] = None
+    keys: Annotated[
+        int | None, Field(description="Keys in a message; 0 keeps data out of messages. 10.", ge=0, le=100)
+    ] = None
+    dagster_url: Annotated[
+        str | None, Field(description="Where the UI is, for links. $TIDEGATE_DAGSTER_URL, else port 3000 of loopback.")
+    ] = None
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
         return dg.ComponentTypeSpec(
-            description="Alerts on held gates, failed runs and checks that did not run.", tags=["alerts"]
+            description="Alerts on held gates, failed runs, builds that do not flip, lag and growing quarantines.",
+            tags=["alerts"],
+        )
+
+    def options(self) -> AlertOptions:
+        """What was given, over the defaults. Raises PlanningError."""
+        return AlertOptions(
+            channels=tuple(self.channels),
+            flip_within=_span("flip_within", self.flip_within, _DEFAULT.flip_within),
+            max_lag=_span("max_lag", self.max_lag, _DEFAULT.max_lag),
+            retention_left=_DEFAULT.retention_left if self.retention_left is None else self.retention_left,
+            quarantine_rows=_DEFAULT.quarantine_rows if self.quarantine_rows is None else self.quarantine_rows,
+            quarantine_window=_span("quarantine_window", self.quarantine_window, _DEFAULT.quarantine_window),
+            keys=_DEFAULT.keys if self.keys is None else self.keys,
+            dagster_url=self.dagster_url or _DEFAULT.dagster_url,
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        return dg.Definitions(sensors=list(ALERTS))
+        return dg.Definitions(sensors=[alerts_sensor(self.options())])
+
+
+def _span(name: str, text: str | None, default: timedelta) -> timedelta:
+    if text is None:
+        return default
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise PlanningError(
+            f"{name} is {text!r}: {error}",
+            where="TidegateAlerts",
+            state="nothing was loaded",
+            next_command=f"write a duration, such as {EXAMPLES}",
+        ) from error

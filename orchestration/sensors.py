@@ -1,141 +1,157 @@
-"""The sensors that alert: one reads the lakes for held epochs, one reads finished runs. One message per incident.
+"""The sensor that alerts: it looks at the lakes and at finished runs, and tells what is new and what is over.
 
-What was told is remembered in the sensor's cursor, and so is what a webhook did not take: it is tried again.
+What is open, and what a channel did not take, is remembered in the sensor's cursor.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import dagster as dg
 
-from orchestration import webhook
-from orchestration.incidents import Incident, held_epoch, is_watched, run_incident, scrub, watched_inserts
+from orchestration.alerts import AlertOptions
+from orchestration.alerts.builds import lagging, not_flipped
+from orchestration.alerts.channels import channels
+from orchestration.alerts.gates import growing_quarantine, held_epoch
+from orchestration.alerts.incident import Incident, Kind, Message, scrub
+from orchestration.alerts.journal import journal
+from orchestration.alerts.logs import ASK_EVERY_S, passing_log
+from orchestration.alerts.memory import REMEMBERED, Memory, Open
+from orchestration.alerts.runs import Outcome, is_watched, outcome, same
+from orchestration.alerts.watched import Watched, watched
+from pipelines.errors import TidegateError
 
+NAME = "tidegate_alerts"
 INTERVAL_S = 10
-ATTEMPTS = 30
-"""Ticks over which an undelivered alert is tried again."""
-REMEMBERED = 200
-"""Runs whose incidents are remembered; more than can end between two ticks."""
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
-_logger = logging.getLogger("tidegate.alerts")
+
+def alerts_sensor(options: AlertOptions | None = None) -> dg.SensorDefinition:
+    """The sensor with these options; what they leave open is taken from the environment, at every tick."""
+    given = options or AlertOptions()
+
+    @dg.sensor(
+        name=NAME,
+        minimum_interval_seconds=INTERVAL_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="One message for every incident, and one when it is over: a held gate, a failed run, a check that "
+        "never ran, a build that does not flip, lag, a log about to be deleted, a quarantine that grows.",
+    )
+    def alert(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return tick(context, given.of_environment())
+
+    return alert
 
 
-@dataclass(frozen=True)
-class Pending:
-    """An alert that is still to be delivered, after `attempts` that failed."""
-
-    incident: Incident
-    attempts: int = 0
-
-
-@dataclass(frozen=True)
-class Memory:
-    """A sensor's cursor. `told`: keys of incidents; `since`: when the newest run that was looked at was updated (s,
-    UTC), None before the first tick."""
-
-    told: tuple[str, ...] = ()
-    pending: tuple[Pending, ...] = ()
-    since: float | None = None
-
-    @classmethod
-    def of(cls, cursor: str | None) -> Memory:
-        if not cursor:
-            return cls()
-        stored: dict[str, Any] = json.loads(cursor)
-        pending = tuple(Pending(Incident.restored(item["incident"]), item["attempts"]) for item in stored["pending"])
-        return cls(tuple(stored["told"]), pending, stored["since"])
-
-    def cursor(self) -> str:
-        pending = [{"incident": item.incident.stored(), "attempts": item.attempts} for item in self.pending]
-        return json.dumps({"told": self.told, "pending": pending, "since": self.since})
-
-
-def tell(incidents: Iterable[Incident], pending: Sequence[Pending], log: logging.Logger) -> tuple[Pending, ...]:
-    """Log the incidents and send them, and what is pending, to the webhook. What it did not take is given back."""
-    queue = list(pending)
-    for incident in incidents:
-        text = scrub(incident.text)
-        log.error(text)
-        _logger.error(text)
-        queue.append(Pending(incident))
-    url = webhook.address()
-    return () if url is None else tuple(item for item in (_send(url, item, log) for item in queue) if item is not None)
-
-
-def _send(url: str, item: Pending, log: logging.Logger) -> Pending | None:
-    try:
-        webhook.post(url, item.incident)
-    except webhook.Undelivered as error:
-        attempts = item.attempts + 1
-        again = "it is tried again" if attempts < ATTEMPTS else "it is given up"
-        told = f"the webhook did not take the alert [{item.incident.key}]: {error}; {again}"
-        log.warning(told)
-        _logger.warning(told)
-        return replace(item, attempts=attempts) if attempts < ATTEMPTS else None
-    log.info(f"the webhook took the alert [{item.incident.key}]")
-    return None
-
-
-def _answer(memory: Memory, incidents: Sequence[Incident]) -> dg.SensorResult:
-    said = f"told: {', '.join(incident.key for incident in incidents)}" if incidents else "nothing new to tell"
+def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.SensorResult:
+    """One look at everything."""
+    assert context.repository_def is not None
+    now = datetime.now(UTC).timestamp()
+    found, memory = watched(context.repository_def), Memory.of(context.cursor)
+    active, looked_at = _of_lakes(found, context.instance, options, context.log, now)
+    if now - memory.asked >= ASK_EVERY_S:
+        memory = replace(memory, asked=now)
+        kinds, incidents = _asked(found, context.instance, options, context.log)
+        active, looked_at = [*active, *incidents], looked_at | kinds
+    memory, messages = memory.observed(active, looked_at, now)
+    memory, of_runs = _runs(context.instance, memory, found, options, now)
+    messages = (*messages, *of_runs)
+    journal(messages, found, context.log, now)
+    memory = memory.delivered(messages, channels(options), context.log, now)
+    told = ", ".join(f"{message.incident.key} ({message.state})" for message in messages)
+    silent = "".join(f"; {name} takes no alerts ({item.why})" for name, item in memory.silent.items())
+    said = scrub(f"told: {told}" if told else "nothing new to tell") + silent
     return dg.SensorResult(skip_reason=dg.SkipReason(said), cursor=memory.cursor())
 
 
-@dg.sensor(
-    name="tidegate_held_gates",
-    minimum_interval_seconds=INTERVAL_S,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Alerts once for every epoch that a gate holds, whoever staged it (log, and $TIDEGATE_WEBHOOK_URL).",
-)
-def held_gates(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    """An epoch is told once; it is forgotten when a person has released or discarded it."""
-    memory = Memory.of(context.cursor)
-    assert context.repository_def is not None
-    held = [found for found in map(held_epoch, watched_inserts(context.repository_def)) if found is not None]
-    new = [incident for incident in held if incident.key not in memory.told]
-    pending = tell(new, memory.pending, context.log)
-    return _answer(Memory(tuple(incident.key for incident in held), pending), new)
+def _of_lakes(
+    found: Watched, instance: dg.DagsterInstance, options: AlertOptions, log: logging.Logger, now: float
+) -> tuple[list[Incident], set[Kind]]:
+    """What the lakes tell. A kind that could not be looked at is left as it was."""
+    at = round(now * 1000)
+    questions: list[tuple[Kind, list[Callable[[], Incident | None]]]] = [
+        ("gate-held", [lambda i=i: held_epoch(i, instance, options) for i in found.inserts]),
+        ("quarantine-growing", [lambda i=i: growing_quarantine(i, instance, options, at) for i in found.inserts]),
+        ("not-flipped", [lambda t=t: not_flipped(t, instance, options, at) for t in found.tables]),
+        ("lag", [lambda t=t: lagging(t, instance, options, at) for t in found.tables]),
+    ]
+    return _answers(questions, log)
 
 
-@dg.sensor(
-    name="tidegate_runs",
-    minimum_interval_seconds=INTERVAL_S,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Alerts once for every run that failed, or that left a planned check without a result "
-    "(log, and $TIDEGATE_WEBHOOK_URL).",
-)
-def finished_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    """Looks at every run that has finished since the last tick; the first tick only takes the time."""
-    memory = Memory.of(context.cursor)
+def _asked(
+    found: Watched, instance: dg.DagsterInstance, options: AlertOptions, log: logging.Logger
+) -> tuple[set[Kind], list[Incident]]:
+    """What the sources themselves tell."""
+    asked: list[Callable[[], Incident | None]] = [lambda t=t: passing_log(t, instance, options) for t in found.tables]
+    incidents, kinds = _answers([("retention", asked)], log)
+    return kinds, incidents
+
+
+def _answers(
+    questions: Sequence[tuple[Kind, list[Callable[[], Incident | None]]]], log: logging.Logger
+) -> tuple[list[Incident], set[Kind]]:
+    incidents: list[Incident] = []
+    kinds: set[Kind] = set()
+    for kind, asked in questions:
+        whole = True
+        for question in asked:
+            try:
+                incident = question()
+            except (TidegateError, OSError) as error:
+                log.warning(scrub(f"{kind} could not be looked at: {error}"))
+                whole = False
+                continue
+            incidents += [incident] if incident is not None else []
+        if whole:
+            kinds.add(kind)
+    return incidents, kinds
+
+
+def _runs(
+    instance: dg.DagsterInstance, memory: Memory, found: Watched, options: AlertOptions, now: float
+) -> tuple[Memory, tuple[Message, ...]]:
+    """Every run that has finished since the last tick; the first tick only takes the time."""
     if memory.since is None:
-        return _answer(replace(memory, since=datetime.now(UTC).timestamp()), [])
-    assert context.repository_def is not None
-    watched = watched_inserts(context.repository_def)
-    records = context.instance.get_run_records(
+        return replace(memory, since=now), ()
+    records = instance.get_run_records(
         dg.RunsFilter(statuses=FINISHED, updated_after=datetime.fromtimestamp(memory.since, UTC)),
         order_by="update_timestamp",
         ascending=True,
         limit=REMEMBERED,
     )
-    found = [
-        run_incident(context.instance, record.dagster_run, watched)
-        for record in records
-        if is_watched(record.dagster_run, watched)
-    ]
-    new = [incident for incident in found if incident is not None and incident.key not in memory.told]
-    pending = tell(new, memory.pending, context.log)
+    messages: list[Message] = []
+    told = memory.told
+    for record in records:
+        run = record.dagster_run
+        if run.run_id in told or not is_watched(run, found):
+            continue
+        told = (*told, run.run_id)
+        memory, news = _after(memory, outcome(instance, run, found, options), now)
+        messages += news
     # A hair before the newest: runs that were updated in that very instant are looked at again, and told once.
-    since = max([memory.since, *(record.update_timestamp.timestamp() - 0.001 for record in records)])
-    told = (*memory.told, *(incident.key for incident in new))[-REMEMBERED:]
-    return _answer(Memory(told, pending, since), new)
+    since = max([memory.since or 0.0, *(record.update_timestamp.timestamp() - 0.001 for record in records)])
+    return replace(memory, told=told[-REMEMBERED:], since=since), tuple(messages)
 
 
-ALERTS = (held_gates, finished_runs)
-"""Both sensors; they watch every Tidegate asset of the code location they are put into."""
+def _after(memory: Memory, ended: Outcome, now: float) -> tuple[Memory, list[Message]]:
+    """What one finished run begins, and what it ends."""
+    over = [item for item in memory.open if item.kind in ("run-failed", "check-not-run") and ended.mends(item)]
+    kept = [item for item in memory.open if item not in over]
+    messages = [Message(item.incident(), "resolved", now - item.since) for item in over]
+    incident = ended.incident
+    if incident is not None:
+        again = next((item for item in kept if same(item, incident)), None)
+        if again is not None:
+            kept[kept.index(again)] = replace(again, times=again.times + 1)
+        else:
+            details = dict(incident.details)
+            kept.append(Open(incident.key, incident.kind, incident.title, incident.pipeline, now, details=details))
+            messages.append(Message(incident))
+    return replace(memory, open=tuple(kept)), messages
+
+
+ALERTS = (alerts_sensor(),)
+"""It watches every Tidegate asset of the code location it is put into."""

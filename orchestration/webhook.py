@@ -1,4 +1,4 @@
-"""Where alerts go beside the log: a webhook, if $TIDEGATE_WEBHOOK_URL names one.
+"""The webhook that gets alerts as JSON, if $TIDEGATE_WEBHOOK_URL names one. Apprise's own JSON has other fields.
 
 The address is a secret (most chats put a token into it): it is never logged. A webhook that does not answer is logged,
 and is no one's failure.
@@ -11,28 +11,29 @@ import json
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from orchestration.incidents import Incident, scrub
+from orchestration.alerts.incident import Message, scrub
 
 VARIABLE = "TIDEGATE_WEBHOOK_URL"
 TIMEOUT_S = 5.0
 
 
 class Undelivered(Exception):
-    """The webhook did not take the message. Says why, never where."""
+    """A channel did not take the message. Says why, never where."""
 
 
-def address() -> str | None:
+def address(environment: Mapping[str, str] | None = None) -> str | None:
     """The webhook's URL, if there is one."""
-    return os.environ.get(VARIABLE) or None
+    return (os.environ if environment is None else environment).get(VARIABLE) or None
 
 
-def post(url: str, incident: Incident, timeout: float = TIMEOUT_S) -> None:
-    """Send one incident as JSON. Raises Undelivered."""
+def post(url: str, message: Message, timeout: float = TIMEOUT_S, secrets: Iterable[str] = ()) -> None:
+    """Send one message as JSON. Raises Undelivered."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise Undelivered(f"${VARIABLE} is no http or https address")
-    body = scrub(json.dumps(incident.payload(), ensure_ascii=False)).encode()
+    body = scrub(json.dumps(message.payload(), ensure_ascii=False, default=str), secrets=secrets).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:

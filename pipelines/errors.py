@@ -63,3 +63,7 @@ class ConcurrentRun(TidegateError):
 
 class GateHeld(TidegateError):
     """The gate said no: the epoch stays staged until a person decides."""
+
+
+class SourceDiffers(TidegateError):
+    """The changelog of a build table and the source's own table do not say the same."""

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, examples
 from orchestration.console import Screen, reported
 
-EPILOG = examples("tidegate status", "tidegate status pipeline.sql --lake /data/lake", "tidegate status --json")
+if TYPE_CHECKING:
+    from pipelines.runtime.status import LakeStatus
+
+EPILOG = examples(
+    "tidegate status",
+    "tidegate status pipeline.sql --lake /data/lake",
+    "tidegate status --watch",
+    "tidegate status --json",
+)
 
 
 def status(
@@ -21,12 +31,17 @@ def status(
         ),
     ] = None,
     lake: LakePath = DEFAULT_LAKE,
+    watch: Annotated[bool, typer.Option("--watch", help="Stay, and show it anew until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="From look to look, with --watch.")
+    ] = 2.0,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Show how far every source is, where every row is, who works on what, and what the gate holds.
 
-    Reads the lake's own tables in well under a second; a run that is under way is not disturbed.
+    Reads the lake's own tables in well under a second; a run that is under way is not disturbed. With --watch and
+    --json every look is one line.
     """
     from orchestration.console.standing import standing
     from pipelines.lake import Lake
@@ -36,5 +51,17 @@ def status(
     screen = Screen(as_json, debug)
     with reported(screen):
         pipeline = load_script(script) if script else None
+        if watch:
+            _watch(screen, lambda: read_status(Lake(lake, create=False), pipeline), every)
+            return
         found = read_status(Lake(lake, create=False), pipeline)
         screen.result(found.to_json(), *standing(found))
+
+
+def _watch(screen: Screen, look: Callable[[], LakeStatus], every: float) -> None:
+    from orchestration.commands.run import stopped_by_signals
+    from orchestration.console.live import watch
+
+    stop = threading.Event()
+    with stopped_by_signals(stop):
+        watch(screen, look, every, stop)

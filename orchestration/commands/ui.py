@@ -52,6 +52,7 @@ def ui(
             os.environ.setdefault("DAGSTER_HOME", str(lake.absolute().parent / "dagster"))
             if scripts:
                 os.environ["TIDEGATE_SCRIPT"] = os.pathsep.join(str(script.absolute()) for script in scripts)
+        os.environ.setdefault("TIDEGATE_DAGSTER_URL", f"http://{host}:{port}")
         _serve(screen, host, port)
 
 

@@ -7,6 +7,7 @@ delta-rs, so that the state can be known without a JVM.
 from pipelines.lake.lake import Lake, Layout
 from pipelines.lake.leases import Lease
 from pipelines.lake.records import (
+    AlertRow,
     EpochRow,
     SplitRow,
     SplitWatermark,
@@ -17,6 +18,7 @@ from pipelines.lake.records import (
 )
 
 __all__ = [
+    "AlertRow",
     "EpochRow",
     "Lake",
     "Layout",

@@ -1,6 +1,6 @@
 """Where everything lies, and under which names commits are made.
 
-    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,leases}     control tables, delta-rs
+    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,leases}     control tables, delta-rs
     <lake>/tables/<table>                                                 landed rows, adopted by delta-rs
     <lake>/tables/<table>/_quarantine                                     what a source could not read as rows
     <lake>/targets/<target>                                               published rows, adopted by delta-rs
@@ -21,7 +21,7 @@ from pipelines.clock import Clock, system_clock
 from pipelines.errors import LakeError
 from pipelines.lake.control import ControlTable
 from pipelines.lake.leases import Leases
-from pipelines.lake.records import EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
+from pipelines.lake.records import AlertRow, EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
 from pipelines.sql.model import Insert, Table
 
 CommitRole = Literal["plan", "data", "watermark", "splits", "stage", "verdict", "quarantine", "publish", "rejected"]
@@ -90,6 +90,7 @@ class Lake(Layout):
         self.splits = ControlTable(self.control, SplitRow)
         self.staged = ControlTable(self.control, StagedRow)
         self.verdicts = ControlTable(self.control, VerdictRow)
+        self.alerts = ControlTable(self.control, AlertRow)
 
     def exists(self) -> bool:
         """Whether a lake was ever made here."""

@@ -249,3 +249,32 @@ class VerdictRow(Record):
     passed: bool
     reasons: list[str] = _json_field()
     checks: list[dict[str, Any]] = _json_field()
+
+
+@dataclass(frozen=True)
+class AlertRow(Record):
+    """What people were told: an incident that began (`state` open) or is over (resolved). `owner` is the pipeline, and
+    `epoch` counts its alerts. A log for people: nothing is decided by it.
+
+    `incident` is the key of what it is about, `next` the command to go on with.
+    """
+
+    table: ClassVar[str] = "alerts"
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [
+            *_KEY,
+            pa.field("told_at", pa.int64()),
+            pa.field("kind", pa.string()),
+            pa.field("state", pa.string()),
+            pa.field("incident", pa.string()),
+            pa.field("title", pa.string()),
+            pa.field("next", pa.string()),
+        ]
+    )
+
+    told_at: int
+    kind: str
+    state: str
+    incident: str
+    title: str
+    next: str = ""

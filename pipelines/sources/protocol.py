@@ -7,7 +7,7 @@ commit and then calls `Source.landed`. After a crash anywhere the stored step is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -76,6 +76,8 @@ class ConnectorSpec:
     in its place; they are its `Table.parts`. `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
     `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
     `start_options`: its options that say where a table begins, if it can begin at a time (`SourceContext.start_at`).
+    `comparable`: the source's table can be read again beside its log, to be compared with the changelog
+    (`Comparable`).
     """
 
     name: str
@@ -94,6 +96,7 @@ class ConnectorSpec:
     phases: Callable[[Mapping[str, str]], bool] = lambda options: False
     signals: Callable[[Mapping[str, str]], bool] = lambda options: False
     updates: Callable[[Mapping[str, str]], bool] = lambda options: False
+    comparable: Callable[[Mapping[str, str]], bool] = lambda options: False
     parts: Callable[[Mapping[str, str]], Sequence[str]] = lambda options: ()
     check: Callable[[Table], Sequence[str]] = lambda table: ()
     """Further checks of one table at planning, no I/O; each string is an error to show."""
@@ -255,6 +258,86 @@ class ExplainsFailures(Protocol):
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of what Spark threw while `step` was read or landed; None where the source knows no better
         than Spark's own words."""
+        ...
+
+
+@dataclass(frozen=True)
+class LogRetention:
+    """How long the source still keeps what comes after the last landed step.
+
+    Attributes:
+        left_s: seconds until it may be gone; 0 when it is. None where nothing of it goes by age.
+        kept_s: seconds that the source keeps anything; None until it is told otherwise.
+        position: the cursor, for people.
+    """
+
+    left_s: float | None
+    kept_s: float | None
+    position: str
+
+
+@runtime_checkable
+class KeepsALog(Protocol):
+    """A source whose log goes by age, so that a table that is not read for long can not go on."""
+
+    def retention(self) -> LogRetention | None:
+        """As of now, after `context.previous`; None before the first step. Raises SourceError."""
+        ...
+
+
+@dataclass(frozen=True, order=True)
+class LogPlace:
+    """A place in a source's log: a row of the changelog is before it when its (`_seq.file`, `_seq.position`) is. `text`
+    is for people."""
+
+    file: int
+    position: int
+    text: str = field(default="", compare=False)
+
+
+class Comparison(Protocol):
+    """The rows of a source table as they are now, to be compared with the changelog. Nothing of it is landed.
+
+    Attributes:
+        columns: names of the declared columns that are compared, the primary key among them.
+        exact: a row's `_seq` tells the place that its own read view equals.
+    """
+
+    columns: Sequence[str]
+    exact: bool
+
+    def low(self) -> LogPlace:
+        """A place that every read view opened from now on has reached."""
+        ...
+
+    def high(self) -> LogPlace:
+        """A place that no read view which was opened before has passed."""
+        ...
+
+    def after(self, step: StoredStep) -> LogPlace:
+        """How far the log is landed once `step` is."""
+        ...
+
+    def batches(self, spark: SparkSession) -> Iterator[tuple[DataFrame, int, int]]:
+        """All rows, read in parallel in many read views, some chunks at a time: (`columns` and `_seq`; chunks done
+        with these; chunks in all)."""
+        ...
+
+    def at_once(self, spark: SparkSession, keys: Sequence[Mapping[str, Any]] | None) -> DataFrame:
+        """The rows with these keys, and maybe more, read in one read view: `columns` and `_seq`. All rows for None."""
+        ...
+
+    def explain(self, error: BaseException) -> SourceError | None:
+        """The typed error of what Spark threw while it read."""
+        ...
+
+
+@runtime_checkable
+class Comparable(Protocol):
+    """A source whose table can be read again beside its log."""
+
+    def comparison(self) -> Comparison:
+        """Raises SourceError where the changelog is no image of the table."""
         ...
 
 

@@ -1,3 +1,4 @@
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -87,8 +88,33 @@ def test_kinds_are_dagsters_names_of_systems():
     assert connector_kind("datagen") == "datagen"
 
 
+@pytest.mark.parametrize(
+    ("look", "hours"),
+    [
+        (Presentation(), (24, 24, 24)),
+        (
+            Presentation(
+                fresh_within=timedelta(hours=1),
+                build_fresh_within=timedelta(hours=2),
+                probe_fresh_within=timedelta(hours=3),
+            ),
+            (1, 2, 3),
+        ),
+    ],
+)
+def test_build_probe_and_output_have_a_freshness_policy_each(
+    tmp_path: Path, look: Presentation, hours: tuple[int, ...]
+):
+    graph = build_pipeline_definitions(pipeline(), lake=tmp_path, look=look).resolve_asset_graph()
+    names = ("enriched_click", "user_info", "click_event")
+    policies = [graph.get(dg.AssetKey(["clicks", name])).freshness_policy for name in names]
+    assert [policy.fail_window.to_timedelta() for policy in policies] == [timedelta(hours=n) for n in hours]
+    assert graph.get(dg.AssetKey(["clicks", "enriched_click_staged"])).freshness_policy is None
+
+
 def test_automation_and_freshness_can_be_left_out(tmp_path: Path):
-    found, look = pipeline(), Presentation(automation=False, fresh_within=None)
+    never = Presentation(automation=False, fresh_within=None, build_fresh_within=None, probe_fresh_within=None)
+    found, look = pipeline(), never
     definitions = build_pipeline_definitions(found, lake=tmp_path, look=look)
     graph = definitions.resolve_asset_graph()
     assert all(node.automation_condition is None for node in graph.asset_nodes)

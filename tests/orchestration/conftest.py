@@ -6,8 +6,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tests.assets.clicks import Hand, pipeline, script
-from tests.orchestration.services import Dagster, Webhook, dagster_home, running
+from tests.orchestration.services import Dagster, MailServer, Webhook, dagster_home, free_port, running
 
 CLOSED = """
 CREATE TABLE customer (customer_id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH (
@@ -20,6 +21,18 @@ INSERT INTO named_visit SELECT visit.customer_id, name FROM visit
 JOIN customer FOR SYSTEM_TIME AS OF visit.proctime ON visit.customer_id = customer.customer_id;
 """
 """A pipeline whose build side can not be reached."""
+
+SHOP = """
+CREATE TABLE person (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH (
+    'connector' = 'mysql-cdc', 'hostname' = '{host}', 'port' = '{port}', 'username' = 'reader',
+    'password' = '${{SHOP_PASSWORD}}', 'database-name' = 'shop', 'table-name' = 'person'
+);
+CREATE TABLE call (id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE named_call (id INT, name STRING) WITH ('connector' = 'scripted');
+INSERT INTO named_call SELECT call.id, name FROM call
+JOIN person FOR SYSTEM_TIME AS OF call.proctime ON call.id = person.id;
+"""
+"""A pipeline whose build side is the tests' own server."""
 
 
 @pytest.fixture
@@ -42,11 +55,19 @@ def lake(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dagster]:
-    """`dg dev` on three pipelines of one lake: `clicks` runs well, `strict` gets a click that its gate holds, `closed`
-    reads a server that is not there."""
+def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) -> Iterator[Dagster]:
+    """`dg dev` on five pipelines of one lake: `clicks` runs well, `strict` gets a click that its gate holds, `closed`
+    reads a server that is not there, `late` is never run (its control rows are written by tests), `shop` reads the
+    tests' MariaDB. Alerts go to a webhook, to a mail server, and to a channel that nobody listens at."""
     folder = tmp_path_factory.mktemp("dagster")
-    texts = {"clicks": script(), "strict": script("block", "s_"), "closed": CLOSED}
+    shop = SHOP.format(host=mariadb.host, port=mariadb.port)
+    texts = {
+        "clicks": script(),
+        "strict": script("block", "s_"),
+        "closed": CLOSED,
+        "late": script("block", "l_"),
+        "shop": shop,
+    }
     paths = []
     for name, text in texts.items():
         paths.append(folder / f"{name}.sql")
@@ -60,16 +81,20 @@ def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dagster]:
         hand.clicks(1, 2, 9)
     with (
         Webhook() as webhook,
+        MailServer() as mail,
         running(
             dagster_home(folder / "home"),
             folder / "dagster.log",
             TIDEGATE_SCRIPT=":".join(str(path) for path in paths),
             TIDEGATE_LAKE=str(lake),
             TIDEGATE_WEBHOOK_URL=webhook.url,
-            SHOP_PASSWORD="hunter2-in-the-environment",
+            SHOP_PASSWORD="reader-secret",
+            OTHER_PASSWORD="hunter2-in-the-environment",
+            TIDEGATE_ALERT_URLS=f"{mail.url} json://user:hunter2-of-a-channel@127.0.0.1:{free_port()}/hooks/T0KEN",
+            TIDEGATE_ALERT_RETENTION_LEFT="1",
         ) as address,
     ):
-        yield Dagster(address, folder, clicks, strict, webhook)
+        yield Dagster(address, folder, clicks, strict, webhook, mail)
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,14 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from email import message_from_bytes, policy
+from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
+
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import Envelope
 
 from tests.assets.clicks import Hand
 
@@ -75,6 +80,42 @@ class Webhook:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class MailServer:
+    """A local SMTP server. `mails` are what it took."""
+
+    def __init__(self) -> None:
+        self.mails: list[EmailMessage] = []
+        self._controller = Controller(self, hostname="127.0.0.1", port=free_port())
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Envelope) -> str:  # noqa: N802 aiosmtpd's name
+        content = envelope.content
+        assert isinstance(content, bytes)
+        self.mails.append(message_from_bytes(content, policy=policy.default))
+        return "250 taken"
+
+    @property
+    def url(self) -> str:
+        """As Apprise spells it."""
+        return f"mailto://127.0.0.1:{self._controller.port}?from=tidegate@example.com&to=ops@example.com"
+
+    def subjects(self) -> list[str]:
+        return [str(mail["Subject"]) for mail in self.mails]
+
+    def text(self, subject: str) -> str:
+        """The whole text of the first mail whose subject has `subject` in it; empty while there is none."""
+        found = next((mail for mail in self.mails if subject in str(mail["Subject"])), None)
+        if found is None:
+            return ""
+        return "\n".join(part.get_content() for part in found.walk() if part.get_content_maintype() == "text")
+
+    def __enter__(self) -> MailServer:
+        self._controller.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._controller.stop()
 
 
 def free_port() -> int:
@@ -166,6 +207,7 @@ class Dagster:
     clicks: Hand
     strict: Hand
     webhook: Webhook
+    mail: MailServer
 
     @property
     def log(self) -> str:
@@ -208,20 +250,20 @@ class Dagster:
         """A sensor's ticks, the newest first."""
         data = self.ask(
             "query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {"
-            " ticks(limit: 100) { status skipReason error { message } } } } } }",
+            " ticks(limit: 100) { status timestamp skipReason error { message } } } } } }",
             s={**_LOCATION, "sensorName": sensor},
         )
         return data["sensorOrError"]["sensorState"]["ticks"]
 
     def watching(self) -> None:
-        """Wait until the daemon has ticked both sensors: runs that end from now on are told."""
-        for sensor in ("tidegate_held_gates", "tidegate_runs"):
-            until(lambda name=sensor: self.ticks(name), f"the daemon ticks {sensor}")
+        """Wait until the daemon has ticked the sensor: runs that end from now on are told."""
+        until(lambda: self.ticks(SENSOR), f"the daemon ticks {SENSOR}")
 
-    def ticked(self, sensor: str) -> None:
-        """Wait for two more ticks of a sensor."""
-        before = len(self.ticks(sensor))
-        until(lambda: len(self.ticks(sensor)) >= before + 2, f"{sensor} ticks twice more")
+    def ticked(self) -> None:
+        """Wait for two more ticks of the sensor."""
+        before = self.ticks(SENSOR)[0]["timestamp"]
+        later = lambda: [tick for tick in self.ticks(SENSOR) if tick["timestamp"] > before]  # noqa: E731
+        until(lambda: len(later()) >= 2, f"{SENSOR} ticks twice more")
 
     def told(self, kind: str, **details: Any) -> list[dict[str, Any]]:
         """The webhook's messages of one kind with these details."""
@@ -232,4 +274,5 @@ class Dagster:
         ]
 
 
+SENSOR = "tidegate_alerts"
 _LOCATION = {"repositoryLocationName": "tidegate", "repositoryName": "__repository__"}

@@ -1,25 +1,56 @@
-"""The alerts, through a running daemon: `dg dev`, real runs, and a webhook that listens."""
+"""The alerts, through a running daemon: `dg dev`, real runs, a webhook that listens, a mail server that takes mail, and
+a channel that nobody listens at."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from pipelines.lake import EpochRow, Lake, WatermarkRow
+from pipelines.runtime.plans import source_row
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from pipelines.sources.mysql_cdc.log import Birth
+from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from pipelines.sources.mysql_cdc.steps import BinlogStep
+from pipelines.sources.protocol import Step
+from pipelines.watermarks import MIN_TIMESTAMP
+from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import Dagster, until
 
-SECRETS = (b"hunter2", b"T0KEN")
+SECRETS = (b"hunter2", b"T0KEN", b"reader-secret")
+MINUTE = 60_000
 
 
-def test_a_held_gate_is_told_once(dagster: Dagster, held_run: str):
-    (message,) = until(lambda: dagster.told("gate-held"), "the alert of the held gate")
-    assert (message["pipeline"], message["insert"], message["epoch"]) == ("strict", "s_enriched_click", 1)
+def now() -> int:
+    return round(time.time() * 1000)
+
+
+def test_a_held_gate_is_told_once_with_all_that_a_person_needs(dagster: Dagster, held_run: str):
+    (message,) = until(lambda: dagster.told("gate-held", pipeline="strict"), "the alert of the held gate")
+    assert (message["insert"], message["epoch"], message["state"]) == ("s_enriched_click", 1, "open")
+    assert "the gate holds epoch 1 of strict/s_enriched_click (3 rows)" in message["text"]
     assert message["next"][0] == f"tidegate release {dagster.folder}/strict.sql s_enriched_click"
     assert message["reasons"]
-    dagster.ticked("tidegate_held_gates")
-    dagster.ticked("tidegate_runs")
-    assert len(dagster.told("gate-held")) == 1
+    assert message["counts"] == {"key-absent@s_user_info": 1}
+    (missed,) = message["keys"]
+    assert (missed["key"], missed["reason"]) == ({"user_id": 9}, "key-absent@s_user_info")
+    assert missed["nearest"].startswith("none up to epoch")
+    assert message["positions"]["s_user_info"].startswith("pinned at epoch 1/")
+    assert message["run"].endswith(f"/runs/{held_run}")
+    dagster.ticked()
+    assert len(dagster.told("gate-held", pipeline="strict")) == 1
     assert dagster.told("run-failed", run_id=held_run) == [], "a held gate is one incident, not two"
     assert "the gate holds epoch 1 of strict/s_enriched_click" in dagster.log
     assert dagster.strict.published() == []
+
+
+def test_a_mail_has_the_same(dagster: Dagster, held_run: str):
+    text = until(lambda: dagster.mail.text("the gate holds epoch 1 of strict"), "the mail of the held gate")
+    for part in ("pipeline: strict", "user_id = 9", "positions:", f"/runs/{held_run}", "next: tidegate release"):
+        assert part in text
 
 
 def test_a_check_that_was_planned_and_did_not_run_is_told_once(dagster: Dagster):
@@ -29,9 +60,78 @@ def test_a_check_that_was_planned_and_did_not_run_is_told_once(dagster: Dagster)
     (message,) = until(lambda: dagster.told("run-failed", run_id=run_id), "the alert of the failed run")
     assert message["failed_steps"] == ["closed__customer"]
     assert "closed/named_visit_staged: gate" in message["checks_not_run"]
-    dagster.ticked("tidegate_runs")
-    assert len(dagster.told("run-failed", run_id=run_id)) == 1
+    again = dagster.launch("closed")
+    assert dagster.ended(again) == "FAILURE"
+    dagster.ticked()
+    assert len(dagster.told("run-failed", pipeline="closed")) == 1, "it fails as before: the same incident"
     assert f"run {run_id} of closed failed" in dagster.log
+
+
+def test_states_of_the_lake_are_told_once_and_are_over_once(dagster: Dagster):
+    """Not flipped, lag, a quarantine that grows, a held gate: of a pipeline that no run of Dagster ever touched."""
+    late = ControlRows(dagster.folder / "lake", "l_")
+    late.planned(late.build, 1, now() - 45 * MINUTE)
+    late.planned(late.probe, 1, now())
+    late.landed(late.probe, 1, now(), rows=500, lag_ms=20 * MINUTE)
+    late.judged(1, True, {"to:quarantine": 500, "unmatched:key-absent@l_user_info": 500}, now())
+    late.published(1)
+    late.judged(2, False, {"rows": 3, "unmatched:deleted@l_user_info": 3}, now())
+    kinds = ("not-flipped", "lag", "quarantine-growing", "gate-held")
+    for kind in kinds:
+        (message,) = until(lambda k=kind: dagster.told(k, pipeline="late"), f"the alert {kind}")
+        assert message["state"] == "open"
+        assert message["next"]
+    dagster.ticked()
+    late.landed(late.build, 1, now(), flip=True)
+    late.planned(late.probe, 2, now())
+    late.landed(late.probe, 2, now(), lag_ms=0)
+    late.judged(3, True, {"rows": 3}, now(), supersedes=2)
+    for kind in ("not-flipped", "lag", "gate-held"):
+        resolved = until(lambda k=kind: dagster.told(k, pipeline="late", state="resolved"), f"{kind} is over")
+        assert len(resolved) == 1
+    dagster.ticked()
+    assert [len(dagster.told(kind, pipeline="late")) for kind in kinds] == [2, 2, 1, 2]
+    assert until(lambda: dagster.mail.text("resolved after"), "the mail that it is over")
+
+
+@pytest.fixture
+def shop(dagster: Dagster, mariadb: EmbeddedMariaDb) -> Iterator[BinlogPosition]:
+    """`person` has landed up to the server's end, and the server keeps its binlog for ten days."""
+    before = mariadb.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds")[0][0]
+    mariadb.execute("SET GLOBAL binlog_expire_logs_seconds = 864000")
+    file, position = mariadb.execute("SHOW MASTER STATUS")[0][:2]
+    end = BinlogPosition(file, int(position))
+    step = BinlogStep(BinlogRange(0, end, end), (file,), Birth(0, 1), (), None, end, now())
+    lake = Lake(dagster.folder / "lake")
+    plan: EpochRow = source_row("person", 1, 1, now(), Step(step.to_json()))
+    lake.epochs.append([plan], application="person", version=1)
+    landed = WatermarkRow("person", 1, 1, now(), 0, MIN_TIMESTAMP, True, flip_epoch=1, flipped_at=now())
+    lake.watermarks.append([landed], application="person", version=1)
+    yield end
+    mariadb.execute(f"SET GLOBAL binlog_expire_logs_seconds = {before}")
+
+
+def test_a_binlog_that_will_be_deleted_before_it_is_read(
+    dagster: Dagster, mariadb: EmbeddedMariaDb, shop: BinlogPosition
+):
+    dagster.watching()
+    mariadb.execute("FLUSH BINARY LOGS")  # the file of the cursor is closed, so its days are counted
+    (message,) = until(lambda: dagster.told("retention", pipeline="shop"), "the alert of the binlog")
+    assert 0 < message["left_s"] <= message["kept_s"] == 864_000
+    assert message["positions"]["person, cursor"] == str(shop)
+    assert message["next"][0].startswith("tidegate run ")
+
+
+def test_the_channel_that_nobody_listens_at_fails_no_run_and_is_told_to_the_others(dagster: Dagster, held_run: str):
+    (message,) = until(lambda: dagster.told("channel-unreachable"), "the alert of the channel")
+    assert message["channel"] == "channel 2 (json)"
+    assert dagster.mail.text("channel 2 (json) takes no alerts")
+    run_id = dagster.launch("clicks_maintenance")
+    assert dagster.ended(run_id) == "SUCCESS"
+    dagster.ticked()
+    assert len(dagster.told("channel-unreachable")) == 1
+    told = [tick["skipReason"] for tick in dagster.ticks("tidegate_alerts") if tick["skipReason"]]
+    assert "channel 2 (json) takes no alerts" in told[0]
 
 
 def holds(path: Path, secret: bytes) -> bool:
@@ -45,6 +145,7 @@ def holds(path: Path, secret: bytes) -> bool:
 def test_no_secret_is_in_any_message_log_or_database(dagster: Dagster, held_run: str):
     for secret in SECRETS:
         assert secret not in str(dagster.webhook.messages).encode()
+        assert secret.decode() not in "".join(mail.as_string() for mail in dagster.mail.mails)
         for folder in ("home", "lake"):
             found = [path for path in (dagster.folder / folder).rglob("*") if path.is_file()]
             assert found
@@ -53,7 +154,6 @@ def test_no_secret_is_in_any_message_log_or_database(dagster: Dagster, held_run:
 
 
 def test_every_tick_is_well(dagster: Dagster, held_run: str):
-    for sensor in ("tidegate_held_gates", "tidegate_runs"):
-        ticks = dagster.ticks(sensor)
-        assert ticks
-        assert [tick for tick in ticks if tick["error"]] == []
+    ticks = dagster.ticks("tidegate_alerts")
+    assert ticks
+    assert [tick for tick in ticks if tick["error"]] == []

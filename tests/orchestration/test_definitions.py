@@ -51,7 +51,7 @@ def test_several_scripts_share_a_location(tmp_path: Path, clicks: Path):
     other.write_text(script("block"))
     repository = of_scripts([clicks, other], tmp_path / "lake").get_repository_def()
     assert {"clicks", "views"} <= set(repository.job_names)
-    assert {sensor.name for sensor in repository.sensor_defs} >= {"tidegate_held_gates", "tidegate_runs"}
+    assert {sensor.name for sensor in repository.sensor_defs} >= {"tidegate_alerts"}
     assert all(
         sensor.default_status == dg.DefaultSensorStatus.RUNNING
         for sensor in repository.sensor_defs

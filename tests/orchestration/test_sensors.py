@@ -1,24 +1,25 @@
-"""The alerting sensors against a lake and a history that are made by hand, without Spark and without a daemon."""
+"""The alerting sensor against a lake and a history that are made by hand, without Spark and without a daemon."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from assets import build_pipeline_definitions
+from orchestration.alerts.memory import GIVE_UP_S, Memory
 from orchestration.definitions import with_alerts
-from orchestration.incidents import held_epoch, watched_inserts
 from orchestration.materialize import materialize
-from orchestration.sensors import ATTEMPTS, Memory, finished_runs, held_gates
-from pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow
-from pipelines.runtime.plans import digest, insert_owner
+from orchestration.sensors import ALERTS
+from pipelines.errors import PlanningError
 from tests.assets.clicks import Hand, pipeline
-from tests.orchestration.services import Webhook
+from tests.orchestration.control_rows import ControlRows
+from tests.orchestration.services import MailServer, Webhook, free_port
 
-OWNER = insert_owner("enriched_click")
+MINUTE = 60_000
 
 
 @pytest.fixture
@@ -26,28 +27,27 @@ def definitions(lake: Path) -> dg.Definitions:
     return with_alerts(build_pipeline_definitions(pipeline("block"), lake=lake))
 
 
-def judged(lake: Path, epoch: int, passed: bool) -> None:
-    """An epoch with its verdict, as the runtime stores them."""
-    found, plan = Lake(lake), {"n": epoch}
-    found.epochs.append([EpochRow(OWNER, 1, epoch, "insert", 0, plan, digest(plan))], application="plan", version=epoch)
-    found.staged.append(
-        [StagedRow(OWNER, 1, epoch, digest(plan), 0, "folder", [], {"rows": 7}, {})], application="stage", version=epoch
-    )
-    reasons = [] if passed else ["2 rows have no match."]
-    found.verdicts.append(
-        [VerdictRow(OWNER, 1, epoch, digest(plan), 0, passed, reasons, [])], application="verdict", version=epoch
-    )
+def judged(lake: Path, epoch: int, passed: bool, **plan: int) -> None:
+    ControlRows(lake).judged(epoch, passed, {"rows": 7, "unmatched:key-absent@user_info": 2}, **plan)
 
 
-def tick(
-    sensor: dg.SensorDefinition, definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None
-) -> str:
+def now() -> int:
+    return round(datetime.now(UTC).timestamp() * 1000)
+
+
+def tick(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> str:
     """One evaluation, as the daemon makes it; the cursor it leaves."""
+    (sensor,) = ALERTS
     context = dg.build_sensor_context(instance=instance, cursor=cursor, repository_def=definitions.get_repository_def())
     found = sensor.evaluate_tick(context)
     assert not found.run_requests
     assert found.cursor is not None
     return found.cursor
+
+
+def mend(lake: Path) -> None:
+    events = lake / "_scratch" / "user_info" / "events"
+    (events / "00000007.arrow").rename(events / "00000000.arrow")
 
 
 def failing_run(definitions: dg.Definitions, lake: Path, instance: dg.DagsterInstance) -> str:
@@ -63,17 +63,17 @@ def failing_run(definitions: dg.Definitions, lake: Path, instance: dg.DagsterIns
 
 class TestHeldGates:
     def test_nothing_is_told_of_a_lake_that_is_not_there(self, definitions, instance, webhook: Webhook, lake: Path):
-        tick(held_gates, definitions, instance)
+        tick(definitions, instance)
         assert webhook.messages == []
         assert not lake.exists()
 
     def test_a_held_epoch_is_told_once_with_reasons_and_commands(self, definitions, instance, webhook: Webhook, lake):
         judged(lake, 1, passed=True)
-        cursor = tick(held_gates, definitions, instance)
+        cursor = tick(definitions, instance)
         assert webhook.messages == []
         judged(lake, 2, passed=False)
         for _ in range(3):
-            cursor = tick(held_gates, definitions, instance, cursor)
+            cursor = tick(definitions, instance, cursor)
         (message,) = webhook.messages
         assert message["kind"] == "gate-held"
         assert (message["insert"], message["epoch"], message["rows"]) == ("enriched_click", 2, 7)
@@ -83,62 +83,165 @@ class TestHeldGates:
             "tidegate discard SCRIPT enriched_click",
         ]
 
-    def test_the_next_held_epoch_is_another_incident(self, definitions, instance, webhook: Webhook, lake: Path):
+    def test_it_is_told_when_it_is_over(self, definitions, instance, webhook: Webhook, lake: Path):
         judged(lake, 1, passed=False)
-        cursor = tick(held_gates, definitions, instance)
-        judged(lake, 2, passed=False)
-        tick(held_gates, definitions, instance, cursor)
-        assert [message["epoch"] for message in webhook.messages] == [1, 2]
+        cursor = tick(definitions, instance)
+        judged(lake, 2, passed=True, supersedes=1)
+        for _ in range(3):
+            cursor = tick(definitions, instance, cursor)
+        assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
+        assert webhook.messages[1]["key"] == webhook.messages[0]["key"]
+        assert "resolved after" in webhook.messages[1]["text"]
+        assert Memory.of(cursor).open == ()
 
-    def test_what_a_person_has_resolved_is_no_incident(self, definitions, lake: Path):
+    def test_an_epoch_that_is_held_once_more_is_another_incident_and_the_first_is_not_over(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
         judged(lake, 1, passed=False)
-        judged(lake, 2, passed=True)
-        (watched,) = watched_inserts(definitions.get_repository_def())
-        assert held_epoch(watched) is None
+        cursor = tick(definitions, instance)
+        judged(lake, 2, passed=False, supersedes=1)
+        tick(definitions, instance, cursor)
+        assert [(message["epoch"], message["state"]) for message in webhook.messages] == [(1, "open"), (2, "open")]
+
+
+class TestSources:
+    @pytest.mark.parametrize(("minutes", "bound", "told"), [(31, None, True), (29, None, False), (3, "2 min", True)])
+    def test_a_build_that_does_not_flip_is_told_beyond_the_bound_and_over_at_the_flip(
+        self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch, minutes, bound, told
+    ):
+        if bound:
+            monkeypatch.setenv("TIDEGATE_ALERT_FLIP_WITHIN", bound)
+        rows = ControlRows(lake)
+        rows.planned("user_info", 1, now() - minutes * MINUTE)
+        rows.landed("click_event", 1, now(), rows=11)
+        cursor = tick(definitions, instance)
+        assert webhook.kinds() == (["not-flipped"] if told else [])
+        if told:
+            assert webhook.messages[0]["counts"] == {"waiting for the flip": 11}
+            rows.landed("user_info", 1, now(), flip=True)
+            tick(definitions, instance, cursor)
+            assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
+
+    def test_lag_over_the_bound(self, definitions, instance, webhook: Webhook, lake: Path):
+        rows = ControlRows(lake)
+        rows.planned("click_event", 1, now())
+        rows.landed("click_event", 1, now(), lag_ms=14 * MINUTE)
+        cursor = tick(definitions, instance)
+        assert webhook.messages == []
+        rows.planned("click_event", 2, now())
+        rows.landed("click_event", 2, now(), lag_ms=16 * MINUTE)
+        for _ in range(2):
+            cursor = tick(definitions, instance, cursor)
+        (message,) = webhook.messages
+        assert (message["kind"], message["lag_ms"]) == ("lag", 16 * MINUTE)
+        assert message["positions"] == {"click_event": "epoch 1/2, binlog.1:4"}
+        rows.planned("click_event", 3, now())
+        rows.landed("click_event", 3, now(), lag_ms=0)
+        tick(definitions, instance, cursor)
+        assert webhook.messages[-1]["state"] == "resolved"
+
+    def test_an_epoch_that_does_not_end_is_lag_as_well(self, definitions, instance, webhook: Webhook, lake: Path):
+        rows = ControlRows(lake)
+        rows.planned("click_event", 1, now() - 40 * MINUTE)
+        rows.landed("click_event", 1, now() - 40 * MINUTE, lag_ms=0)
+        rows.planned("click_event", 2, now() - 20 * MINUTE)
+        tick(definitions, instance)
+        assert webhook.kinds() == ["lag"]
+        assert "epoch 2 has been under way for" in webhook.messages[0]["text"]
+
+    def test_a_quarantine_that_grows(self, definitions, instance, webhook: Webhook, lake: Path):
+        rows = ControlRows(lake)
+        absent = {"to:quarantine": 60, "unmatched:key-absent@user_info": 60}
+        for epoch, minutes in ((1, 90), (2, 30)):
+            rows.judged(epoch, True, absent, now() - minutes * MINUTE)
+            rows.published(epoch)
+        cursor = tick(definitions, instance)
+        assert webhook.messages == [], "60 rows in the last hour; the bound is 100"
+        rows.judged(3, True, {**absent, "discarded": 5000}, now())
+        rows.judged(4, True, absent, now())
+        cursor = tick(definitions, instance, cursor)
+        assert webhook.messages == [], "epoch 4 is not published, epoch 3 was a person's own decision"
+        rows.published(4)
+        tick(definitions, instance, cursor)
+        (message,) = webhook.messages
+        assert (message["kind"], message["rows"]) == ("quarantine-growing", 120)
+        assert message["counts"] == {"key-absent@user_info": 120}
 
 
 class TestDelivery:
-    def test_without_a_webhook_the_log_is_told(self, definitions, instance, lake, monkeypatch, caplog):
-        monkeypatch.delenv("TIDEGATE_WEBHOOK_URL", raising=False)
+    def test_without_a_channel_the_log_is_told(self, definitions, instance, lake, caplog):
         judged(lake, 1, passed=False)
-        cursor = tick(held_gates, definitions, instance)
+        cursor = tick(definitions, instance)
         assert "the gate holds epoch 1 of clicks/enriched_click" in caplog.text
         assert Memory.of(cursor).pending == ()
 
-    def test_a_webhook_that_is_down_is_logged_and_tried_again(
-        self, definitions, instance, lake, webhook: Webhook, caplog
+    def test_a_channel_that_is_down_is_told_to_the_others_once_and_tried_again(
+        self, definitions, instance, lake, webhook: Webhook, caplog, monkeypatch
     ):
         webhook.status = 503
         judged(lake, 1, passed=False)
-        cursor = tick(held_gates, definitions, instance)
-        cursor = tick(held_gates, definitions, instance, cursor)
-        assert "the webhook did not take the alert" in caplog.text
-        assert "it answered 503; it is tried again" in caplog.text
-        assert "T0KEN" not in caplog.text + cursor
+        with MailServer() as mail:
+            monkeypatch.setenv("TIDEGATE_ALERT_URLS", mail.url)
+            cursor = tick(definitions, instance)
+            cursor = tick(definitions, instance, cursor)
+            assert len(mail.mails) == 2
+            assert "the gate holds epoch 1" in mail.subjects()[0]
+            assert "webhook takes no alerts: it answered 503" in mail.subjects()[1]
+            assert "it answered 503; it is tried again" in caplog.text
+            assert "T0KEN" not in caplog.text + cursor + mail.text("webhook takes no alerts")
+            webhook.status = 200
+            for _ in range(2):
+                cursor = tick(definitions, instance, rested(cursor))
+            assert webhook.kinds() == ["gate-held"]
+            assert "resolved" in mail.subjects()[2]
+            assert len(mail.mails) == 3
+
+    def test_what_no_one_took_goes_to_the_first_that_comes_back(
+        self, definitions, instance, lake, webhook: Webhook, monkeypatch
+    ):
+        webhook.status = 503
+        gone = f"json://user:hunter2@127.0.0.1:{free_port()}/hooks/T0KEN"
+        monkeypatch.setenv("TIDEGATE_ALERT_URLS", gone)
+        judged(lake, 1, passed=False)
+        cursor = tick(definitions, instance)
+        assert set(Memory.of(cursor).silent) == {"channel 1 (json)", "webhook"}
         webhook.status = 200
-        for _ in range(2):
-            cursor = tick(held_gates, definitions, instance, cursor)
-        assert webhook.kinds() == ["gate-held"]
+        cursor = tick(definitions, instance, rested(cursor))
+        assert webhook.kinds() == ["gate-held", "channel-unreachable"]
+        assert "hunter2" not in cursor + json.dumps(webhook.messages)
+        assert "T0KEN" not in cursor + json.dumps(webhook.messages)
 
     def test_it_is_given_up_in_the_end(self, definitions, instance, lake, webhook: Webhook, caplog):
         webhook.status = 503
         judged(lake, 1, passed=False)
-        cursor = tick(held_gates, definitions, instance)
-        stored = json.loads(cursor)
-        stored["pending"][0]["attempts"] = ATTEMPTS - 1
-        cursor = tick(held_gates, definitions, instance, json.dumps(stored))
+        stored = json.loads(tick(definitions, instance))
+        stored["pending"][0]["raised"] -= GIVE_UP_S
+        cursor = tick(definitions, instance, json.dumps(stored))
         assert "it is given up" in caplog.text
         assert Memory.of(cursor).pending == ()
+
+    def test_a_bound_that_is_none_is_named(self, definitions, instance, lake, monkeypatch):
+        monkeypatch.setenv("TIDEGATE_ALERT_MAX_LAG", "soon")
+        with pytest.raises(PlanningError, match=r"\$TIDEGATE_ALERT_MAX_LAG is 'soon'"):
+            tick(definitions, instance)
+
+
+def rested(cursor: str) -> str:
+    """The cursor some time later: a channel that did not answer may be tried again."""
+    stored = json.loads(cursor)
+    for item in stored["silent"].values():
+        item["due"] = 0
+    return json.dumps(stored)
 
 
 class TestFinishedRuns:
     def test_a_failed_run_is_told_once_with_the_checks_that_did_not_run(
         self, definitions, instance, webhook: Webhook, lake: Path
     ):
-        cursor = tick(finished_runs, definitions, instance)
+        cursor = tick(definitions, instance)
         run_id = failing_run(definitions, lake, instance)
         for _ in range(3):
-            cursor = tick(finished_runs, definitions, instance, cursor)
+            cursor = tick(definitions, instance, cursor)
         (message,) = webhook.messages
         assert message["kind"] == "run-failed"
         assert (message["run_id"], message["pipeline"]) == (run_id, "clicks")
@@ -146,19 +249,35 @@ class TestFinishedRuns:
         assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
         assert "is gone" in message["text"]
 
+    def test_runs_that_fail_alike_are_one_incident_until_one_does_what_failed(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
+        cursor = tick(definitions, instance)
+        failing_run(definitions, lake, instance)
+        cursor = tick(definitions, instance, cursor)
+        assert not materialize(definitions, "clicks", instance=instance).success
+        cursor = tick(definitions, instance, cursor)
+        assert len(webhook.messages) == 1
+        mend(lake)
+        assert materialize(definitions, "clicks", instance=instance).success
+        for _ in range(2):
+            cursor = tick(definitions, instance, cursor)
+        assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
+        assert "It was seen 2 times." in webhook.messages[1]["text"]
+
     def test_runs_before_the_first_tick_are_history(self, definitions, instance, webhook: Webhook, lake: Path):
         failing_run(definitions, lake, instance)
-        cursor = tick(finished_runs, definitions, instance)
-        tick(finished_runs, definitions, instance, cursor)
+        cursor = tick(definitions, instance)
+        tick(definitions, instance, cursor)
         assert webhook.messages == []
 
     def test_a_cancelled_run_leaves_its_checks_unrun(self, definitions, instance, webhook: Webhook, lake: Path):
-        cursor = tick(finished_runs, definitions, instance)
+        cursor = tick(definitions, instance)
         job = definitions.get_repository_def().get_job("clicks")
         run = instance.create_run_for_job(job, tags=job.run_tags)
         instance.report_run_canceling(run)
         instance.report_run_canceled(run)
-        tick(finished_runs, definitions, instance, cursor)
+        tick(definitions, instance, cursor)
         (message,) = webhook.messages
         assert message["kind"] == "check-not-run"
         assert "was cancelled" in message["text"]
@@ -173,9 +292,9 @@ class TestFinishedRuns:
 
         monkeypatch.setattr(TidegateResource, "runner", broken)
         definitions = with_alerts(build_pipeline_definitions(pipeline(), lake=lake))
-        cursor = tick(finished_runs, definitions, instance)
+        cursor = tick(definitions, instance)
         assert not materialize(definitions, "clicks", instance=instance).success
-        tick(finished_runs, definitions, instance, cursor)
+        tick(definitions, instance, cursor)
         (message,) = webhook.messages
         assert sorted(message["failed_steps"]) == ["clicks__click_event", "clicks__user_info"]
         assert "hunter2" not in json.dumps(message)
@@ -188,7 +307,7 @@ class TestFinishedRuns:
         definitions = dg.Definitions.merge(
             with_alerts(build_pipeline_definitions(pipeline(), lake=lake)), dg.Definitions(assets=[other])
         )
-        cursor = tick(finished_runs, definitions, instance)
+        cursor = tick(definitions, instance)
         assert not dg.materialize([other], instance=instance, raise_on_error=False).success
-        tick(finished_runs, definitions, instance, cursor)
+        tick(definitions, instance, cursor)
         assert webhook.messages == []

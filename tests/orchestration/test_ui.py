@@ -102,6 +102,6 @@ def test_a_held_gate_says_why_and_what_to_do(page: Page, dagster: Dagster, held_
 
 def test_the_schedule_is_off_and_the_alerts_are_on(page: Page, dagster: Dagster):
     page.goto(f"{dagster.address}/automation")
-    for name in ("clicks_schedule", "tidegate_held_gates", "tidegate_runs"):
+    for name in ("clicks_schedule", "tidegate_alerts"):
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
     picture(page, "dagster-automation")

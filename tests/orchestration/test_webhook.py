@@ -2,18 +2,19 @@ import json
 
 import pytest
 
-from orchestration.incidents import Incident, scrub
+from orchestration.alerts import Incident, Message, scrub
 from orchestration.webhook import Undelivered, address, post
 from tests.orchestration.services import Webhook, free_port
 
-INCIDENT = Incident("run 1", "run-failed", "run 1 failed", {"run_id": "1", "failed_steps": ["land"]})
+INCIDENT = Message(Incident("run 1", "run-failed", "run 1 failed", details={"run_id": "1", "failed_steps": ["land"]}))
 
 
 def test_an_incident_is_one_json_message(webhook: Webhook):
     post(webhook.url, INCIDENT)
-    assert webhook.messages == [
-        {"text": "run 1 failed", "kind": "run-failed", "key": "run 1", "run_id": "1", "failed_steps": ["land"]}
-    ]
+    (message,) = webhook.messages
+    assert (message["kind"], message["key"], message["state"]) == ("run-failed", "run 1", "open")
+    assert message["text"] == "Tidegate: run 1 failed"
+    assert (message["run_id"], message["failed_steps"]) == ("1", ["land"])
 
 
 def test_the_address_comes_from_the_environment(webhook: Webhook, monkeypatch: pytest.MonkeyPatch):
@@ -24,9 +25,10 @@ def test_the_address_comes_from_the_environment(webhook: Webhook, monkeypatch: p
 
 def test_secrets_of_the_environment_do_not_leave(webhook: Webhook, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CLICKS_PASSWORD", "hunter2!")
-    post(webhook.url, Incident("run 1", "run-failed", "denied for reader using hunter2!", {"said": "hunter2!"}))
+    incident = Incident("run 1", "run-failed", "denied for reader using hunter2!", details={"said": "hunter2!"})
+    post(webhook.url, Message(incident))
     assert "hunter2" not in json.dumps(webhook.messages)
-    assert webhook.messages[0]["text"] == "denied for reader using ***"
+    assert webhook.messages[0]["text"] == "Tidegate: denied for reader using ***"
 
 
 def test_short_values_are_left_alone():

@@ -17,6 +17,11 @@ def has_phases(options: Mapping[str, str]) -> bool:
     return options.get("scan.startup.mode", "initial") in ("initial", "snapshot")
 
 
+def is_comparable(options: Mapping[str, str]) -> bool:
+    """Whether the changelog is an image of the table."""
+    return options.get("scan.startup.mode", "initial") == "initial"
+
+
 SPEC = ConnectorSpec(
     name="mysql-cdc",
     options=OPTIONS,
@@ -27,6 +32,7 @@ SPEC = ConnectorSpec(
     metadata=METADATA,
     phases=has_phases,
     signals=has_phases,
+    comparable=is_comparable,
     check=check_table,
 )
 

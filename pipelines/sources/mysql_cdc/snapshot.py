@@ -49,6 +49,11 @@ class SnapshotQuery:
             return [(self._from(chunks), [self._where(chunk) for chunk in chunks])]
         return [(self._from([chunk], chunk.predicate(self.key)), [f"`_chunk` = {chunk.ordinal}"]) for chunk in chunks]
 
+    def one_view(self, condition: str) -> tuple[str, list[str]]:
+        """What Spark reads for the rows that `condition` (the server's SQL) holds for, all in one read view."""
+        whole = Chunk(0)
+        return self._from([whole], condition), [f"`_chunk` = {whole.ordinal}"]
+
     def _from(self, chunks: Sequence[Chunk], inside: str | None = None) -> str:
         """The rows, the chunks' numbers and the cut. `inside`: the bounds, where no key column may be seen outside."""
         keys = [] if inside is not None else [f"{quote(column.name)} AS {quote(name)}" for column, name in self._keys()]
@@ -125,9 +130,26 @@ def read_chunks(
 
     Reading happens when the rows are written; the read view of a chunk is opened by its own task.
     """
+    return _read(spark, query, query.relations(chunks), url, properties)
+
+
+def read_one_view(
+    spark: SparkSession, query: SnapshotQuery, condition: str, url: str, properties: Mapping[str, str]
+) -> DataFrame:
+    """The same of the rows that `condition` (the server's SQL) holds for, in one task and one read view."""
+    return _read(spark, query, [query.one_view(condition)], url, properties)
+
+
+def _read(
+    spark: SparkSession,
+    query: SnapshotQuery,
+    relations: Sequence[tuple[str, list[str]]],
+    url: str,
+    properties: Mapping[str, str],
+) -> DataFrame:
     read = [
         spark.read.jdbc(url, relation, predicates=predicates, properties=dict(properties))
-        for relation, predicates in query.relations(chunks)
+        for relation, predicates in relations
     ]
     rows = reduce(DataFrame.unionByName, [frame.drop(*query.key_names) for frame in read])
     values = [F.expr(snapshot_to_canonical(column)).alias(column.name) for column in query.columns]

@@ -22,6 +22,7 @@ from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
 from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server
 from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
+from pipelines.sources.mysql_cdc.compare import MysqlComparison
 from pipelines.sources.mysql_cdc.connection import Session
 from pipelines.sources.mysql_cdc.cut import CutRule, cut_rule, status_position
 from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
@@ -33,9 +34,10 @@ from pipelines.sources.mysql_cdc.options import parse
 from pipelines.sources.mysql_cdc.plan_binlog import from_options, from_snapshot, next_piece
 from pipelines.sources.mysql_cdc.plan_snapshot import chunks_of, first_batch, greatest_cut, next_batch
 from pipelines.sources.mysql_cdc.preflight import preflight
+from pipelines.sources.mysql_cdc.retention import position_after, retention
 from pipelines.sources.mysql_cdc.snapshot import SnapshotQuery, jdbc_properties, jdbc_url, read_chunks
 from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep, step_of
-from pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep
+from pipelines.sources.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep
 from pipelines.sql.model import Table
 
 
@@ -248,6 +250,22 @@ class MysqlCdcSource:
         gone = [column.name for column in step.columns if column.name.lower() not in there]
         told = f"; dropped on the server, NULL since then: {', '.join(gone)}" if gone and there else ""
         return Landed(lag_ms=lag_ms, position=f"{step.span.end}{told}")
+
+    def retention(self) -> LogRetention | None:
+        """`protocol.KeepsALog`: how long the server still has the binlog after the last step."""
+        if self.context.previous is None:
+            return None
+        step = step_of(self.context.previous.step.ranges)
+        with self._session.cursor() as cursor:
+            return retention(
+                cursor, self._server_facts(), self.options.server, position_after(step), self.context.clock()
+            )
+
+    def comparison(self) -> MysqlComparison:
+        """`protocol.Comparable`: the table as it is now."""
+        return MysqlComparison(
+            self._session, self.options, self.context, self._server_facts(), self._table_facts(), self._cut_rule()
+        )
 
     # --- the rest ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,99 @@
+"""Build tables against their sources, as an asset of its own: off the path of rows, weekly."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from assets.failures import explained
+from assets.jobs import PIPELINE_TAG
+from assets.names import Names
+from assets.presentation import Presentation
+from assets.resources import runner_of
+from assets.text import markdown_table
+from pipelines.sql.model import Pipeline, Table
+from quality_checks.against_source import SourceReconciliation, reconcile_source
+
+
+class ReconcileConfig(dg.Config):
+    """What a person may ask of one run (in the launchpad).
+
+    Attributes:
+        tables: Only these; all that can be compared when empty.
+        wait_seconds: How long another runner may take to bring the changelog past the cut.
+    """
+
+    tables: list[str] = []  # noqa: RUF012 pydantic copies it
+    wait_seconds: float = 300.0
+
+
+def reconcile_asset(
+    pipeline: Pipeline, tables: Sequence[Table], names: Names, look: Presentation
+) -> dg.AssetsDefinition:
+    """Fails where a key differs, so that whoever is told of failed runs is told. It has no part in the pipeline's own
+    job."""
+    key = names.reconcile
+    spec = dg.AssetSpec(
+        key,
+        deps=[names.source(table.name) for table in tables],
+        description="Build tables are read again at their source and compared with the lake, at a known place of the "
+        "source's log: checksums first, then down to the keys that differ.",
+        group_name=look.group or names.group,
+        owners=list(look.owners),
+        tags=dict(look.tags),
+        kinds={"spark", "deltalake"},
+    )
+
+    @dg.multi_asset(
+        name=names.op(key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
+    )
+    def reconcile(context: dg.AssetExecutionContext, config: ReconcileConfig) -> dg.MaterializeResult:
+        with explained(look.script), runner_of(context, pipeline, names) as runner:
+            wanted = config.tables or [table.name for table in tables]
+            found = [reconcile_source(runner, table, config.wait_seconds) for table in wanted]
+            for item in found:
+                context.log.info(f"{item.table}: {item.differences} keys differ at {item.cut.text}")
+            for item in found:
+                if not item.passed:
+                    raise item.error(f"tidegate reconcile SCRIPT --table {item.table}   (lists the keys)")
+        return dg.MaterializeResult(asset_key=key, metadata=of_reconciled(found))
+
+    return reconcile
+
+
+def of_reconciled(found: Sequence[SourceReconciliation]) -> dict[str, Any]:
+    """What a materialisation tells: numbers to be plotted, and a line a table."""
+    rows = [
+        (item.table, item.rows, item.differences, item.rechecked, item.cut.text, round(item.seconds, 1))
+        for item in found
+    ]
+    headers = ("table", "rows", "keys that differ", "keys read twice", "at", "seconds")
+    return {
+        "rows compared": sum(item.rows for item in found),
+        "keys that differ": sum(item.differences for item in found),
+        "seconds": sum(item.seconds for item in found),
+        "tables": dg.MetadataValue.md(markdown_table(headers, rows)),
+    }
+
+
+def reconcile_schedules(names: Names, look: Presentation) -> list[dg.ScheduleDefinition]:
+    """By cron, weekly by default, and running from the start; none where the cron is None."""
+    if look.reconcile_cron is None:
+        return []
+    job = dg.define_asset_job(
+        f"{names.job}_reconcile",
+        selection=dg.AssetSelection.assets(names.reconcile),
+        executor_def=dg.in_process_executor,
+        description="Build tables against their sources.",
+        tags={PIPELINE_TAG: names.pipeline},
+    )
+    return [
+        dg.ScheduleDefinition(
+            name=f"{names.job}_reconcile_schedule",
+            job=job,
+            cron_schedule=look.reconcile_cron,
+            default_status=dg.DefaultScheduleStatus.RUNNING,
+        )
+    ]

@@ -1,0 +1,13 @@
+"""Alerts: what a person must hear of, told once when it begins and once when it is over.
+
+    conditions of a tick (gates, builds, quarantine, log_retention, runs)  ->  Incident
+    Memory (the sensor's cursor) knows which are open and what is still to be delivered
+    channels (Apprise, a JSON webhook) take the messages; one that does not is itself told to the others
+
+Sending happens in the daemon's sensor (orchestration.sensors), never in a run: no channel can fail one.
+"""
+
+from orchestration.alerts.incident import Incident, Kind, Message, scrub
+from orchestration.alerts.options import AlertOptions
+
+__all__ = ["AlertOptions", "Incident", "Kind", "Message", "scrub"]

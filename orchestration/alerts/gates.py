@@ -1,0 +1,132 @@
+"""Held epochs, and rows that pile up in quarantine: read from the lake, without Spark, whoever ran it."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets.names import GATE
+from orchestration.alerts.incident import Incident
+from orchestration.alerts.nearest import missed_keys
+from orchestration.alerts.options import AlertOptions, in_ms
+from orchestration.alerts.watched import WatchedInsert, last_run, opened, positions, run_link
+from orchestration.console.words import seconds
+from pipelines.lake import Lake, StagedRow
+from pipelines.lake.delta_log import committed
+from pipelines.runtime.plans import ReleasePlan
+
+_REASONS = ("unmatched:", "dropped:")
+
+
+def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions) -> Incident | None:
+    """The epoch of this INSERT that its gate holds now."""
+    lake = opened(watched.lake)
+    row = lake.epochs.last(watched.owner) if lake else None
+    if lake is None or row is None:
+        return None
+    at = {"generation": row.generation, "epoch": row.epoch}
+    verdict = next((v for v in lake.verdicts.rows(watched.owner, **at) if v.plan_digest == row.digest), None)
+    if verdict is None or verdict.passed:
+        return None
+    staged = next((s for s in lake.staged.rows(watched.owner, **at) if s.plan_digest == row.digest), None)
+    rows = staged.counts.get("rows", 0) if staged else 0
+    commands = tuple(f"tidegate {verb} {watched.script} {watched.insert}" for verb in ("release", "discard"))
+    plan = ReleasePlan.of(row)
+    key = f"gate-held {watched.lake} {watched.insert} {row.generation}/"
+    before = row.plan.get("supersedes")
+    return Incident(
+        key=f"{key}{row.epoch}",
+        replaces="" if before is None else f"{key}{before}",
+        kind="gate-held",
+        title=f"the gate holds epoch {row.epoch} of {watched.name} ({rows:,} rows)."
+        + (f" {verdict.reasons[0]}" if verdict.reasons else ""),
+        pipeline=watched.pipeline,
+        said=(
+            *verdict.reasons[1:],
+            "The target is unchanged; the rows are staged. The first command joins them again against newer pins, the "
+            "second quarantines them.",
+        ),
+        counts=reasons(staged),
+        keys=tuple(missed_keys(lake, watched, plan, staged, options.keys)) if staged else (),
+        positions=_pinned(lake, plan),
+        run=_judging_run(watched, instance, options.dagster_url),
+        next=commands,
+        details={
+            "insert": watched.insert,
+            "generation": row.generation,
+            "epoch": row.epoch,
+            "rows": rows,
+            "reasons": list(verdict.reasons),
+            "lake": watched.lake,
+        },
+    )
+
+
+def reasons(staged: StagedRow | None) -> dict[str, int]:
+    """Why rows of a staged epoch go elsewhere than to the target, the most frequent first."""
+    if staged is None:
+        return {}
+    counted = {
+        next((name.removeprefix(p) for p in _REASONS if name.startswith(p)), name): count
+        for name, count in staged.counts.items()
+        if count and (name.startswith(_REASONS) or name in ("time-null", "discarded"))
+    }
+    return dict(sorted(counted.items(), key=lambda item: -item[1]))
+
+
+def _pinned(lake: Lake, plan: ReleasePlan) -> dict[str, str]:
+    """Where the epoch stands in each of its sources, and how far they are by now."""
+    now = positions(lake, [plan.probe, *(pin.table for pin in plan.pins)])
+    found = {plan.probe: f"epochs {plan.probe_generation}/{plan.after + 1} to {plan.upto}"}
+    found |= {pin.table: f"pinned at epoch {pin.generation}/{pin.epoch}" for pin in plan.pins}
+    return {table: f"{place}; now {now[table]}" if table in now else place for table, place in found.items()}
+
+
+def _judging_run(watched: WatchedInsert, instance: dg.DagsterInstance, url: str) -> str:
+    """The newest run that asked the gate; else the pipeline's newest run."""
+    key = dg.AssetCheckKey(watched.staged, GATE)
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    return run_link(url, record.run_id) if record else last_run(instance, watched.pipeline, url)
+
+
+def growing_quarantine(
+    watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions, now: int
+) -> Incident | None:
+    """More rows than the bound went to this INSERT's quarantine within the window. What a person discarded does not
+    count: that was decided."""
+    lake = opened(watched.lake)
+    newest = lake.epochs.last(watched.owner) if lake else None
+    if lake is None or newest is None:
+        return None
+    generation = newest.generation
+    application = lake.application(watched.owner, "publish", generation)
+    published = committed(watched.target, application)
+    since = now - in_ms(options.quarantine_window)
+    young = [
+        row
+        for row in lake.staged.rows(watched.owner, generation=generation)
+        if row.staged_at >= since and row.epoch <= published and not row.counts.get("discarded")
+    ]
+    rows = sum(row.counts.get("to:quarantine", 0) for row in young)
+    if rows <= options.quarantine_rows:
+        return None
+    counts: dict[str, int] = {}
+    for row in young:
+        for name, count in reasons(row).items():
+            counts[name] = counts.get(name, 0) + count
+    last = max((row for row in young if row.counts.get("to:quarantine")), key=lambda row: row.epoch)
+    plans = lake.epochs.rows(watched.owner, generation=generation, epoch=last.epoch)
+    plan = ReleasePlan.of(plans[0])
+    return Incident(
+        key=f"quarantine-growing {watched.lake} {watched.insert} {generation}",
+        kind="quarantine-growing",
+        title=f"the quarantine of {watched.name} grows: {rows:,} rows in {seconds(in_ms(options.quarantine_window))} "
+        f"(bound {options.quarantine_rows:,}).",
+        pipeline=watched.pipeline,
+        said=("They are kept with their reasons, out of the target; nothing else waits for them.",),
+        counts=counts,
+        keys=tuple(missed_keys(lake, watched, plan, last, options.keys)),
+        positions=positions(lake, [plan.probe, *(pin.table for pin in plan.pins)]),
+        run=last_run(instance, watched.pipeline, options.dagster_url),
+        next=(f"tidegate status {watched.script} --lake {watched.lake}", f"look at the rows in {watched.quarantine}"),
+        details={"insert": watched.insert, "rows": rows, "lake": watched.lake},
+    )

@@ -1,0 +1,153 @@
+"""One thing to tell: when it begins, and when it is over. Never holds a secret."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+from orchestration.console.words import why
+from pipelines.sql.model import is_secret
+
+Kind = Literal[
+    "gate-held",
+    "check-not-run",
+    "run-failed",
+    "not-flipped",
+    "lag",
+    "retention",
+    "quarantine-growing",
+    "channel-unreachable",
+]
+State = Literal["open", "resolved"]
+
+SHORTEST_SECRET = 4
+"""Shorter values of secret variables are not looked for: they would blank out half of any text."""
+
+
+@dataclass(frozen=True)
+class MissedKey:
+    """A probe row without a match: its key (column of the build -> value), why (`key-absent@user_info`), and the
+    version of that key that comes nearest, in words."""
+
+    key: Mapping[str, Any]
+    reason: str
+    nearest: str
+
+    def line(self) -> str:
+        shown = ", ".join(f"{name} = {value!r}" for name, value in self.key.items()) or "a row"
+        return f"{shown}: {why(self.reason)}; nearest version: {self.nearest}"
+
+
+@dataclass(frozen=True)
+class Incident:
+    """What has happened.
+
+    Attributes:
+        key: the same for as long as it lasts, and never that of another incident.
+        title: the verdict: one sentence.
+        said: further sentences.
+        counts: rows by reason.
+        keys: some of the rows that it is about.
+        positions: source table -> how far it is.
+        run: the address of the run in Dagster; empty where no run of it is known.
+        next: the commands to go on with, the likeliest first.
+        details: small JSON values for programs.
+        replaces: the key of an incident that has become this one, so that nobody hears that it is over.
+    """
+
+    key: str
+    kind: Kind
+    title: str
+    pipeline: str = ""
+    said: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    keys: tuple[MissedKey, ...] = ()
+    positions: Mapping[str, str] = field(default_factory=dict)
+    run: str = ""
+    next: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    replaces: str = ""
+
+    def body(self) -> str:
+        """All of it, as lines for people."""
+        lines = [self.title, *self.said, ""]
+        if self.pipeline:
+            lines.append(f"pipeline: {self.pipeline}")
+        if self.counts:
+            lines.append("rows by reason: " + ", ".join(f"{n:,} {why(name)}" for name, n in self.counts.items()))
+        if self.keys:
+            lines += ["keys:", *(f"  {missed.line()}" for missed in self.keys)]
+        if self.positions:
+            lines += ["positions:", *(f"  {table}: {place}" for table, place in self.positions.items())]
+        if self.run:
+            lines.append(f"run: {self.run}")
+        lines += [f"next: {command}" for command in self.next]
+        return "\n".join(lines).strip()
+
+
+@dataclass(frozen=True)
+class Message:
+    """An incident that began, or one that is over (`lasted` s)."""
+
+    incident: Incident
+    state: State = "open"
+    lasted: float = 0.0
+
+    @property
+    def title(self) -> str:
+        """One line: a mail's subject, a chat's headline."""
+        if self.state == "open":
+            return f"Tidegate: {self.incident.title}"
+        return f"Tidegate: resolved after {_length(self.lasted)}: {self.incident.title}"
+
+    @property
+    def body(self) -> str:
+        if self.state == "open":
+            return self.incident.body()
+        return "\n".join(["It is over; nothing is left to do.", "", self.incident.body()])
+
+    def payload(self) -> dict[str, Any]:
+        """What the webhook gets. `text` alone is enough for a chat."""
+        incident = self.incident
+        return {
+            "text": f"{self.title}\n{self.body.removeprefix(incident.title).strip()}".strip(),
+            "kind": incident.kind,
+            "key": incident.key,
+            "state": self.state,
+            "pipeline": incident.pipeline,
+            "counts": dict(incident.counts),
+            "keys": [asdict(missed) for missed in incident.keys],
+            "positions": dict(incident.positions),
+            "run": incident.run,
+            "next": list(incident.next),
+            **incident.details,
+        }
+
+    def stored(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def restored(cls, stored: Mapping[str, Any]) -> Self:
+        """From `stored`, which has been JSON meanwhile."""
+        given = dict(stored["incident"])
+        for name in ("said", "next"):
+            given[name] = tuple(given[name])
+        given["keys"] = tuple(MissedKey(**missed) for missed in given["keys"])
+        return cls(Incident(**given), stored["state"], stored["lasted"])
+
+
+def _length(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def scrub(text: str, environment: Mapping[str, str] | None = None, secrets: Iterable[str] = ()) -> str:
+    """`text` without `secrets`, and without the values of variables that are called like one."""
+    known = [value for name, value in (os.environ if environment is None else environment).items() if is_secret(name)]
+    for value in sorted({*known, *secrets}, key=len, reverse=True):
+        if len(value) >= SHORTEST_SECRET:
+            text = text.replace(value, "***")
+    return text

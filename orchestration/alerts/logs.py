@@ -1,0 +1,64 @@
+"""A source's log that is about to be deleted from under the cursor: asks the source itself, now and then."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import dagster as dg
+
+from orchestration.alerts.incident import Incident
+from orchestration.alerts.options import AlertOptions
+from orchestration.alerts.watched import WatchedTable, last_run, opened, positions
+from orchestration.console.words import seconds
+from pipelines.runtime.asking import log_retention
+from pipelines.runtime.scripts import load_script
+from pipelines.sql.model import Pipeline
+
+ASK_EVERY_S = 60
+CONNECT_WITHIN = "5 s"
+
+
+def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions) -> Incident | None:
+    """The log after the cursor of this table is gone, or will be soon. Without a script there is no address to ask at.
+
+    Raises TidegateError where the source can not be asked.
+    """
+    lake = opened(watched.lake)
+    if lake is None or not watched.script or not Path(watched.script).exists():
+        return None
+    pipeline = _compiled(watched.script, Path(watched.script).stat().st_mtime_ns)
+    found = log_retention(lake, pipeline.table(watched.table), connect_within=CONNECT_WITHIN)
+    if found is None or found.left_s is None or found.kept_s is None:
+        return None
+    if found.left_s >= found.kept_s * options.retention_left:
+        return None
+    gone = not found.left_s
+    run = f"tidegate run {watched.script} --lake {watched.lake}"
+    again = f"{run} --resnapshot {watched.table}"
+    return Incident(
+        key=f"retention {watched.lake} {watched.table} {'gone' if gone else 'passing'}",
+        kind="retention",
+        title=f"the log that {watched.name} has not read yet is gone from the server."
+        if gone
+        else f"the server deletes the log that {watched.name} has not read yet in about {seconds(found.left_s * 1000)} "
+        f"(it keeps {seconds(found.kept_s * 1000)}).",
+        pipeline=watched.pipeline,
+        said=(
+            "The table can not go on from where it is: begin a new generation; readers stay on the old one meanwhile."
+            if gone
+            else "Land it before, or the table has to be read anew from a snapshot.",
+        ),
+        positions={**positions(lake, [watched.table]), f"{watched.table}, cursor": found.position},
+        run=last_run(instance, watched.pipeline, options.dagster_url),
+        next=(again,)
+        if gone
+        else (run, "or let the server keep more: SET GLOBAL binlog_expire_logs_seconds = 604800;"),
+        replaces=f"retention {watched.lake} {watched.table} passing" if gone else "",
+        details={"table": watched.table, "left_s": found.left_s, "kept_s": found.kept_s, "lake": watched.lake},
+    )
+
+
+@lru_cache(maxsize=64)
+def _compiled(script: str, changed: int) -> Pipeline:
+    return load_script(Path(script))

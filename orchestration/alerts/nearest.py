@@ -1,0 +1,161 @@
+"""For rows without a match: their keys, and the version of each key that comes nearest.
+
+Read by Arrow from the tables' own files, filtered by epoch and key: no Spark, and only when an incident is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from orchestration.alerts.incident import MissedKey
+from orchestration.alerts.watched import WatchedInsert, WatchedJoin
+from pipelines.lake import Lake, StagedRow, delta_log
+from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.sources.protocol import SEQ_PARTS
+
+UNMATCHED = "unmatched:"
+LONGEST_LOOK = 50_000_000
+"""Rows of a changelog beyond which it is not searched by a sensor that has other things to do."""
+_PLACE = ("_probe_epoch", "_split", "_offset")
+_OPS = {"r": "read by the snapshot", "c": "inserted", "u": "updated", "d": "deleted"}
+
+
+def missed_keys(lake: Lake, watched: WatchedInsert, plan: ReleasePlan, staged: StagedRow, most: int) -> list[MissedKey]:
+    """Up to `most` keys of rows of a staged epoch that have no match; each key once."""
+    folder = watched.staged_at / staged.folder
+    files = [str(folder / file.path) for file in staged.of("quarantine") if (folder / file.path).exists()]
+    # An adopted file lies where it was staged, so a published epoch is read the same way.
+    if not files or most <= 0:
+        return []
+    rows = ds.dataset(files, format="parquet").head(
+        most * 20,
+        columns=["_reason", *_PLACE],
+        filter=pc.starts_with(pc.field("_reason"), UNMATCHED),  # type: ignore[attr-defined]
+    )
+    probes = _probe_rows(lake, watched, plan, rows.to_pylist())
+    found: dict[tuple[Any, ...], MissedKey] = {}
+    by_alias = {join.alias: join for join in watched.joins}
+    wanted: dict[str, list[tuple[str, dict[str, Any], Any]]] = {}
+    for row in rows.to_pylist():
+        why = row["_reason"].removeprefix(UNMATCHED)
+        join = by_alias.get(why.partition("@")[2])
+        probe = probes.get(tuple(row[name] for name in _PLACE))
+        if join is None or probe is None:
+            continue
+        key = {column: probe[name] for column, name in join.keys.items()}
+        mark = (join.alias, *key.values(), probe["_rowtime"] if join.time == "event" else None)
+        if mark in found or len(found) >= most:
+            continue
+        found[mark] = MissedKey(key, why, "")
+        wanted.setdefault(join.alias, []).append((why, key, probe["_rowtime"]))
+    told: list[MissedKey] = []
+    for alias, keys in wanted.items():
+        pin = next((pin for pin in plan.pins if pin.table == by_alias[alias].build), None)
+        told += _with_nearest(lake, by_alias[alias], pin, keys)
+    return told
+
+
+def _probe_rows(
+    lake: Lake, watched: WatchedInsert, plan: ReleasePlan, places: Sequence[Mapping[str, Any]]
+) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The landed rows at these places, with the columns that joins read."""
+    table = delta_log.opened(lake.table_path(plan.probe))
+    if table is None or not places:
+        return {}
+    epochs = {place["_probe_epoch"] for place in places}
+    files = delta_log.data_files(table, plan.probe_generation, min(epochs) - 1, max(epochs))
+    columns = {name for join in watched.joins for name in join.keys.values()}
+    at = (
+        (pc.field("_generation") == plan.probe_generation)
+        & pc.field("_epoch").isin(sorted(epochs))
+        & pc.field("_offset").isin(sorted({place["_offset"] for place in places}))
+    )
+    there = _present(files.paths)
+    if not there:
+        return {}
+    found = ds.dataset(there, format="parquet").to_table(
+        columns=["_epoch", "_split", "_offset", "_rowtime", *sorted(columns)], filter=at
+    )
+    return {(row["_epoch"], row["_split"], row["_offset"]): row for row in found.to_pylist()}
+
+
+def _present(paths: Sequence[str]) -> list[str]:
+    return [path for path in paths if Path(path).exists()]
+
+
+def _with_nearest(
+    lake: Lake, join: WatchedJoin, pin: Pin | None, keys: Sequence[tuple[str, dict[str, Any], Any]]
+) -> list[MissedKey]:
+    """Each key with its nearest version, in words."""
+    if not join.keys or pin is None:
+        return [MissedKey(key, why, "not looked for: the join's key is an expression") for why, key, _ in keys]
+    table = delta_log.opened(lake.table_path(join.build))
+    landed = sum(row.rows for row in lake.watermarks.rows(join.build, generation=pin.generation))
+    if table is None or landed > LONGEST_LOOK:
+        return [MissedKey(key, why, f"not looked for among {landed:,} rows of {join.build}") for why, key, _ in keys]
+    files = _present(delta_log.data_files(table, pin.generation, -1, 2**62).paths)
+    versions = _versions(files, join, pin.generation, [key for _, key, _ in keys])
+    told = []
+    for why, key, time in keys:
+        own = [row for row in versions if all(row[column] == value for column, value in key.items())]
+        nearest = _in_time(own, pin, time) if join.time == "event" else _latest(own, pin)
+        told.append(MissedKey(key, why, nearest))
+    return told
+
+
+def _versions(
+    files: Sequence[str], join: WatchedJoin, generation: int, keys: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """All rows of the changelog with one of these keys."""
+    if not files:
+        return []
+    changelog = ds.dataset(list(files), format="parquet")
+    chosen = (pc.field("_generation") == generation) & (pc.field("_op") != "t")
+    for column in join.keys:
+        kind = changelog.schema.field(column).type
+        try:
+            values = pa.array([key[column] for key in keys if key[column] is not None]).cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return []
+        chosen &= pc.field(column).isin(values)
+    columns = [*join.keys, "_op", "_seq", "_rowtime", "_epoch"]
+    return changelog.to_table(columns=columns, filter=chosen).to_pylist()
+
+
+def _order(row: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(row["_seq"][part] or 0 for part in SEQ_PARTS)
+
+
+def _latest(rows: Sequence[Mapping[str, Any]], pin: Pin) -> str:
+    """By processing time: what the pin sees last of the key, else what came first after it."""
+    before = [row for row in rows if row["_epoch"] <= pin.epoch]
+    after = [row for row in rows if row["_epoch"] > pin.epoch]
+    if before:
+        return _words(max(before, key=_order))
+    if after:
+        return f"{_words(min(after, key=_order))}, after the pin (epoch {pin.epoch}): joining again finds it"
+    return f"none up to epoch {pin.epoch}, nor since"
+
+
+def _in_time(rows: Sequence[Mapping[str, Any]], pin: Pin, time: Any) -> str:
+    """By event time: the last version at or before the row's time, else the first after it."""
+    timed = [row for row in rows if row["_rowtime"] is not None]
+    before = [row for row in timed if time is not None and row["_rowtime"] <= time]
+    if before:
+        return _words(max(before, key=lambda row: (row["_rowtime"], _order(row))))
+    if timed:
+        first = min(timed, key=lambda row: (row["_rowtime"], _order(row)))
+        late = "" if time is None else f", {first['_rowtime'] - time} after the row"
+        return f"{_words(first)}{late}"
+    return f"none up to epoch {pin.epoch}, nor since"
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    at = "" if row["_rowtime"] is None else f" at {row['_rowtime']:%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
+    return f"{_OPS.get(row['_op'], row['_op'])}{at} (epoch {row['_epoch']})"

@@ -1,0 +1,99 @@
+"""What a person may set about alerts: where they go, and the bounds beyond which something is worth one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any
+
+from pipelines.errors import PlanningError
+from pipelines.sql.durations import parse_duration
+from pipelines.sql.model import needs_variables
+
+PREFIX = "TIDEGATE_ALERT_"
+URLS = f"{PREFIX}URLS"
+"""Apprise URLs, with blanks or line ends between them. Secret."""
+DAGSTER_URL = "TIDEGATE_DAGSTER_URL"
+
+
+@dataclass(frozen=True)
+class AlertOptions:
+    """Every option has an environment variable TIDEGATE_ALERT_<NAME>, which holds where nothing was given.
+
+    Attributes:
+        channels: Apprise URLs whose secrets are written `${VARIABLE}`; they come beside those of $TIDEGATE_ALERT_URLS.
+        flip_within: a build that has not flipped so long after its first plan is an incident.
+        max_lag: a source that is further behind is one.
+        retention_left: a source whose log is deleted from under the cursor once less than this part of the server's
+            retention is left (0 to 1).
+        quarantine_rows: more rows than this that went to an INSERT's quarantine within `quarantine_window` are one.
+        keys: so many keys, with their nearest version, stand in a message; 0 keeps data out of messages.
+        dagster_url: where the UI is, for links; $TIDEGATE_DAGSTER_URL.
+    """
+
+    channels: tuple[str, ...] = ()
+    flip_within: timedelta = timedelta(minutes=30)
+    max_lag: timedelta = timedelta(minutes=15)
+    retention_left: float = 0.25
+    quarantine_rows: int = 100
+    quarantine_window: timedelta = timedelta(hours=1)
+    keys: int = 10
+    dagster_url: str = "http://127.0.0.1:3000"
+
+    def __post_init__(self) -> None:
+        for channel in self.channels:
+            if not needs_variables(channel):
+                raise PlanningError(
+                    "a channel of alerts is written out, with whatever secret it holds",
+                    where="channels",
+                    state="nothing was loaded",
+                    next_command=f"write it as ${{VARIABLE}} (or its secret part), or put it into ${URLS}",
+                )
+        if not 0 <= self.retention_left <= 1:
+            raise PlanningError(
+                f"retention_left is {self.retention_left}, and must be a part of the whole, 0 to 1",
+                where="alerts",
+                state="nothing was loaded",
+                next_command="set retention_left to 0.25, for example",
+            )
+
+    def of_environment(self, environment: Mapping[str, str] | None = None) -> AlertOptions:
+        """These, with what the environment says where they are as by default. Raises PlanningError that names a
+        variable whose value can not be."""
+        known = os.environ if environment is None else environment
+        default = AlertOptions()
+        found: dict[str, Any] = {}
+        for item in fields(self):
+            variable = DAGSTER_URL if item.name == "dagster_url" else f"{PREFIX}{item.name.upper()}"
+            parse = _PARSERS.get(item.name)
+            text = known.get(variable)
+            if not text or parse is None or getattr(self, item.name) != getattr(default, item.name):
+                continue
+            try:
+                found[item.name] = parse(text)
+            except ValueError as error:
+                raise PlanningError(
+                    f"${variable} is {text!r}: {error}",
+                    where="environment",
+                    state="no alert was looked for",
+                    next_command=f"export {variable}=…   (docs/alerts.md has its meaning)",
+                ) from error
+        return replace(self, **found)
+
+
+def in_ms(span: timedelta) -> int:
+    """A length of time in ms."""
+    return round(span.total_seconds() * 1000)
+
+
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "flip_within": parse_duration,
+    "max_lag": parse_duration,
+    "retention_left": float,
+    "quarantine_rows": int,
+    "quarantine_window": parse_duration,
+    "keys": int,
+    "dagster_url": lambda text: text.rstrip("/"),
+}

@@ -1,0 +1,154 @@
+"""What there is to watch, found by what the assets' definitions say (assets.specs): any code location with Tidegate's
+assets can be watched, and no script is compiled for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.jobs import PIPELINE_TAG
+from assets.names import GATE
+from assets.specs import INSERT, JOINS, LAKE, SCRIPT, TABLE
+from pipelines.errors import LakeError
+from pipelines.lake import Lake
+from pipelines.runtime.plans import insert_owner
+
+
+@dataclass(frozen=True)
+class WatchedJoin:
+    """A join of an INSERT. `keys`: column of the build -> column of the probe; empty where one is an expression."""
+
+    probe: str
+    build: str
+    alias: str
+    time: str
+    keys: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class WatchedInsert:
+    """An INSERT. `staged_at` is the folder that its epochs are staged in."""
+
+    pipeline: str
+    insert: str
+    lake: str
+    script: str
+    staged: dg.AssetKey
+    staged_at: Path
+    joins: tuple[WatchedJoin, ...]
+
+    @property
+    def owner(self) -> str:
+        return insert_owner(self.insert)
+
+    @property
+    def name(self) -> str:
+        return f"{self.pipeline}/{self.insert}"
+
+    @property
+    def target(self) -> Path:
+        """Where the target's table lies (pipelines.lake.Layout)."""
+        return self.staged_at.parent.parent.parent
+
+    @property
+    def quarantine(self) -> Path:
+        return self.staged_at.parent
+
+
+@dataclass(frozen=True)
+class WatchedTable:
+    """A source table. `waits`: (INSERT, probe) of the INSERTs that wait for its flip."""
+
+    pipeline: str
+    table: str
+    lake: str
+    script: str
+    waits: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def build(self) -> bool:
+        return bool(self.waits)
+
+    @property
+    def name(self) -> str:
+        return f"{self.pipeline}/{self.table}"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """All of a code location."""
+
+    inserts: tuple[WatchedInsert, ...]
+    tables: tuple[WatchedTable, ...]
+
+    @property
+    def pipelines(self) -> set[str]:
+        return {item.pipeline for item in (*self.inserts, *self.tables)}
+
+    def tables_of(self, pipeline: str) -> list[WatchedTable]:
+        return [table for table in self.tables if table.pipeline == pipeline]
+
+
+def watched(repository: dg.RepositoryDefinition) -> Watched:
+    """Every INSERT (an asset that has the gate's check) and every source table of a code location."""
+    graph = repository.asset_graph
+    gated = sorted({key.asset_key for key in graph.asset_check_keys if key.name == GATE})
+    inserts = tuple(
+        _insert(key, told) for key in gated if INSERT in (told := _told(graph.get(key).metadata)) and LAKE in told
+    )
+    waits: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+    for item in inserts:
+        for join in item.joins:
+            waits.setdefault((item.pipeline, join.build), {})[item.insert, join.probe] = None
+    tables = []
+    for key in sorted(graph.get_all_asset_keys()):
+        told = _told(graph.get(key).metadata)
+        if TABLE in told and LAKE in told:
+            pipeline, table = key.path[0], str(told[TABLE])
+            script = str(told.get(SCRIPT, ""))
+            own = tuple(waits.get((pipeline, table), ()))
+            tables.append(WatchedTable(pipeline, table, str(told[LAKE]), script, own))
+    return Watched(inserts, tuple(tables))
+
+
+def _told(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: getattr(value, "value", value) for name, value in metadata.items()}
+
+
+def _insert(key: dg.AssetKey, told: Mapping[str, Any]) -> WatchedInsert:
+    joins = tuple(WatchedJoin(**join) for join in told.get(JOINS, ()))
+    script = str(told.get(SCRIPT, "SCRIPT"))
+    return WatchedInsert(key.path[0], told[INSERT], str(told[LAKE]), script, key, Path(str(told["path"])), joins)
+
+
+def opened(folder: str) -> Lake | None:
+    """The lake; None while nothing has run in it."""
+    try:
+        return Lake(folder, create=False)
+    except LakeError:
+        return None
+
+
+def positions(lake: Lake, tables: Sequence[str]) -> dict[str, str]:
+    """How far each source table is, in words."""
+    found: dict[str, str] = {}
+    for table in tables:
+        last = lake.watermarks.last(table)
+        if last is not None:
+            at = f", {last.position}" if last.position else ""
+            found[table] = f"epoch {last.generation}/{last.epoch}{at}"
+    return found
+
+
+def last_run(instance: dg.DagsterInstance, pipeline: str, url: str) -> str:
+    """The address of the pipeline's newest run; empty where Dagster never ran it."""
+    records = instance.get_run_records(dg.RunsFilter(tags={PIPELINE_TAG: pipeline}), limit=1)
+    return run_link(url, records[0].dagster_run.run_id) if records else ""
+
+
+def run_link(url: str, run_id: str) -> str:
+    return f"{url}/runs/{run_id}"

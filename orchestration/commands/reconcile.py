@@ -1,0 +1,60 @@
+"""`tidegate reconcile`: a build table in the lake against the source's own table."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples
+from orchestration.commands.run import runner
+from orchestration.console import Bars, Screen, reported
+
+EPILOG = examples(
+    "tidegate reconcile pipeline.sql",
+    "tidegate reconcile pipeline.sql --table user_info",
+    "tidegate reconcile pipeline.sql --json",
+)
+
+
+def reconcile(
+    script: Script,
+    lake: LakePath = DEFAULT_LAKE,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table", metavar="TABLE", help="Only this one; may be repeated.", show_default="all that can be compared"
+        ),
+    ] = None,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0.0, metavar="SECONDS", help="For another runner to come past the cut.")
+    ] = 300.0,
+    master: Master = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Read build tables again at their source, and compare them with the lake at a known place of the source's log.
+
+    Both sides are read by Spark, as checksums first, then down to the keys that differ. What the source has that has
+    not landed yet is landed first; nothing else changes. Leaves with status 1 where a key differs. Tables of mysql-cdc
+    with a snapshot can be compared.
+    """
+    from orchestration.console.reconciled import of_reconciled, reconciled_lines
+    from pipelines.runtime.scripts import load_script
+    from quality_checks.against_source import comparable, reconcile_source
+
+    screen = Screen(as_json, debug)
+    with reported(screen):
+        pipeline = load_script(script)
+        known = [table.name for table in comparable(pipeline)]
+        for name in tables or []:
+            if name not in known:
+                told = f"those that can be are {', '.join(known)}" if known else "none of this script can be"
+                raise typer.BadParameter(f"{name} can not be compared with its source; {told}")
+        if not known:
+            raise typer.BadParameter("no build table of this script can be compared with its source (mysql-cdc can)")
+        with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate reconcile") as active:
+            found = [reconcile_source(active, name, wait) for name in tables or known]
+        screen.result(of_reconciled(found), *reconciled_lines(found, str(script)))
+    if not all(item.passed for item in found):
+        raise typer.Exit(1)

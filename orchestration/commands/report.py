@@ -1,0 +1,50 @@
+"""`tidegate report`: one page to hand on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Script, examples
+from orchestration.console import Screen, reported
+
+EPILOG = examples("tidegate report pipeline.sql", "tidegate report pipeline.sql --out /srv/www/clicks.html")
+
+
+def report(
+    script: Script,
+    lake: LakePath = DEFAULT_LAKE,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", dir_okay=False, help="The page.", show_default="PIPELINE-report.html"),
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Write one HTML page of a pipeline: flow, phases, watermarks, cuts, verdicts, quarantine, last alerts.
+
+    The page holds all that it shows, pictures as well, so it can be mailed or printed. It is read from the lake's own
+    tables, without Spark; a run that is under way is not disturbed.
+    """
+    from orchestration.report import gather, render
+    from pipelines.errors import TidegateError
+    from pipelines.lake import Lake
+    from pipelines.runtime.scripts import load_script
+
+    screen = Screen(as_json, debug)
+    with reported(screen):
+        pipeline = load_script(script)
+        page = render(gather(Lake(lake, create=False), pipeline))
+        path = out or Path(f"{pipeline.name}-report.html")
+        try:
+            path.write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise TidegateError(
+                f"the page can not be written: {(error.strerror or str(error)).lower()}",
+                where=str(path),
+                state="nothing was changed",
+                next_command="give a file that you may write: --out FILE",
+            ) from error
+        screen.result({"page": str(path), "bytes": len(page.encode())}, f"{path} is written.")

@@ -1,0 +1,122 @@
+"""What a report tells, read from the control tables alone: no Spark, no JVM, nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipelines.clock import Clock, system_clock
+from pipelines.lake import AlertRow, Lake, WatermarkRow
+from pipelines.runtime.history import ReleasedEpoch, history_of
+from pipelines.runtime.split_store import Splits, of_a_file
+from pipelines.runtime.status import LakeStatus, SourceStatus, status
+from pipelines.sql.model import Insert, Pipeline, Table
+
+LAST_ALERTS = 20
+MOST_POINTS = 400
+"""Epochs of a source that a picture shows; of more, every so many-th and the last."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A generation of a source, in ms, UTC: `began` with its first plan, `flipped` (None before), `until` its newest
+    epoch landed."""
+
+    generation: int
+    began: int
+    flipped: int | None
+    until: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A snapshot chunk and the log position that its read view equals; empty while it is not read."""
+
+    chunk: str
+    bounds: str
+    position: str
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """One source table. `log` are landed epochs of the newest generation, thinned to MOST_POINTS."""
+
+    table: Table
+    status: SourceStatus
+    log: tuple[WatermarkRow, ...]
+    phases: tuple[Phase, ...]
+    cuts: tuple[Cut, ...]
+
+
+@dataclass(frozen=True)
+class InsertFacts:
+    """One INSERT with all of its epochs, oldest first."""
+
+    insert: Insert
+    epochs: tuple[ReleasedEpoch, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A pipeline on its lake as of `status.at` (ms, UTC)."""
+
+    pipeline: Pipeline
+    status: LakeStatus
+    sources: tuple[SourceFacts, ...]
+    inserts: tuple[InsertFacts, ...]
+    alerts: tuple[AlertRow, ...]
+
+
+def gather(lake: Lake, pipeline: Pipeline, clock: Clock = system_clock) -> Facts:
+    """Everything that the page shows."""
+    found = status(lake, pipeline, clock)
+    sources = tuple(
+        SourceFacts(
+            table=pipeline.table(item.table),
+            status=item,
+            log=_thinned(lake.watermarks.rows(item.table, generation=item.generation)),
+            phases=_phases(lake, item),
+            cuts=_cuts(lake, item),
+        )
+        for item in found.sources
+    )
+    inserts = tuple(InsertFacts(insert, tuple(history_of(lake, pipeline, insert))) for insert in pipeline.inserts)
+    alerts = lake.alerts.rows(pipeline.name)
+    return Facts(pipeline, found, sources, inserts, tuple(reversed(alerts[-LAST_ALERTS:])))
+
+
+def _thinned(log: list[WatermarkRow]) -> tuple[WatermarkRow, ...]:
+    step = -(-len(log) // MOST_POINTS) or 1
+    kept = log[::step]
+    return tuple(kept if not log or kept[-1] is log[-1] else [*kept, log[-1]])
+
+
+def _phases(lake: Lake, source: SourceStatus) -> tuple[Phase, ...]:
+    found = []
+    for generation in range(1, source.generation + 1):
+        first = lake.epochs.rows(source.table, generation=generation, epoch=1)
+        last = lake.watermarks.last(source.table, generation)
+        if first:
+            began = first[0].planned_at
+            found.append(Phase(generation, began, last.flipped_at if last else None, last.landed_at if last else began))
+    return tuple(found)
+
+
+def _cuts(lake: Lake, source: SourceStatus) -> tuple[Cut, ...]:
+    rows = Splits(lake, source.table, source.generation).rows()
+    return tuple(
+        Cut(row["split"], _bounds(row["detail"]), _position(row["cut"])) for row in rows if not of_a_file(row["detail"])
+    )
+
+
+def _bounds(detail: Mapping[str, object] | None) -> str:
+    lower = (detail or {}).get("lower")
+    return f"from {', '.join(map(str, lower))}" if isinstance(lower, list) else "from the first key"
+
+
+def _position(cut: Mapping[str, object] | None) -> str:
+    if cut is None:
+        return ""
+    if "file" in cut and "position" in cut:
+        return f"{cut['file']}:{cut['position']}"
+    return ", ".join(f"{name} {value}" for name, value in cut.items())

@@ -1,0 +1,130 @@
+"""The flow as a picture: sources, the join of each INSERT, its gate, and where the rows went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestration.report.facts import Facts, InsertFacts
+from orchestration.report.svg import WIDTH, picture, shortened, text
+from pipelines.runtime.status import InsertStatus, SourceStatus
+
+_WIDE, _TALL, _GAP = 240, 72, 20
+_COLUMNS = (2, 304, 560, WIDTH - _WIDE - 2)
+_GATE_WIDE = 176
+
+
+@dataclass(frozen=True)
+class _Box:
+    x: float
+    y: float
+    wide: float
+    lines: Sequence[str]
+    css: str
+
+    def drawn(self) -> str:
+        middle = self.y + _TALL / 2 - (len(self.lines) - 1) * 9
+        said = [
+            text(
+                self.x + 14,
+                middle + 4 + number * 19,
+                shortened(line, int(self.wide / 7)),
+                "strong" if not number else "soft",
+            )
+            for number, line in enumerate(self.lines)
+        ]
+        card = (
+            f'<rect x="{self.x}" y="{self.y:.1f}" width="{self.wide}" height="{_TALL}" rx="8" class="card {self.css}"/>'
+        )
+        return card + "".join(said)
+
+
+def flow(facts: Facts) -> str:
+    """A lane for each INSERT, from left to right."""
+    parts: list[str] = [_ARROW]
+    top = 8.0
+    sources = {source.status.table: source.status for source in facts.sources}
+    states = {item.insert: item for item in facts.status.inserts}
+    for found in facts.inserts:
+        insert = found.insert
+        names = [insert.probe, *insert.builds]
+        rows = max(len(names), 2)
+        tall = rows * (_TALL + _GAP) - _GAP
+        middle = top + (tall - _TALL) / 2
+        join = _Box(_COLUMNS[1], middle, 200, _join_lines(found), "")
+        gate = _Box(_COLUMNS[2], middle, _GATE_WIDE, _gate_lines(states[insert.id]), _gate_css(states[insert.id]))
+        ends = _ends(states[insert.id], insert.target, top + (tall - 2 * _TALL - _GAP) / 2)
+        boxes = [join, gate, *ends]
+        for number, name in enumerate(names):
+            offset = (tall - len(names) * (_TALL + _GAP) + _GAP) / 2
+            box = _Box(
+                _COLUMNS[0], top + offset + number * (_TALL + _GAP), _WIDE, _source_lines(sources[name], not number), ""
+            )
+            boxes.append(box)
+            parts.append(_arrow(box, join, "" if not number else "dashed"))
+        parts.append(_arrow(join, gate))
+        parts += [_arrow(gate, end) for end in ends]
+        parts += [box.drawn() for box in boxes]
+        top += tall + 36
+    return picture(top - 20, "From the sources through join and gate to the target", parts)
+
+
+_ARROW = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    '<path d="M0 0L8 4L0 8z" class="tip"/></marker></defs>'
+)
+
+
+def _arrow(start: _Box, end: _Box, css: str = "") -> str:
+    x1, y1 = start.x + start.wide, start.y + _TALL / 2
+    x2, y2 = end.x - 2, end.y + _TALL / 2
+    bend = (x2 - x1) / 2
+    path = f"M{x1:.1f} {y1:.1f}C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"
+    return f'<path d="{path}" class="arrow {css}" marker-end="url(#tip)"/>'
+
+
+def _source_lines(source: SourceStatus, probe: bool) -> list[str]:
+    rows = f"{source.rows:,} rows landed"
+    if probe:
+        return [source.table, "probe", rows]
+    if source.flip is not None:
+        return [source.table, "build, complete", rows]
+    if source.chunks is not None:
+        return [source.table, f"build, loading: {source.chunks.done} of {source.chunks.total} chunks", rows]
+    return [source.table, "build, loading" if source.planned else "build, not started", rows]
+
+
+def _join_lines(found: InsertFacts) -> list[str]:
+    insert = found.insert
+    if not insert.joins:
+        return [insert.id, "no join"]
+    kinds = " and ".join(dict.fromkeys(join.kind for join in insert.joins))
+    return [insert.id, f"{kinds} join by {insert.time} time", f"{len(found.epochs):,} epochs planned"]
+
+
+def _gate_lines(status: InsertStatus) -> list[str]:
+    if status.held:
+        return ["Gate: held", f"epoch {status.epoch}"]
+    if status.waits_for:
+        return ["Gate: closed", f"waits for {', '.join(status.waits_for)}"]
+    return ["Gate", f"last epoch {status.state}" if status.state else "nothing staged yet"]
+
+
+def _gate_css(status: InsertStatus) -> str:
+    return "bad" if status.held else "wait" if status.waits_for else "good"
+
+
+def _ends(status: InsertStatus, target: str, top: float) -> list[_Box]:
+    rows = status.rows
+    published = rows.published if rows else 0
+    quarantined = sum(rows.quarantined.values()) if rows else 0
+    return [
+        _Box(_COLUMNS[3], top, _WIDE, [target, f"{published:,} rows published"], "good"),
+        _Box(
+            _COLUMNS[3],
+            top + _TALL + _GAP,
+            _WIDE,
+            ["quarantine", f"{quarantined:,} rows"],
+            "warn" if quarantined else "",
+        ),
+    ]

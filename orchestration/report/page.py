@@ -1,0 +1,320 @@
+"""The page: one file of HTML, with its style and its pictures inside. Everything that is data is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+from orchestration.console.words import moment, why
+from orchestration.report.facts import Facts, InsertFacts, SourceFacts
+from orchestration.report.flow import flow
+from orchestration.report.svg import COLOURS, Bar, Line, Span, legend, length, lying, stacked, step_chart, timeline
+from pipelines.runtime.history import ReleasedEpoch
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from pipelines.watermarks.watermark import instant
+
+LAST_EPOCHS = 40
+LISTED = 12
+_PLACES = (("published", "good"), ("quarantined", "warn"), ("dropped", "mute"), ("waiting", "wait"))
+
+
+def render(facts: Facts) -> str:
+    """The whole document."""
+    sections = [
+        ("Flow", flow(facts), "Rows travel from left to right; a dashed line is a build side, which is joined to."),
+        ("Where the rows are", _balance(facts), "Of every landed probe row, the one place that it is in."),
+        ("Phases", _phases(facts), "A build side is loading until its flip is proved; from then on it is followed."),
+        (
+            "Watermarks",
+            _watermarks(facts),
+            "What each source has told: no row at or before this time is still to come.",
+        ),
+        ("Lag", _lag(facts), "How far behind its source an epoch was when it landed."),
+        ("Cuts", _cuts(facts), "The position in the source's log that the read view of each snapshot chunk equals."),
+        ("Verdicts", _verdicts(facts), "What the gate said of each staged epoch. Its first word is its last."),
+        ("Quarantine by reason", _quarantine(facts), "Rows that the gate kept out of a target, and why."),
+        ("Last alerts", _alerts(facts), "What people were told."),
+    ]
+    body = "".join(_section(title, content, said) for title, content, said in sections if content)
+    style = files("orchestration.report").joinpath("style.css").read_text(encoding="utf-8")
+    name = escape(facts.pipeline.name)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: Tidegate report</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{style}</style></head><body><main>{_head(facts)}{body}"
+        f"<footer>Tidegate. Read from {escape(facts.status.lake)} at {moment(facts.status.at)} UTC. "
+        "All times are UTC.</footer></main></body></html>\n"
+    )
+
+
+def _section(title: str, content: str, said: str) -> str:
+    return f"<section><h2>{escape(title)}</h2><p class=said>{escape(said)}</p>{content}</section>"
+
+
+def _head(facts: Facts) -> str:
+    status, totals = facts.status, facts.status.totals
+    if status.held:
+        css, verdict = "bad", f"The gate holds {', '.join(status.held)}. The targets are unchanged by what it holds."
+    elif waits := sorted({build for item in status.inserts for build in item.waits_for}):
+        css, verdict = "wait", f"Waiting for {' and '.join(waits)}: no row leaves before its flip."
+    elif any(item.rows is not None and not item.rows.balanced for item in status.inserts):
+        css, verdict = "bad", "Some landed rows are in no place, or in two: run tidegate verify."
+    elif not any(item.state for item in status.inserts):
+        css, verdict = "wait", "Nothing is published yet."
+    else:
+        css, verdict = "good", "All is published that may leave. Nothing is held."
+    tiles = [
+        ("landed, all sources", totals.landed, ""),
+        ("published", totals.published, "good"),
+        ("quarantined", totals.quarantined, "warn" if totals.quarantined else ""),
+        ("dropped", totals.dropped, ""),
+        ("waiting", totals.waiting, "wait" if totals.waiting else ""),
+    ]
+    shown = "".join(f'<div class="tile {css}"><b>{count:,}</b><span>{name}</span></div>' for name, count, css in tiles)
+    return (
+        f"<header><h1>{escape(facts.pipeline.name)}</h1><p class=when>Tidegate report, {moment(status.at)} UTC</p>"
+        f'<p class="verdict {css}">{escape(verdict)}</p><div class=tiles>{shown}</div></header>'
+    )
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[int] = ()) -> str:
+    """A table; `numbers` are columns that stand at the right. Cells are escaped, but for `Raw`."""
+    heads = "".join(f"<th{_right(n, numbers)}>{escape(name)}</th>" for n, name in enumerate(headers))
+    lines = "".join(
+        "<tr>" + "".join(f"<td{_right(n, numbers)}>{_cell(value)}</td>" for n, value in enumerate(row)) + "</tr>"
+        for row in rows
+    )
+    return f"<div class=wide><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"
+
+
+class Raw(str):
+    """HTML that this module made."""
+
+
+def _right(number: int, numbers: Sequence[int]) -> str:
+    return " class=n" if number in numbers else ""
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, Raw):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return escape(str(value))
+
+
+def badge(text: str, css: str) -> Raw:
+    return Raw(f'<span class="badge {css}">{escape(text)}</span>')
+
+
+# --- sections -----------------------------------------------------------------------------------------------------
+
+
+def _balance(facts: Facts) -> str:
+    rows = []
+    for item in facts.status.inserts:
+        if item.rows is None:
+            continue
+        found = item.rows
+        counts = (found.published, sum(found.quarantined.values()), sum(found.dropped.values()), found.waiting)
+        proved = badge("exactly", "good") if found.balanced else badge("does not add up", "bad")
+        bars = "".join(
+            f'<i class="{css}" style="width:{count / found.landed * 100:.2f}%"></i>'
+            for (_, css), count in zip(_PLACES, counts, strict=True)
+            if found.landed and count
+        )
+        rows.append((item.insert, found.landed, *counts, proved, Raw(f'<div class="share">{bars}</div>')))
+    headers = ("INSERT", "landed", "published", "quarantined", "dropped", "waiting", "adds up", "")
+    key = legend([(css, name) for name, css in _PLACES])
+    return table(headers, rows, (1, 2, 3, 4, 5)) + key if rows else ""
+
+
+def _phases(facts: Facts) -> str:
+    rows: list[tuple[str, list[Span]]] = []
+    for source in facts.sources:
+        spans = []
+        for phase in source.phases:
+            again = f", generation {phase.generation}" if len(source.phases) > 1 else ""
+            until = phase.flipped or phase.until
+            what = "loading" if source.status.chunks or source.table.role == "build" else "landing"
+            if phase.flipped is None:
+                spans.append(Span("wait", phase.began, max(until, phase.began + 1), f"{what}{again}"))
+                continue
+            spans.append(Span("wait", phase.began, until, f"{what} {length(until - phase.began)}{again}"))
+            spans.append(Span("good", until, max(phase.until, until + 1), f"followed from {moment(until)}{again}"))
+        if spans:
+            rows.append((source.table.name, spans))
+    if not rows:
+        return ""
+    flips = [
+        (
+            source.table.name,
+            f"{source.status.generation}/{source.status.flip.epoch}",
+            moment(source.status.flip.at),
+            source.status.flip.position or "",
+        )
+        for source in facts.sources
+        if source.status.flip is not None
+    ]
+    key = legend([("wait", "bounded phase"), ("good", "after the flip")])
+    listed = table(("table", "flip in epoch", "at", "read up to"), flips) if flips else ""
+    return timeline(rows, "When each source was loading, and since when it is followed") + key + listed
+
+
+def _watermarks(facts: Facts) -> str:
+    lines = [Line(source.table.name, _colour(n), _told(source)) for n, source in enumerate(facts.sources)]
+    drawn = [line for line in lines if line.points]
+    rows = [
+        (
+            source.table.name,
+            _watermark(source),
+            "yes" if source.status.use_processing_time else "no",
+            ", ".join(source.status.idle_splits) or "none",
+            source.status.late,
+        )
+        for source in facts.sources
+    ]
+    headers = ("table", "watermark", "use processing time", "idle splits", "late rows")
+    chart = step_chart(drawn, "The watermark of each source, by when it was told", facts.status.at) if drawn else ""
+    return chart + table(headers, rows, (4,))
+
+
+def _told(source: SourceFacts) -> list[tuple[float, float]]:
+    return [
+        (row.landed_at, row.timestamp)
+        for row in source.log
+        if not row.use_processing_time and MIN_TIMESTAMP < row.timestamp < MAX_TIMESTAMP
+    ]
+
+
+def _colour(number: int) -> str:
+    """A source has one colour in all pictures."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def _watermark(source: SourceFacts) -> str:
+    at = source.status.watermark
+    if at is None:
+        return "none before the flip"
+    if at == MIN_TIMESTAMP and source.status.use_processing_time:
+        return "none of its own: (MIN, true), processing time from the flip on"
+    return {MIN_TIMESTAMP: "the least", MAX_TIMESTAMP: "the end of input"}.get(at) or instant(at)
+
+
+def _lag(facts: Facts) -> str:
+    lines = [
+        Line(
+            source.table.name, _colour(n), [(row.landed_at, row.lag_ms) for row in source.log if row.lag_ms is not None]
+        )
+        for n, source in enumerate(facts.sources)
+    ]
+    drawn = [line for line in lines if len(line.points) > 1]
+    return step_chart(drawn, "How far behind each source was", facts.status.at, y_times=False) if drawn else ""
+
+
+def _cuts(facts: Facts) -> str:
+    found = []
+    for source in facts.sources:
+        if not source.cuts:
+            continue
+        done = sum(bool(cut.position) for cut in source.cuts)
+        said = f"{source.table.name}: {done:,} of {len(source.cuts):,} chunks read"
+        if source.status.flip is not None and source.status.flip.cut:
+            said += f"; flip once the log was read past the greatest cut, up to {source.status.flip.position}"
+        shown = source.cuts if len(source.cuts) <= LISTED else (*source.cuts[: LISTED - 1], source.cuts[-1])
+        rows = [(cut.chunk, cut.bounds, cut.position or "not read yet") for cut in shown]
+        if len(source.cuts) > len(shown):
+            rows.insert(-1, ("…", f"{len(source.cuts) - len(shown):,} more", ""))
+        found.append(f"<h3>{escape(said)}</h3>" + table(("chunk", "keys", "cut"), rows))
+    return "".join(found)
+
+
+def _verdicts(facts: Facts) -> str:
+    found = [_of_insert(item) for item in facts.inserts if item.epochs]
+    return "".join(found)
+
+
+def _of_insert(item: InsertFacts) -> str:
+    shown = item.epochs[-LAST_EPOCHS:]
+    bars = [_bar(epoch) for epoch in shown]
+    rows = [_verdict(epoch) for epoch in reversed(shown[-LISTED:])]
+    headers = ("epoch", "released at", "verdict", "state", "rows", "matched", "quarantined", "dropped", "pins", "why")
+    key = legend([("good", "published"), ("warn", "quarantined"), ("mute", "dropped"), ("bad", "held")])
+    title = f"{item.insert.id}: the last {len(shown):,} of {len(item.epochs):,} epochs"
+    return f"<h3>{escape(title)}</h3>{stacked(bars, 'Rows of each epoch, by where they went')}{key}" + table(
+        headers, rows, (4, 5, 6, 7)
+    )
+
+
+def _bar(epoch: ReleasedEpoch) -> Bar:
+    counts = epoch.staged.counts if epoch.staged else {}
+    going = {name: counts.get(f"to:{name}", 0) for name in ("publish", "quarantine", "drop")}
+    if epoch.state in ("held", "superseded"):
+        parts = [("bad", float(sum(going.values())))]
+    else:
+        parts = [
+            ("good", float(going["publish"])),
+            ("warn", float(going["quarantine"])),
+            ("mute", float(going["drop"])),
+        ]
+    number = str(epoch.plan.epoch)
+    told = ", ".join(f"{count:,} to {name}" for name, count in going.items() if count) or "no rows"
+    return Bar(number, parts, f"epoch {number}, {epoch.state}: {told}")
+
+
+def _verdict(epoch: ReleasedEpoch) -> tuple[object, ...]:
+    counts = epoch.staged.counts if epoch.staged else {}
+    verdict = epoch.verdict
+    mark = (
+        badge("none yet", "mute")
+        if verdict is None
+        else badge(*(("passed", "good") if verdict.passed else ("held", "bad")))
+    )
+    pins = ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in epoch.plan.pins)
+    return (
+        f"{epoch.plan.generation}/{epoch.plan.epoch}",
+        moment(epoch.plan.instant),
+        mark,
+        epoch.state,
+        counts.get("rows", 0),
+        counts.get("matched", 0),
+        counts.get("to:quarantine", 0),
+        counts.get("to:drop", 0),
+        pins,
+        " ".join(verdict.reasons) if verdict else "",
+    )
+
+
+def _quarantine(facts: Facts) -> str:
+    found = []
+    for item in facts.status.inserts:
+        reasons = dict(item.rows.quarantined) if item.rows else {}
+        if reasons:
+            bars = [(why(name), count, "warn") for name, count in sorted(reasons.items(), key=lambda pair: -pair[1])]
+            found.append(
+                f"<h3>{escape(item.insert)}</h3>" + lying(bars, f"Quarantined rows of {item.insert} by reason")
+            )
+    rejected = [(s.table.name, s.status.rejected, "warn") for s in facts.sources if s.status.rejected]
+    if rejected:
+        found.append("<h3>Messages that could not be read</h3>" + lying(rejected, "Rejected messages by source"))
+    return "".join(found) or "<p>No row is in quarantine.</p>"
+
+
+def _alerts(facts: Facts) -> str:
+    if not facts.alerts:
+        return "<p>Nobody was alerted. (Alerts are sent while Dagster's daemon runs.)</p>"
+    rows = [
+        (
+            moment(alert.told_at),
+            badge(alert.state, "good" if alert.state == "resolved" else "bad"),
+            alert.kind,
+            alert.title,
+            alert.next if alert.state == "open" else "",
+        )
+        for alert in facts.alerts
+    ]
+    return table(("told at", "", "kind", "what", "next"), rows)

@@ -1,0 +1,227 @@
+"""Pictures as inline SVG: no scripts, no fonts, nothing from elsewhere. Colours are classes of the page's style."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH = 1040
+LEFT, RIGHT, TOP, BOTTOM = 150, 24, 16, 34
+COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of (x, y) in ms or numbers; drawn in steps, since a watermark holds until the next."""
+
+    name: str
+    css: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A stacked bar: (class, length) from the bottom; `title` is shown under the pointer."""
+
+    label: str
+    parts: Sequence[tuple[str, float]]
+    title: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a row in a time line."""
+
+    css: str
+    begin: float
+    end: float
+    text: str
+
+
+def text(x: float, y: float, said: str, css: str = "", anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}">{escape(said)}</text>'
+
+
+def picture(height: float, label: str, parts: Sequence[str], width: float = WIDTH) -> str:
+    """The whole of one, with a name for those who can not see it."""
+    body = "".join(parts)
+    return (
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label, quote=True)}">{body}</svg>'
+    )
+
+
+class Scale:
+    """From values to places. A scale without any width shows all in its middle."""
+
+    def __init__(self, low: float, high: float, begin: float, end: float) -> None:
+        self.low, self.high, self.begin, self.end = low, high, begin, end
+
+    def __call__(self, value: float) -> float:
+        if self.high <= self.low:
+            return (self.begin + self.end) / 2
+        return self.begin + (value - self.low) / (self.high - self.low) * (self.end - self.begin)
+
+
+def time_axis(scale: Scale, y: float, top: float) -> list[str]:
+    """Marks at round times (ms, UTC)."""
+    found = []
+    for at in round_times(scale.low, scale.high):
+        x = scale(at)
+        found.append(f'<line x1="{x:.1f}" y1="{top:.1f}" x2="{x:.1f}" y2="{y:.1f}" class="grid"/>')
+        found.append(text(x, y + 18, moment(at, scale.high - scale.low), "tick", "middle"))
+    return found
+
+
+_STEPS_S = (
+    1,
+    2,
+    5,
+    10,
+    30,
+    60,
+    120,
+    300,
+    600,
+    1800,
+    3600,
+    7200,
+    21600,
+    43200,
+    86400,
+    172800,
+    604800,
+    2592000,
+    31536000,
+)
+
+
+def round_times(low: float, high: float, most: int = 7) -> list[float]:
+    """Round instants between two (ms), at most `most`."""
+    if high <= low:
+        return [low]
+    step = next((s * 1000 for s in _STEPS_S if (high - low) / (s * 1000) <= most), _STEPS_S[-1] * 1000)
+    first = -(-low // step) * step
+    return [first + step * number for number in range(int((high - first) // step) + 1)] or [low]
+
+
+def moment(at: float, span: float) -> str:
+    """A time (ms, UTC), as exact as a span of time asks for."""
+    when = dt.datetime.fromtimestamp(at / 1000, dt.UTC)
+    if span < 120_000:
+        return when.strftime("%H:%M:%S")
+    return (
+        when.strftime("%H:%M")
+        if span < 86_400_000
+        else when.strftime("%d %b %H:%M" if span < 864_000_000 else "%d %b %Y")
+    )
+
+
+def step_chart(lines: Sequence[Line], label: str, now: float, y_times: bool = True) -> str:
+    """Lines over time; the y axis is time as well, or a number."""
+    drawn = [line for line in lines if line.points]
+    height = 300
+    xs = [x for line in drawn for x, _ in line.points]
+    ys = [y for line in drawn for _, y in line.points]
+    across = Scale(min(xs), max([*xs, now]), LEFT, WIDTH - RIGHT)
+    low, high = (min(ys), max(ys)) if y_times else (0.0, max([*ys, 1.0]))
+    up = Scale(low, high, height - BOTTOM, TOP + 8)
+    parts = time_axis(across, height - BOTTOM, TOP)
+    marks = round_times(low, high, 5) if y_times else [low, (low + high) / 2, high]
+    for mark in marks:
+        y = up(mark)
+        parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" class="grid"/>')
+        parts.append(text(LEFT - 10, y + 4, moment(mark, high - low) if y_times else length(mark), "tick", "end"))
+    for line in drawn:
+        css = line.css
+        path = [f"M{across(line.points[0][0]):.1f} {up(line.points[0][1]):.1f}"]
+        path += [f"H{across(x):.1f}V{up(y):.1f}" for x, y in line.points[1:]]
+        path.append(f"H{across(now):.1f}")
+        parts.append(f'<path d="{"".join(path)}" class="line {css}"/>')
+        for x, y in line.points if len(line.points) <= 60 else ():
+            parts.append(f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" class="dot {css}"/>')
+    return picture(height, label, parts) + legend([(line.css, line.name) for line in drawn])
+
+
+def legend(items: Sequence[tuple[str, str]]) -> str:
+    shown = "".join(f'<span><i class="key {css}"></i>{escape(name)}</span>' for css, name in items)
+    return f'<p class="legend">{shown}</p>'
+
+
+def length(value_ms: float) -> str:
+    """A length of time (ms)."""
+    if value_ms < 1000:
+        return f"{value_ms:.0f} ms"
+    seconds = value_ms / 1000
+    return (
+        f"{seconds:.1f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def timeline(rows: Sequence[tuple[str, Sequence[Span]]], label: str) -> str:
+    """A row of stretches each, over one axis of time."""
+    ends = [at for _, spans in rows for span in spans for at in (span.begin, span.end)]
+    across = Scale(min(ends), max(ends), LEFT, WIDTH - RIGHT)
+    height = TOP + len(rows) * 40 + BOTTOM
+    parts = time_axis(across, height - BOTTOM, TOP)
+    for number, (name, spans) in enumerate(rows):
+        y = TOP + number * 40 + 8
+        parts.append(text(LEFT - 12, y + 17, shortened(name, 20), "name", "end"))
+        for span in spans:
+            x, width = across(span.begin), max(across(span.end) - across(span.begin), 3.0)
+            said = f"<title>{escape(span.text)}</title>"
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="24" rx="4" class="{span.css}">{said}</rect>'
+            )
+            if len(span.text) * 6.6 < width:
+                parts.append(text(x + 8, y + 16, span.text, "on"))
+    return picture(height, label, parts)
+
+
+def stacked(bars: Sequence[Bar], label: str) -> str:
+    """Upright stacked bars, the newest at the right."""
+    height = 250
+    highest = max((sum(size for _, size in bar.parts) for bar in bars), default=1) or 1
+    up = Scale(0, highest, height - BOTTOM, TOP + 8)
+    slot = (WIDTH - LEFT - RIGHT) / max(len(bars), 8)
+    parts = []
+    for mark in (0, highest / 2, highest):
+        y = up(mark)
+        parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" class="grid"/>')
+        parts.append(text(LEFT - 10, y + 4, f"{mark:,.0f}", "tick", "end"))
+    every = -(-len(bars) // 16)
+    for number, bar in enumerate(bars):
+        x, y = LEFT + number * slot + slot * 0.15, up(0)
+        parts.append(f"<g><title>{escape(bar.title)}</title>")
+        for css, size in bar.parts:
+            tall = up(0) - up(size)
+            if size:
+                y -= tall
+                size_of = f'width="{slot * 0.7:.1f}" height="{max(tall, 1.0):.1f}"'
+                parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" {size_of} class="{css}"/>')
+        parts.append("</g>")
+        if number % every == 0:
+            parts.append(text(x + slot * 0.35, height - BOTTOM + 18, bar.label, "tick", "middle"))
+    return picture(height, label, parts)
+
+
+def lying(bars: Sequence[tuple[str, int, str]], label: str) -> str:
+    """Lying bars: (name, count, class)."""
+    highest = max(count for _, count, _ in bars)
+    across = Scale(0, highest, 0, WIDTH - 330 - 120)
+    parts = []
+    for number, (name, count, css) in enumerate(bars):
+        y = number * 32 + 4
+        parts.append(text(318, y + 17, shortened(name, 46), "name", "end"))
+        parts.append(f'<rect x="330" y="{y}" width="{max(across(count), 2):.1f}" height="24" rx="3" class="{css}"/>')
+        parts.append(text(330 + max(across(count), 2) + 8, y + 17, f"{count:,}", "count"))
+    return picture(len(bars) * 32 + 8, label, parts)
+
+
+def shortened(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"

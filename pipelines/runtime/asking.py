@@ -1,0 +1,74 @@
+"""A source asked beside its runs, of what it knows itself: how long it keeps its log. No Spark, no lease: nothing is
+changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pipelines.clock import Clock, system_clock
+from pipelines.lake import Lake, WatermarkRow
+from pipelines.progress import Progress, SilentProgress
+from pipelines.runtime.plans import stored_step
+from pipelines.runtime.split_store import Splits
+from pipelines.sources.protocol import KeepsALog, LogRetention, Source, SourceContext
+from pipelines.sources.registry import connector
+from pipelines.sql.model import Table
+
+CONNECT_TIMEOUT = "connect.timeout"
+
+
+@contextmanager
+def source_after(
+    lake: Lake,
+    table: Table,
+    landed: WatermarkRow,
+    environment: Mapping[str, str] | None = None,
+    clock: Clock = system_clock,
+    progress: Progress | None = None,
+    connect_within: str | None = None,
+) -> Iterator[Source]:
+    """The source of `table` as it is after a landed epoch; it is closed in the end.
+
+    `connect_within`: a duration in place of the script's 'connect.timeout', for who can not wait.
+    """
+    plans = lake.epochs.rows(table.name, generation=landed.generation, epoch=landed.epoch)
+    found = connector(table.connector)
+    options = table.options.resolve(environment)
+    if connect_within is not None and any(option.name == CONNECT_TIMEOUT for option in found.spec.options):
+        options = {**options, CONNECT_TIMEOUT: connect_within}
+    source = found.source(
+        SourceContext(
+            table=table,
+            options=options,
+            generation=landed.generation,
+            splits=Splits(lake, table.name, landed.generation),
+            scratch=str(lake.scratch(table.name)),
+            clock=clock,
+            lake=str(lake.root),
+            previous=stored_step(plans[0]) if plans else None,
+            flipped=landed.flip_epoch is not None,
+            environment=environment,
+            progress=progress or SilentProgress(),
+        )
+    )
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def log_retention(
+    lake: Lake,
+    table: Table,
+    environment: Mapping[str, str] | None = None,
+    clock: Clock = system_clock,
+    connect_within: str | None = None,
+) -> LogRetention | None:
+    """How long the log after the last landed epoch of `table` lasts; None for a source without a log that goes by age,
+    and before the first epoch. Raises SourceError."""
+    last = lake.watermarks.last(table.name)
+    if last is None:
+        return None
+    with source_after(lake, table, last, environment, clock, connect_within=connect_within) as source:
+        return source.retention() if isinstance(source, KeepsALog) else None

@@ -1,0 +1,396 @@
+"""Is a build table in the lake what the source's own table is, at a known place of the source's log?
+
+1. All rows are read again beside the log, in parallel, in many read views: somewhere between two places of the log.
+   They are kept as hashes (row_hashes), and compared bucket by bucket with the lake's latest state.
+2. A key that changed between the two places can not be compared so, and a difference is only a suspicion. The keys of
+   both are read again in one read view, whose place is known, and compared with the lake's state at that very place.
+   What changed meanwhile, where the source does not tell the place exactly, is read once more.
+
+The changelog is first brought past the place that it is compared at. Nothing of it is changed.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
+from pipelines.frames import as_views
+from pipelines.joins.latest import latest_sql
+from pipelines.lake import WatermarkRow
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.rows import quoted
+from pipelines.progress import Task
+from pipelines.runtime.asking import source_after
+from pipelines.runtime.plans import stored_step
+from pipelines.runtime.runner import Runner
+from pipelines.sources.protocol import Comparable, Comparison, LogPlace
+from pipelines.sources.registry import connector
+from pipelines.sql.model import Pipeline, Table
+from quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed
+from quality_checks.row_hashes import before as seen_at
+from quality_checks.words import many
+
+SHOWN = 1_000
+"""Differences that are listed; all are counted."""
+MOST_KEYS = 20_000
+"""So many keys are asked for by name; where there are more, all rows are read again, in one read view."""
+ROUNDS = 5
+"""Readings of keys that change while they are read, before they are told as unsettled."""
+WAIT_S = 300.0
+"""How long another runner that works on the table may take to bring the changelog past the cut."""
+_POLL_S = 0.5
+
+Key = dict[str, Any]
+"""Column of the primary key -> value."""
+
+
+@dataclass(frozen=True)
+class RowDifference:
+    """A key of which lake and source do not say the same.
+
+    `kind`: missing (the source has it, the lake does not), extra (the reverse), changed; then `columns` differ.
+    """
+
+    key: dict[str, Any]
+    kind: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceReconciliation:
+    """What came of one table.
+
+    Attributes:
+        rows: of the lake's latest state; `source_rows` of the source, as it was read first.
+        chunks, buckets, differing_buckets: read, compared, and not alike at first.
+        low, high: the places of the log between which the first reading was; `cut` is where the last one was, the
+            same as `high` where there was one only.
+        rechecked: keys that were read again, and `rounds` how often.
+        differences: how many keys differ; `shown` are some of them.
+        unsettled: keys that changed at every reading: neither equal nor different.
+    """
+
+    table: str
+    generation: int
+    rows: int
+    source_rows: int
+    chunks: int
+    buckets: int
+    differing_buckets: int
+    low: LogPlace
+    high: LogPlace
+    cut: LogPlace
+    rechecked: int
+    rounds: int
+    differences: int
+    shown: tuple[RowDifference, ...]
+    unsettled: int
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        return not self.differences and not self.unsettled
+
+    def error(self, next_command: str) -> SourceDiffers:
+        """What is wrong, as an error. Keys are data, and are not in it."""
+        kinds = {kind: sum(item.kind == kind for item in self.shown) for kind in ("changed", "missing", "extra")}
+        told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+        differ = "differs" if self.differences == 1 else "differ"
+        what = f"{many(self.differences, 'key')} of {self.table} {differ} from the source ({told})"
+        if not self.differences:
+            what = f"{many(self.unsettled, 'key')} of {self.table} changed at every reading, and could not be compared"
+        return SourceDiffers(
+            what,
+            where=f"{self.table}, generation {self.generation}, at {self.cut.text}",
+            state="nothing was changed; the target keeps what was published",
+            next_command=next_command,
+        )
+
+
+def comparable(pipeline: Pipeline) -> list[Table]:
+    """The build tables that can be read again beside their log."""
+    return [table for table in pipeline.sources if table.role == "build" and _is_comparable(table)]
+
+
+def _is_comparable(table: Table) -> bool:
+    return connector(table.connector).spec.comparable(table.options)
+
+
+def reconcile_source(runner: Runner, table: str, wait_s: float = WAIT_S) -> SourceReconciliation:
+    """Compare a build table in the lake with the source's own.
+
+    Raises PlanningError (not a table that can be compared), SourceError (it can not be read, or has not flipped; the
+    changelog does not come past the cut).
+    """
+    found = runner.pipeline.table(table)
+    with _opened(runner, found) as (comparison, landed):
+        try:
+            return _Reconciling(runner, found, comparison, landed.generation, wait_s).run()
+        except (PySparkException, Py4JError) as error:
+            typed = comparison.explain(error)
+            if typed is None:
+                raise
+            raise typed from error
+
+
+@contextmanager
+def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, WatermarkRow]]:
+    newest = runner.lake.epochs.last(table.name)
+    landed = runner.lake.watermarks.last(table.name, newest.generation) if newest else None
+    if landed is None or landed.flip_epoch is None:
+        raise SourceError(
+            f"{table.name} is still loading: before its flip it is no image of the source's table",
+            where=f"generation {newest.generation if newest else 1}",
+            state="nothing was read",
+            next_command="tidegate run SCRIPT   (then reconcile again)",
+        )
+    opened = source_after(runner.lake, table, landed, runner.environment, runner.clock, runner.progress)
+    with opened as source:
+        if not isinstance(source, Comparable):
+            raise PlanningError(
+                f"{table.name} can not be read again beside its log: its connector is {table.connector}",
+                where=table.name,
+                state="nothing was read",
+                next_command="tidegate reconcile SCRIPT --table TABLE   (tables of mysql-cdc can be)",
+            )
+        yield source.comparison(), landed
+
+
+@dataclass
+class _Reconciling:
+    """One table's work. `folder` holds the hashes of what was read, for as long as it takes."""
+
+    runner: Runner
+    table: Table
+    comparison: Comparison
+    generation: int
+    wait_s: float
+    folder: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder = self.runner.lake.scratch(self.table.name) / f"reconcile-{uuid.uuid4().hex[:8]}"
+        self.spark: SparkSession = self.runner.session()
+        self.keys = list(self.table.primary_key)
+        self.columns = [*self.comparison.columns]
+        log = self.runner.lake.watermarks.rows(self.table.name, generation=self.generation)
+        self.buckets = max(16, sum(row.rows for row in log) // ROWS_PER_BUCKET)
+
+    def run(self) -> SourceReconciliation:
+        try:
+            return self._run()
+        finally:
+            rmtree(self.folder, ignore_errors=True)
+
+    def _run(self) -> SourceReconciliation:
+        began = time.monotonic()
+        low, chunks = self.comparison.low(), self._read_all()
+        high = self.comparison.high()
+        bar = self.runner.progress.task(f"{self.table.name}: compare", None, "readings")
+        self._catch_up(high)
+        first = self.spark.read.parquet(str(self.folder / "all"))
+        lake = self._state_at(high)
+        moved = self._changed(low, high)
+        source_rows, rows, buckets, suspects = self._by_bucket(first, lake, moved)
+        bar.advance(1)
+        asked = None if moved is None or suspects is None else [*moved, *suspects]
+        cut, rounds, rechecked, total = high, 0, 0, 0
+        found: list[RowDifference] = []
+        while (asked is None or asked) and rounds < ROUNDS:
+            if asked is not None and len(asked) > MOST_KEYS:
+                asked = None
+            rounds += 1
+            cut, differing, count, rest = self._at_once(asked, rounds)
+            rechecked += len(asked) if asked is not None else rows
+            found += differing
+            total += count
+            asked = rest
+            bar.advance(1)
+        return SourceReconciliation(
+            table=self.table.name,
+            generation=self.generation,
+            rows=rows,
+            source_rows=source_rows,
+            chunks=chunks,
+            buckets=self.buckets,
+            differing_buckets=buckets,
+            low=low,
+            high=high,
+            cut=cut,
+            rechecked=rechecked,
+            rounds=rounds,
+            differences=total,
+            shown=tuple(found[:SHOWN]),
+            unsettled=rows if asked is None else len(asked),
+            seconds=time.monotonic() - began,
+        )
+
+    # --- the source ----------------------------------------------------------------------------------------------
+
+    def _read_all(self) -> int:
+        """Read every row once, in parallel, and keep the hashes; how many chunks it took."""
+        bar: Task | None = None
+        done = total = 0
+        for rows, done_now, total in self.comparison.batches(self.spark):
+            bar = bar or self.runner.progress.task(f"{self.table.name}: read the source", total, "chunks")
+            self._keep(rows, "all")
+            bar.advance(done_now - done)
+            done = done_now
+        return total
+
+    def _keep(self, rows: DataFrame, name: str) -> None:
+        marks = ["_seq.file AS _file", "_seq.position AS _position"]
+        hashes = rows.selectExpr(*hashed(self.keys, self.columns, self.buckets), *marks)
+        hashes.write.mode("append").parquet(str(self.folder / name))
+
+    def _at_once(
+        self, asked: Sequence[Key] | None, number: int
+    ) -> tuple[LogPlace, list[RowDifference], int, Sequence[Key] | None]:
+        """Read these keys (all rows for None) in one view, and compare: where that was, what differs, how much, and
+        the keys that changed meanwhile, so that they have to be asked for once more."""
+        low = self.comparison.low()
+        self._keep(self.comparison.at_once(self.spark, asked), f"again-{number}")
+        high = self.comparison.high()
+        again = self.spark.read.parquet(str(self.folder / f"again-{number}"))
+        if self.comparison.exact:
+            at = again.selectExpr("max(struct(_file, _position)) AS at").collect()[0]["at"]
+            if at is not None:
+                low = high = _named(high, at[0], at[1])
+        self._catch_up(high)
+        moved = self._changed(low, high)
+        if moved is None:
+            return high, [], 0, asked
+        frames = {"source": again, "lake": self._state_at(high)}
+        if asked is not None:
+            frames["asked"] = self._frame(asked)
+        with as_views(frames) as views:
+            sides = [views["source"], views["lake"]]
+            if asked is not None:
+                sides = [self._only(side, views["asked"]) for side in sides]
+            rows = self.spark.sql(differences(sides[0], sides[1], self.keys, self.columns))
+        if moved:
+            rows = rows.join(self._frame(moved), self.keys, "left_anti")
+        found, count = self._collected(rows)
+        wanted = None if asked is None else {tuple(key.values()) for key in asked}
+        return high, found, count, [key for key in moved if wanted is None or tuple(key.values()) in wanted]
+
+    # --- the lake ------------------------------------------------------------------------------------------------
+
+    def _changelog(self) -> DataFrame:
+        path = self.runner.lake.table_path(self.table.name)
+        last = self.runner.lake.watermarks.last(self.table.name, self.generation)
+        return lake_rows.at(self.spark, path, self.generation, last.epoch if last else 0)
+
+    def _state_at(self, place: LogPlace) -> DataFrame:
+        """The latest state of every key as of a place, as hashes."""
+        with as_views({"changelog": self._changelog().where(seen_at(place))}) as views:
+            latest = latest_sql(views["changelog"], self.keys, self.columns)
+            return self.spark.sql(f"SELECT * FROM ({latest}) WHERE NOT _gone").selectExpr(
+                *hashed(self.keys, self.columns, self.buckets)
+            )
+
+    def _changed(self, low: LogPlace, high: LogPlace) -> list[Key] | None:
+        """The keys that changed between two places; None where that is more than can be asked for, or a truncate."""
+        if not low < high:
+            return []
+        changes = self._changelog().where(between(low, high))
+        own = [quoted(key) for key in self.keys]
+        rows = changes.selectExpr("_op = 't' AS _truncated", *own).distinct().limit(MOST_KEYS + 1).collect()
+        if len(rows) > MOST_KEYS or any(row["_truncated"] for row in rows):
+            return None
+        return [self._key(row) for row in rows]
+
+    def _catch_up(self, place: LogPlace) -> None:
+        """Bring the changelog past `place`, or wait for who works on it."""
+        end = time.monotonic() + self.wait_s
+        while self._reached() < place:
+            try:
+                with replace(self.runner) as hand:  # the lease is let go at once: others may land meanwhile
+                    hand.advance(self.table.name)
+                if self._reached() >= place:
+                    return
+                self._refuse(place, "its alignment group holds it back")
+            except LeaseHeld as error:
+                if time.monotonic() > end:
+                    self._refuse(place, f"{error.holder} works on it, and has not come so far in {self.wait_s:g} s")
+                time.sleep(_POLL_S)
+
+    def _refuse(self, place: LogPlace, why: str) -> None:
+        raise SourceError(
+            f"the changelog of {self.table.name} does not come past the cut: {why}",
+            where=f"cut {place.text}, landed up to {self._reached().text}",
+            state="what has landed is kept; nothing was compared",
+            next_command="tidegate status   (then reconcile again)",
+        )
+
+    def _reached(self) -> LogPlace:
+        lake = self.runner.lake
+        last = lake.watermarks.last(self.table.name, self.generation)
+        assert last is not None
+        (plan,) = lake.epochs.rows(self.table.name, generation=self.generation, epoch=last.epoch)
+        return self.comparison.after(stored_step(plan))
+
+    # --- both ----------------------------------------------------------------------------------------------------
+
+    def _by_bucket(
+        self, source: DataFrame, lake: DataFrame, moved: Sequence[Key] | None
+    ) -> tuple[int, int, int, list[Key] | None]:
+        """Compare checksums, and narrow down to keys: rows of the source and of the lake, how many buckets differ, and
+        the keys that may."""
+        if moved:
+            out = self._frame(moved)
+            source, lake = (side.join(out, self.keys, "left_anti") for side in (source, lake))
+        with as_views({"source": source, "lake": lake}) as views:
+            totals = self.spark.sql(differing_buckets(views["source"], views["lake"])).collect()[0]
+            differing = sorted(totals["_differing"])
+            extra = len(moved or ())
+            counts = int(totals["_source"] or 0) + extra, int(totals["_lake"] or 0) + extra
+            if moved is None:
+                return *counts, len(differing), None
+            if not differing:
+                return *counts, 0, []
+            chosen = f"_bucket IN ({', '.join(map(str, differing))})"
+            sides = [f"(SELECT * FROM {views[name]} WHERE {chosen})" for name in ("source", "lake")]
+            rows = self.spark.sql(differences(sides[0], sides[1], self.keys, self.columns))
+        suspects = rows.select(*map(quoted, self.keys)).limit(MOST_KEYS + 1).collect()
+        if len(suspects) > MOST_KEYS:
+            return *counts, len(differing), None
+        return *counts, len(differing), [self._key(row) for row in suspects]
+
+    def _collected(self, rows: DataFrame) -> tuple[list[RowDifference], int]:
+        rows = rows.persist()
+        try:
+            count = rows.count()
+            shown = rows.limit(SHOWN).collect() if count else []
+        finally:
+            rows.unpersist()
+        return [RowDifference(self._key(row), row["_kind"], tuple(row["_columns"])) for row in shown], count
+
+    def _key(self, row: Row) -> Key:
+        values = {key: row[key] for key in self.keys}
+        return {key: bytes(value) if isinstance(value, bytearray) else value for key, value in values.items()}
+
+    def _frame(self, keys: Sequence[Key]) -> DataFrame:
+        types = {column.name: column.spark_type for column in self.table.columns}
+        schema = ", ".join(f"{quoted(key)} {types[key]}" for key in self.keys)
+        return self.spark.createDataFrame([tuple(key[name] for name in self.keys) for key in keys], schema)
+
+    def _only(self, rows: str, wanted: str) -> str:
+        equal = " AND ".join(f"r.{quoted(key)} = w.{quoted(key)}" for key in self.keys)
+        return f"(SELECT /*+ BROADCAST(w) */ r.* FROM {rows} r LEFT SEMI JOIN {wanted} w ON {equal})"
+
+
+def _named(like: LogPlace, file: int, position: int) -> LogPlace:
+    """A place with a text as that of another."""
+    stem, _, digits = like.text.partition(":")[0].rpartition(".")
+    return LogPlace(file, position, f"{stem}.{file:0{len(digits)}d}:{position}")

@@ -1,0 +1,105 @@
+"""Channels against a real mail server and a real HTTP endpoint on loopback."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from orchestration.alerts import AlertOptions, Incident, Message
+from orchestration.alerts.channels import channels
+from orchestration.alerts.incident import MissedKey
+from orchestration.webhook import Undelivered
+from tests.orchestration.services import MailServer, Webhook, free_port
+
+INCIDENT = Incident(
+    key="gate-held lake x 1/3",
+    kind="gate-held",
+    title="the gate holds epoch 3 of clicks/x (812 rows).",
+    pipeline="clicks",
+    said=("The target is unchanged.",),
+    counts={"key-absent@user_info": 38},
+    keys=(MissedKey({"user_id": 9}, "key-absent@user_info", "none up to epoch 7, nor since"),),
+    positions={"user_info": "epoch 1/9, binlog.000003:4711"},
+    run="http://127.0.0.1:3000/runs/5d0f",
+    next=("tidegate release clicks.sql x", "tidegate discard clicks.sql x"),
+)
+
+
+def test_a_mail_has_all_that_a_person_needs():
+    with MailServer() as mail:
+        (channel,) = channels(AlertOptions(), {"TIDEGATE_ALERT_URLS": mail.url})
+        channel.send(Message(INCIDENT))
+        assert mail.subjects() == ["Tidegate: the gate holds epoch 3 of clicks/x (812 rows)."]
+        assert [str(sent["To"]) for sent in mail.mails] == ["ops@example.com"]
+        text = mail.text("the gate holds")
+    for part in (
+        "The target is unchanged.",
+        "pipeline: clicks",
+        "38 the key is not in the table (user_info)",
+        "user_id = 9",
+        "none up to epoch 7",
+        "user_info: epoch 1/9, binlog.000003:4711",
+        "http://127.0.0.1:3000/runs/5d0f",
+        "next: tidegate release clicks.sql x",
+    ):
+        assert part in text
+
+
+def test_a_resolved_message_says_so_first():
+    with MailServer() as mail:
+        (channel,) = channels(AlertOptions(), {"TIDEGATE_ALERT_URLS": mail.url})
+        channel.send(Message(INCIDENT, "resolved", 600))
+        assert mail.subjects() == ["Tidegate: resolved after 10 min: the gate holds epoch 3 of clicks/x (812 rows)."]
+        assert "It is over; nothing is left to do." in mail.text("resolved")
+
+
+def test_apprise_and_the_webhook_stand_side_by_side():
+    with Webhook() as hook, Webhook() as other:
+        json_url = other.url.replace("http://", "json://")
+        found = channels(AlertOptions(channels=("${CHAT}",)), {"CHAT": json_url, "TIDEGATE_WEBHOOK_URL": hook.url})
+        assert [channel.name for channel in found] == ["channel 1 (json)", "webhook"]
+        for channel in found:
+            channel.send(Message(INCIDENT))
+        (told,), (apprise,) = hook.messages, other.messages
+    assert told["keys"][0]["key"] == {"user_id": 9}
+    assert told["next"] == list(INCIDENT.next)
+    assert "the gate holds epoch 3" in apprise["title"]
+
+
+def test_secrets_stand_in_no_message():
+    said = "denied for reader using hunter2! at mailto://ops:channel-secret@mail.example.com"
+    incident = Incident("run 1", "run-failed", said)
+    with MailServer() as mail:
+        environment = {
+            "TIDEGATE_ALERT_URLS": f"{mail.url} mailto://ops:channel-secret@mail.example.com",
+        }
+        first, _ = channels(AlertOptions(), environment)
+        first.send(Message(incident))
+        text = mail.mails[0].as_string()
+    assert "channel-secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("nonsense-T0KEN", "Apprise can not read its address"),
+        ("unknown://T0KEN", "Apprise can not read its address"),
+        ("json://user:hunter2@127.0.0.1:{port}/T0KEN", "it can not be reached"),
+        ("mailto://127.0.0.1:{port}?from=a@example.com&to=T0KEN@example.com", "it can not be reached"),
+    ],
+)
+def test_who_does_not_take_it_is_named_without_the_address(url: str, why: str, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    (channel,) = channels(AlertOptions(), {"TIDEGATE_ALERT_URLS": url.format(port=free_port())})
+    with pytest.raises(Undelivered, match=why) as refused:
+        channel.send(Message(INCIDENT))
+    for shown in (str(refused.value), channel.name, repr(channel), caplog.text):
+        assert "T0KEN" not in shown
+        assert "hunter2" not in shown
+
+
+def test_a_variable_that_is_not_set_is_a_channel_that_does_not_answer():
+    (channel,) = channels(AlertOptions(channels=("slack://${SLACK_TOKEN}/#data",)), {})
+    with pytest.raises(Undelivered, match="the environment has no SLACK_TOKEN"):
+        channel.send(Message(INCIDENT))

@@ -1,0 +1,55 @@
+from datetime import timedelta
+
+import pytest
+
+from orchestration.alerts import AlertOptions
+from orchestration.components import TidegateAlerts
+from pipelines.errors import PlanningError
+
+
+def test_the_environment_fills_what_was_left_open():
+    given = AlertOptions(max_lag=timedelta(minutes=1))
+    found = given.of_environment(
+        {
+            "TIDEGATE_ALERT_MAX_LAG": "9 h",
+            "TIDEGATE_ALERT_FLIP_WITHIN": "2 h",
+            "TIDEGATE_ALERT_RETENTION_LEFT": "0.5",
+            "TIDEGATE_ALERT_QUARANTINE_ROWS": "7",
+            "TIDEGATE_ALERT_KEYS": "0",
+            "TIDEGATE_DAGSTER_URL": "https://dagster.example.com/",
+        }
+    )
+    assert found == AlertOptions(
+        max_lag=timedelta(minutes=1),
+        flip_within=timedelta(hours=2),
+        retention_left=0.5,
+        quarantine_rows=7,
+        keys=0,
+        dagster_url="https://dagster.example.com",
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TIDEGATE_ALERT_FLIP_WITHIN", "soon"),
+        ("TIDEGATE_ALERT_QUARANTINE_ROWS", "many"),
+        ("TIDEGATE_ALERT_RETENTION_LEFT", "2"),
+    ],
+)
+def test_a_value_that_can_not_be_is_named(variable: str, value: str):
+    with pytest.raises(PlanningError, match=r"TIDEGATE_ALERT|retention_left"):
+        AlertOptions().of_environment({variable: value})
+
+
+def test_a_channel_with_its_secret_written_out_is_refused():
+    with pytest.raises(PlanningError, match="written out") as refused:
+        AlertOptions(channels=("slack://T0KEN/#data",))
+    assert "T0KEN" not in str(refused.value)
+
+
+def test_the_component_gives_the_same_options():
+    found = TidegateAlerts(channels=["${OPS}"], flip_within="1 h", quarantine_rows=3)
+    assert found.options() == AlertOptions(("${OPS}",), flip_within=timedelta(hours=1), quarantine_rows=3)
+    with pytest.raises(PlanningError, match="max_lag is 'soon'"):
+        TidegateAlerts(max_lag="soon").options()

@@ -1,0 +1,68 @@
+"""Control rows as the runtime stores them, written by hand: states that a test would wait for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow
+from pipelines.runtime.plans import Pin, ReleasePlan, insert_owner, source_row
+from pipelines.sources.protocol import Step
+from pipelines.watermarks import MIN_TIMESTAMP
+
+
+class ControlRows:
+    """One pipeline of tests.assets.clicks on a lake; `prefix` is put before its tables' names. Times in ms, UTC."""
+
+    def __init__(self, lake: Path, prefix: str = "") -> None:
+        self.lake = Lake(lake)
+        self.build, self.probe = f"{prefix}user_info", f"{prefix}click_event"
+        self.insert = f"{prefix}enriched_click"
+        self.owner = insert_owner(self.insert)
+
+    def _add(self, table: str, row: EpochRow | StagedRow | VerdictRow | WatermarkRow) -> None:
+        getattr(self.lake, table).append([row], application=f"{table} {row.owner}", version=row.epoch)
+
+    def planned(self, table: str, epoch: int, at: int, step: Step | None = None) -> None:
+        """A source's plan."""
+        self._add("epochs", source_row(table, 1, epoch, at, step or Step({}, "bounded")))
+
+    def landed(
+        self, table: str, epoch: int, at: int, *, rows: int = 0, lag_ms: int | None = None, flip: bool = False
+    ) -> None:
+        """A source's landed epoch."""
+        flipped = {"flip_epoch": epoch, "flipped_at": at} if flip else {}
+        row = WatermarkRow(
+            table, 1, epoch, at, rows, MIN_TIMESTAMP, True, lag_ms=lag_ms, position="binlog.1:4", **flipped
+        )
+        self._add("watermarks", row)
+
+    def plan(self, epoch: int, supersedes: int | None = None) -> ReleasePlan:
+        kind = "release" if supersedes is None else "re-release"
+        pins = (Pin(self.build, 1, 1, 1),)
+        return ReleasePlan(self.insert, 1, epoch, kind, 0, self.probe, 1, 0, 1, pins, "block", "-", supersedes)
+
+    def judged(self, epoch: int, passed: bool, counts: Mapping[str, int], at: int = 0, **plan: int) -> None:
+        """An INSERT's epoch with its verdict."""
+        planned = self.plan(epoch, **plan)
+        self._add("epochs", planned.row())
+        self._add("staged", StagedRow(self.owner, 1, epoch, planned.digest, at, "folder", [], counts, {}))
+        reasons = [] if passed else ["2 rows have no match."]
+        self._add("verdicts", VerdictRow(self.owner, 1, epoch, planned.digest, at, passed, reasons, []))
+
+    def published(self, epoch: int) -> None:
+        """The target's commit of an epoch, without rows."""
+        path = self.lake.root / "targets" / self.insert
+        if not DeltaTable.is_deltatable(str(path)):
+            path.mkdir(parents=True, exist_ok=True)
+            DeltaTable.create(str(path), schema=pa.schema([("user_id", pa.int32())]))
+        application = self.lake.application(self.owner, "publish", 1)
+        write_deltalake(
+            str(path),
+            pa.table({"user_id": pa.array([], pa.int32())}),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[Transaction(application, epoch)]),
+        )

@@ -1,0 +1,235 @@
+"""The report: what it says of a lake, that it holds all of itself, and that it needs no Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+from typer.testing import CliRunner
+
+from orchestration.cli import app
+from orchestration.report import gather, render
+from orchestration.report.svg import Bar, Line, Span, length, lying, moment, round_times, stacked, step_chart, timeline
+from pipelines.lake import AlertRow, Lake, SplitRow
+from tests.assets.clicks import pipeline, script
+from tests.orchestration.control_rows import ControlRows
+from tests.orchestration.services import ROOT
+
+VOID = {"meta", "br"}
+SECOND = 1_000
+
+
+class Whole(HTMLParser):
+    """Every element is closed, and none names anything outside of the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.said: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "link", "img", "iframe", "object"), tag
+        for name, value in attrs:
+            assert name not in ("src", "href"), (tag, value)
+            assert not name.startswith("on"), (tag, name)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None: ...
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.said.append(data)
+
+
+def text_of(page: str) -> str:
+    whole = Whole()
+    whole.feed(page)
+    assert whole.open == []
+    return " ".join(" ".join(whole.said).split())
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> ControlRows:
+    """A build of two chunks that has flipped, five hundred clicks, an epoch with a quarantine and one that is held."""
+    found = ControlRows(tmp_path / "lake")
+    found.planned(found.build, 1, 10 * SECOND)
+    splits = [("chunk-0", 0, None), ("chunk-1", 1, ["5"])]
+    found.lake.splits.append(
+        [SplitRow(found.build, 1, 0, name, number, {"lower": lower}) for name, number, lower in splits],
+        application="splits",
+        version=1,
+    )
+    found.lake.splits.append(
+        [SplitRow(found.build, 1, 1, name, n, None, {"file": "b.000007", "position": 40 + n}) for name, n, _ in splits],
+        application="splits",
+        version=2,
+    )
+    found.landed(found.build, 1, 20 * SECOND, rows=40, lag_ms=700, flip=True)
+    for epoch in (1, 2):
+        found.planned(found.probe, epoch, (20 + epoch) * SECOND)
+        found.landed(found.probe, epoch, (21 + epoch) * SECOND, rows=250, lag_ms=epoch * 100)
+    counts = {"rows": 250, "matched": 247, "to:publish": 247, "to:quarantine": 3, "unmatched:deleted@user_info": 3}
+    found.judged(1, True, counts, 30 * SECOND)
+    found.published(1)
+    found.judged(2, False, {"rows": 250, "matched": 1, "to:publish": 1, "to:quarantine": 249}, 40 * SECOND)
+    found.lake.alerts.append(
+        [
+            AlertRow(
+                "clicks",
+                1,
+                1,
+                41 * SECOND,
+                "gate-held",
+                "open",
+                "k",
+                "the gate <b>holds</b> epoch 2",
+                "tidegate release",
+            )
+        ],
+        application="alerts",
+        version=1,
+    )
+    return found
+
+
+@pytest.fixture
+def page(rows: ControlRows) -> str:
+    return render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND))
+
+
+def test_the_page_says_all_of_it(page: str):
+    said = text_of(page)
+    for part in (
+        "The gate holds enriched_click.",
+        "Flow",
+        "build, complete",
+        "LEFT join by processing time",
+        "Gate: held",
+        "Phases",
+        "Watermarks",
+        "(MIN, true)",
+        "Cuts",
+        "user_info: 2 of 2 chunks read",
+        "b.000007:41",
+        "Verdicts",
+        "2 rows have no match.",
+        "Quarantine by reason",
+        "the key was deleted (user_info)",
+        "Last alerts",
+        "tidegate release",
+    ):
+        assert part in said, part
+
+
+def test_it_holds_all_that_it_shows_and_data_is_escaped(page: str):
+    text_of(page)
+    assert "url(" not in page.replace("url(#tip)", "")
+    assert "@import" not in page
+    assert re.findall(r"https?://", page) == []
+    assert "<b>holds" not in page
+    assert "&lt;b&gt;holds&lt;/b&gt;" in page
+
+
+def test_a_lake_where_nothing_has_run_has_a_page(tmp_path: Path):
+    found = render(gather(Lake(tmp_path / "lake"), pipeline()))
+    said = text_of(found)
+    assert "Waiting for user_info: no row leaves before its flip." in said
+    assert "Nobody was alerted." in said
+
+
+def test_the_command_writes_it_without_spark(rows: ControlRows, tmp_path: Path):
+    path = ROOT / "examples" / "clicks" / "pipeline.sql"
+    code = (
+        "import sys; from orchestration.cli import app\n"
+        "try: app(sys.argv[1:])\n"
+        "except SystemExit as ended: status = ended.code\n"
+        "assert 'pyspark' not in sys.modules and 'dagster' not in sys.modules; sys.exit(status)"
+    )
+    out = tmp_path / "page.html"
+    asked = ["report", str(path), "--lake", str(rows.lake.root), "--out", str(out), "--json"]
+    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["page"] == str(out)
+    assert out.read_text().startswith("<!doctype html>")
+
+
+def test_a_file_that_can_not_be_written_is_an_error_with_a_next_command(rows: ControlRows, tmp_path: Path):
+    path = tmp_path / "clicks.sql"
+    path.write_text(script("block"))
+    done = CliRunner().invoke(
+        app, ["report", str(path), "--lake", str(rows.lake.root), "--out", str(tmp_path / "no" / "page.html")]
+    )
+    assert done.exit_code == 1
+    assert "--out FILE" in done.output
+
+
+def test_a_browser_shows_it_without_a_word_of_complaint(page: str, tmp_path: Path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.fail("there is no Chromium to show the page with: apt-get install chromium")
+    path = tmp_path / "page.html"
+    path.write_text(page)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        shown, complaints, asked = browser.new_page(viewport={"width": 1200, "height": 900}), [], []
+        shown.on("console", lambda message: complaints.append(message.text))
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.goto(path.as_uri())
+        assert shown.locator("section").count() == 9
+        assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        boxes = [picture.bounding_box() for picture in shown.locator("svg").all()]
+        browser.close()
+    assert boxes
+    assert all(box is not None and box["height"] > 30 for box in boxes)
+    assert complaints == []
+    assert asked == [path.as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "first"), [(0, 10_000, 0), (500, 7_000, 1_000), (5, 5, 5), (0, 400 * 86_400_000, 0)]
+)
+def test_marks_stand_at_round_times(low: float, high: float, first: float):
+    marks = round_times(low, high)
+    assert marks[0] == first
+    assert 1 <= len(marks) <= 8
+    assert all(low <= mark <= high for mark in marks)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(0, "0 ms"), (999, "999 ms"), (1500, "1.5 s"), (600_000, "10 min"), (9_000_000, "2.5 h")]
+)
+def test_lengths_of_time(value: float, told: str):
+    assert length(value) == told
+
+
+def test_pictures_of_a_single_point_are_whole():
+    for drawn in (
+        step_chart([Line("a", "c0", [(5, 5)])], "one", 5),
+        timeline([("a", [Span("good", 5, 5, "now")])], "one"),
+        stacked([Bar("1", [("good", 0)], "none")], "one"),
+        lying([("a", 1, "warn")], "one"),
+    ):
+        text_of(drawn)
+        assert "nan" not in drawn.lower()
+    assert moment(0, 1) == "00:00:00"
+
+
+def test_generations_stand_one_after_another(rows: ControlRows):
+    facts = gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND)
+    (build,) = [source for source in facts.sources if source.table.name == "user_info"]
+    (phase,) = build.phases
+    assert (phase.began, phase.flipped) == (10 * SECOND, 20 * SECOND)
+    again = replace(build, phases=(phase, replace(phase, generation=2, began=30 * SECOND, flipped=None)))
+    said = text_of(render(replace(facts, sources=(again, *facts.sources[1:]))))
+    assert "generation 2" in said

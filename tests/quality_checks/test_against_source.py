@@ -1,0 +1,258 @@
+"""The lake against a real database: what is found, what is not taken for a difference, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from orchestration.cli import app
+from pipelines.errors import PlanningError, SourceError
+from pipelines.lake import Lake
+from pipelines.runtime.runner import Runner
+from pipelines.sql import compile_script
+from quality_checks.against_source import SourceReconciliation, comparable, reconcile_source
+from tests.conftest import Database
+
+REST = """
+CREATE TABLE visit (id {key}, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE seen (id {key}) WITH ('connector' = 'scripted');
+INSERT INTO seen SELECT visit.id FROM visit JOIN item FOR SYSTEM_TIME AS OF visit.proctime ON visit.id = item.{on};
+"""
+
+UNLOGGED = "SET SESSION sql_log_bin = 0"
+"""What follows is not in the binlog: the lake can not know of it."""
+
+Reconciled = Callable[[], SourceReconciliation]
+
+
+def script(database: Database, columns: str, key: str = "INT", on: str = "id", **more: str) -> str:
+    options = ", ".join(f"'{name}' = '{value}'" for name, value in database.options("item", **more).items())
+    return f"CREATE TABLE item ({columns}) WITH ({options});" + REST.format(key=key, on=on)
+
+
+def running(text: str, spark: SparkSession, folder: Path) -> Runner:
+    return Runner(compile_script(text), Lake(folder), spark=lambda: spark, environment={})
+
+
+@pytest.fixture
+def runner(database: Database, spark: SparkSession, tmp_path: Path) -> Iterator[Runner]:
+    """`item` has landed: 3,000 rows of a key, a text, a number and a time, with nulls."""
+    database.execute(
+        "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(9,2), at DATETIME(3))",
+        "INSERT INTO item SELECT seq, IF(seq % 7, CONCAT('n', seq), NULL), seq / 4, NOW(3) FROM seq_1_to_3000",
+    )
+    columns = "id INT PRIMARY KEY NOT ENFORCED, name STRING, price DECIMAL(9,2), at TIMESTAMP(3)"
+    text = script(database, columns, **{"scan.incremental.snapshot.chunk.size": "1000"})
+    with running(text, spark, tmp_path / "lake") as found:
+        found.advance("item")
+        yield found
+
+
+def test_equal_tables_are_equal_at_a_known_place(runner: Runner):
+    found = reconcile_source(runner, "item")
+    assert found.passed
+    assert (found.rows, found.source_rows, found.chunks, found.differences) == (3000, 3000, 3, 0)
+    assert found.low <= found.cut
+    assert found.rounds == 0
+
+
+def test_every_kind_of_difference_is_found_with_its_key_and_columns(runner: Runner, database: Database):
+    database.execute(
+        UNLOGGED,
+        "UPDATE item SET name = 'other' WHERE id = 17",
+        "UPDATE item SET name = NULL, price = price + 1 WHERE id = 18",
+        "UPDATE item SET name = '' WHERE id = 14",
+        "DELETE FROM item WHERE id = 2000",
+        "INSERT INTO item VALUES (9001, 'new', 1, NOW(3))",
+    )
+    found = reconcile_source(runner, "item")
+    told = {item.key["id"]: (item.kind, item.columns) for item in found.shown}
+    assert told == {
+        14: ("changed", ("name",)),
+        17: ("changed", ("name",)),
+        18: ("changed", ("name", "price")),
+        2000: ("extra", ()),
+        9001: ("missing", ()),
+    }
+    assert not found.passed
+    assert (found.differences, found.unsettled, found.rechecked) == (5, 0, 5)
+    assert found.cut == max(found.low, found.high, found.cut)
+
+
+def test_what_has_not_landed_yet_is_landed_first(runner: Runner, database: Database):
+    database.execute("UPDATE item SET price = 0 WHERE id % 2", "DELETE FROM item WHERE id > 2990")
+    found = reconcile_source(runner, "item")
+    assert found.passed
+    assert found.rows == 2990
+
+
+def test_a_table_that_is_written_to_meanwhile_is_no_difference(runner: Runner, database: Database):
+    """Deletes, inserts and updates go on in another thread; one row differs for good."""
+    database.execute(UNLOGGED, "UPDATE item SET name = 'other' WHERE id = 17")
+    stop = threading.Event()
+
+    def write() -> None:
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                cursor.execute("UPDATE item SET price = %s WHERE id = 100", (number % 1000,))
+                cursor.execute("REPLACE INTO item VALUES (%s, 'w', 1, NOW(3))", (5000 + number % 50,))
+                cursor.execute("DELETE FROM item WHERE id = %s", (5000 + (number + 25) % 50,))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        found = reconcile_source(runner, "item")
+    finally:
+        stop.set()
+        writer.join()
+    assert [(item.key["id"], item.kind) for item in found.shown] == [(17, "changed")]
+    assert (found.differences, found.unsettled) == (1, 0)
+    assert found.rechecked > 1
+
+
+def test_a_truncate_meanwhile_reads_all_of_it_again(runner: Runner, database: Database, monkeypatch):
+    from pipelines.sources.mysql_cdc.compare import MysqlComparison
+
+    high = MysqlComparison.high
+    calls: list[int] = []
+
+    def truncated(self: MysqlComparison) -> object:
+        if not calls:
+            database.execute("TRUNCATE TABLE item", "INSERT INTO item VALUES (1, 'a', 1, NULL)")
+        calls.append(1)
+        return high(self)
+
+    monkeypatch.setattr(MysqlComparison, "high", truncated)
+    found = reconcile_source(runner, "item")
+    assert found.passed
+    assert found.rounds == 1
+
+
+KEYS = {
+    "a text under a collation": ("k VARCHAR(20) PRIMARY KEY", "k STRING PRIMARY KEY NOT ENFORCED", "'ä' , 'ß', 'Zz'"),
+    "bytes": ("k VARBINARY(8) PRIMARY KEY", "k BYTES PRIMARY KEY NOT ENFORCED", "X'00', X'FF', X'6162'"),
+    "a time": (
+        "k DATETIME(3) PRIMARY KEY",
+        "k TIMESTAMP(3) PRIMARY KEY NOT ENFORCED",
+        "'2020-01-01', '1999-12-31', '2021-02-03'",
+    ),
+    "a decimal": ("k DECIMAL(12,3) PRIMARY KEY", "k DECIMAL(12,3) PRIMARY KEY NOT ENFORCED", "-1.5, 0, 7.125"),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_keys_of_every_kind_can_be_asked_for(name: str, database: Database, spark: SparkSession, tmp_path: Path):
+    there, declared, values = KEYS[name]
+    key_type = declared.split(" PRIMARY")[0].split(" ", 1)[1]
+    database.execute(
+        f"CREATE TABLE item ({there}, v INT)",
+        *(f"INSERT INTO item VALUES ({value.strip()}, 1)" for value in values.split(", ")),
+    )
+    with running(script(database, f"{declared}, v INT", key_type, "k"), spark, tmp_path / "lake") as found:
+        found.advance("item")
+        assert reconcile_source(found, "item").passed
+        last = values.split(", ")[-1]
+        database.execute(UNLOGGED, f"UPDATE item SET v = 2 WHERE k = {last}")
+        again = reconcile_source(found, "item")
+    assert [(item.kind, item.columns) for item in again.shown] == [("changed", ("v",))]
+
+
+def test_a_key_of_two_columns(database: Database, spark: SparkSession, tmp_path: Path):
+    database.execute(
+        "CREATE TABLE item (a INT, id INT, v INT, PRIMARY KEY (a, id))",
+        "INSERT INTO item SELECT seq % 3, seq, seq FROM seq_1_to_100",
+    )
+    text = script(database, "a INT, id INT, v INT, PRIMARY KEY (a, id) NOT ENFORCED")
+    text = text.replace("visit.id = item.id", "visit.id = item.id AND visit.id = item.a")
+    with running(text, spark, tmp_path / "lake") as found:
+        found.advance("item")
+        database.execute(UNLOGGED, "UPDATE item SET v = -1 WHERE id = 50")
+        again = reconcile_source(found, "item")
+    assert [(item.key, item.columns) for item in again.shown] == [({"a": 2, "id": 50}, ("v",))]
+
+
+def test_one_changed_cell_in_a_million_rows(database: Database, spark: SparkSession, tmp_path: Path):
+    database.execute(
+        "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), v INT)",
+        UNLOGGED,
+        "INSERT INTO item SELECT seq, CONCAT('name ', seq), seq % 97 FROM seq_1_to_1000000",
+    )
+    text = script(database, "id INT PRIMARY KEY NOT ENFORCED, name STRING, v INT")
+    with running(text, spark, tmp_path / "lake") as found:
+        found.advance("item")
+        database.execute(UNLOGGED, "UPDATE item SET v = v + 1 WHERE id = 765432")
+        told = reconcile_source(found, "item")
+    assert [(item.key, item.kind, item.columns) for item in told.shown] == [({"id": 765432}, "changed", ("v",))]
+    assert (told.rows, told.source_rows, told.differing_buckets) == (1_000_000, 1_000_000, 1)
+
+
+def test_what_has_not_flipped_can_not_be_compared(runner: Runner):
+    runner.advance("item", resnapshot=True, max_epochs=1)
+    with pytest.raises(SourceError, match="item is still loading"):
+        reconcile_source(runner, "item")
+
+
+def test_another_runner_that_does_not_come_so_far_is_named(runner: Runner, database: Database):
+    database.execute("UPDATE item SET price = 0 WHERE id = 1")
+    runner.close()
+    other = Lake(runner.lake.root).leases("somebody else")
+    other.acquire("item")
+    try:
+        with pytest.raises(SourceError, match="somebody else"):
+            reconcile_source(runner, "item", wait_s=0)
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("mode", ["latest-offset", "snapshot"])
+def test_tables_without_a_whole_image_are_no_candidates(database: Database, mode: str):
+    text = script(database, "id INT PRIMARY KEY NOT ENFORCED", **{"scan.startup.mode": mode})
+    assert comparable(compile_script(text)) == []
+
+
+def test_tables_of_other_connectors_are_refused(spark: SparkSession, tmp_path: Path):
+    from pipelines.testing import Harness
+    from tests.assets.clicks import script as clicks
+
+    harness = Harness(clicks(), spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("user_info")
+    harness.advance()
+    with pytest.raises(PlanningError, match="its connector is scripted"):
+        reconcile_source(harness.runner, "user_info")
+
+
+class TestCommand:
+    def test_it_tells_what_differs_and_leaves_with_1(self, runner: Runner, database: Database, tmp_path: Path):
+        runner.close()
+        path = tmp_path / "pipeline.sql"
+        path.write_text(runner.pipeline.script)
+        asked = ["reconcile", str(path), "--lake", str(runner.lake.root)]
+        well = CliRunner().invoke(app, asked)
+        assert well.exit_code == 0, well.output
+        assert "item: 3,000 rows, as the source has them at" in well.stdout
+        database.execute(UNLOGGED, "UPDATE item SET name = 'other' WHERE id = 17")
+        told = CliRunner().invoke(app, [*asked, "--json"])
+        assert told.exit_code == 1
+        (table,) = json.loads(told.stdout)["tables"]
+        assert table["shown"] == [{"key": {"id": 17}, "kind": "changed", "columns": ["name"]}]
+        shown = CliRunner().invoke(app, asked)
+        assert "id = 17 differs in name" in shown.stdout
+        assert "--resnapshot item" in shown.stdout
+
+    @pytest.mark.parametrize("table", ["nothing", "visit"])
+    def test_what_can_not_be_compared_is_a_mistake_of_usage(self, runner: Runner, tmp_path: Path, table: str):
+        path = tmp_path / "pipeline.sql"
+        path.write_text(runner.pipeline.script)
+        told = CliRunner().invoke(app, ["reconcile", str(path), "--table", table])
+        assert told.exit_code == 2
+        assert "those that can be are item" in " ".join(told.output.replace("│", " ").split())
