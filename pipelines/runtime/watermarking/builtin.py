@@ -71,6 +71,11 @@ def counted(found: Mapping[str, Any], standing: SplitsBefore) -> list[SplitPass]
     return [_pass({"_split": found[_FIRST], **found}, None, standing)]
 
 
+def values() -> Column:
+    """How many of `valued` rows have a value: with it all of them are computed."""
+    return F.count(VALUE).alias("values")
+
+
 VALUE = "_watermark"
 
 
