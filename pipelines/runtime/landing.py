@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -32,6 +33,7 @@ from pipelines.runtime.split_store import Splits
 from pipelines.runtime.splits import counting, stored_splits
 from pipelines.runtime.user_functions import functions_of, plan_instant
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
+from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_rows
 from pipelines.sources.protocol import ExplainsFailures, Json, Landed, Source, SourceContext, Step, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
@@ -223,13 +225,14 @@ class Landing:
                 folder = lake_rows.write(seen, self.path, application=application, generation=generation, epoch=epoch)
                 kept_out = rejected.keep(spark, lambda: source.read(spark, stored))
                 faults.point("source.written")
-                adopt(self.path, folder, survey(folder), application=application, epoch=epoch)
+                files = survey(folder)
+                tally = {**observed.get, **splits_of_files(pq.read_metadata(folder / file.path) for file in files)}
+                adopt(self.path, folder, files, application=application, epoch=epoch)
                 faults.point("source.appended")
-                tally = observed.get
             else:
                 kept_out = rejected.kept(spark)
                 rows, counted = time.counted(self._epoch_rows(spark, stored))
-                tally = rows.agg(*map(F.expr, TALLY), *counted).collect()[0].asDict()
+                tally = rows.agg(*map(F.expr, TALLY), *counted, *splits_of_rows()).collect()[0].asDict()
             count = int(tally["rows"])
             epoch_rows = self._epoch_rows(spark, stored) if count else None
             landed = source.landed(stored, epoch_rows)

@@ -25,7 +25,7 @@ DECLARED = "\n".join(
 
 
 def events(columns: str, *options: str) -> str:
-    """A generated probe of which 200 rows are due at once and more to come (an ended one would say MAX), and an INSERT."""
+    """A generated probe, 200 rows of it due at once and more to come (an ended one would say MAX), and an INSERT."""
     return f"""
     {DECLARED}
     CREATE TABLE events ({columns}) WITH ('connector' = 'datagen', 'number-of-rows' = '1000', 'rows-at-start' = '200'
