@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
 from pipelines.functions import UserFunction
+from pipelines.functions.failures import failure
 from pipelines.functions.registration import register
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.lake import rows as lake_rows
@@ -24,12 +26,14 @@ from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
 from pipelines.runtime import alignment, faults
 from pipelines.runtime.advances import Advance, LandedEpoch
+from pipelines.runtime.expressions import failed_expression
 from pipelines.runtime.plans import source_row, stored_step
 from pipelines.runtime.rejected import Rejected
 from pipelines.runtime.split_store import Splits
 from pipelines.runtime.splits import counting, stored_splits
-from pipelines.runtime.user_functions import blamed, functions_of, plan_instant, tried
+from pipelines.runtime.user_functions import functions_of, plan_instant
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
+from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_rows
 from pipelines.sources.protocol import ExplainsFailures, Json, Landed, Source, SourceContext, Step, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
@@ -205,12 +209,11 @@ class Landing:
         if self.path not in self.ready:
             lake_rows.ensure_table(spark, self.path, lake_rows.stored_columns(self.table), name)
             self.ready.add(self.path)
-        called = functions_of(self.table, self.functions)
-        register(spark, called)
+        register(spark, functions_of(self.table, self.functions))
         application = self.lake.application(name, "data", generation)
         signal.offer(source)
         rejected = Rejected(self.lake, self.table, stored)
-        with self._reading(source, stored):
+        with self._reading(source, stored, time.expression):
             if time.processing_time:
                 signal.before_first_record()
             if committed(self.path, application) < epoch:
@@ -219,23 +222,23 @@ class Landing:
                 seen, counted = time.counted(rows.withColumn("_instant", plan_instant(stored)))
                 seen = seen.observe(observed, *map(F.expr, TALLY), *counted)
                 seen = seen.select(*map(lake_rows.quoted, rows.columns))
-                if not counted:
-                    seen = tried(seen, self.table, called, stored)
                 folder = lake_rows.write(seen, self.path, application=application, generation=generation, epoch=epoch)
                 kept_out = rejected.keep(spark, lambda: source.read(spark, stored))
                 faults.point("source.written")
-                adopt(self.path, folder, survey(folder), application=application, epoch=epoch)
+                files = survey(folder)
+                tally = {**observed.get, **splits_of_files(pq.read_metadata(folder / file.path) for file in files)}
+                adopt(self.path, folder, files, application=application, epoch=epoch)
                 faults.point("source.appended")
-                tally = observed.get
             else:
                 kept_out = rejected.kept(spark)
                 rows, counted = time.counted(self._epoch_rows(spark, stored))
-                tally = rows.agg(*map(F.expr, TALLY), *counted).collect()[0].asDict()
+                tally = rows.agg(*map(F.expr, TALLY), *counted, *splits_of_rows()).collect()[0].asDict()
             count = int(tally["rows"])
             epoch_rows = self._epoch_rows(spark, stored) if count else None
             landed = source.landed(stored, epoch_rows)
         faults.point("source.landed")
-        passes = time.passes(epoch_rows, tally, stored, told=landed.watermarks is not None)
+        with self._reading(source, stored, time.expression):
+            passes = time.passes(epoch_rows, tally, stored, told=landed.watermarks is not None)
         row = replace(watermark_row(time, stored, landed, count, passes, signal, self.clock()), rejected=kept_out)
         if tally["truncates"] or (before and before.truncated):
             row = replace(row, truncated=True)
@@ -282,25 +285,37 @@ class Landing:
         return seen
 
     @contextmanager
-    def _reading(self, source: Source, stored: StoredStep) -> Iterator[None]:
-        """Give what Spark throws the table, the step and the state."""
+    def _reading(self, source: Source, stored: StoredStep, watermark: str | None) -> Iterator[None]:
+        """Give what Spark throws the table, the expression, the step and the state."""
         try:
             yield
         except TidegateError:
             raise
         except (PySparkException, Py4JError) as error:
-            failed = blamed(error, self.table, stored)
-            if failed is not None:
-                raise failed from error
-            explained = source.explain(error, stored) if isinstance(source, ExplainsFailures) else None
-            if explained is not None:
-                raise explained from error
-            raise SourceError(
-                f"{self.table.name}: {first_line(error)}",
-                where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
-                state="the epoch is planned, none of its rows are committed; epochs before it stand",
-                next_command="mend the cause, then run the same command again: it goes on at this epoch",
-            ) from error
+            raise self._explained(error, source, stored, watermark) from error
+
+    def _explained(
+        self, error: BaseException, source: Source, stored: StoredStep, watermark: str | None
+    ) -> TidegateError:
+        place = f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}"
+        what, where, mend = first_line(error), place, "mend the cause"
+        told, failed = failure(error), failed_expression(error, self.table, watermark)
+        if told is not None:
+            what, mend = told, "mend the function"
+        elif failed is not None:
+            what, where = f"{failed.name} failed: {what}", f"{failed.sql}; {place}"
+            mend = "mend the expression (TRY_CAST gives NULL where CAST fails), or the source's row"
+        elif isinstance(source, ExplainsFailures) and (explained := source.explain(error, stored)) is not None:
+            return explained
+        application = self.lake.application(self.table.name, "data", stored.generation)
+        return SourceError(
+            f"{self.table.name}: {what}",
+            where=where,
+            state="the epoch's rows are committed and its watermark is not, so nothing reads them yet"
+            if committed(self.path, application) >= stored.epoch
+            else "the epoch is planned, none of its rows are committed; epochs before it stand",
+            next_command=f"{mend}, then run the same command again: it goes on at this epoch",
+        )
 
 
 def first_line(error: BaseException) -> str:

@@ -7,12 +7,14 @@ left. Punctuated: emitted after every `gap` rows, so a row's place has what its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipelines.lake.footers import bounds_of_files
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.watermarks import MIN_TIMESTAMP, BoundedOutOfOrderness, ExpressionWatermarks, SourceWatermarks, Watermark
 
@@ -53,22 +55,39 @@ _FIRST, _LAST, _GREATEST, _LATE = "first_split", "last_split", "greatest", "late
 
 
 def tally(standing: SplitsBefore) -> list[Column]:
-    """Counted over `valued` rows on their way into the lake: what `scan` would find, if they are all of one split."""
-    return [
-        F.min("_split").alias(_FIRST),
-        F.max("_split").alias(_LAST),
-        F.max(VALUE).alias(_GREATEST),
-        _late(standing, _threshold(standing)),
-    ]
+    """Counted over `valued` rows on their way into the lake: what `scan` would find, if they are all of one split.
+
+    Which splits they are of is not counted row by row: to compare strings costs more than all the rest. The files tell.
+    """
+    return [F.max(VALUE).alias(_GREATEST), _late(standing, _threshold(standing))]
+
+
+def splits_of_rows() -> list[Column]:
+    """Counted over committed rows: the least and the greatest split."""
+    return [F.min("_split").alias(_FIRST), F.max("_split").alias(_LAST)]
+
+
+def splits_of_files(footers: Iterable[pq.FileMetaData]) -> dict[str, str | None]:
+    """The same, of the files that were written; nothing where their footers do not tell it."""
+    bounds = bounds_of_files(footers, "_split")
+    return {} if bounds is None else dict(zip((_FIRST, _LAST), bounds, strict=True))
 
 
 def counted(found: Mapping[str, Any], standing: SplitsBefore) -> list[SplitPass] | None:
-    """The pass of an epoch of not more than one split, from what `tally` found; None where that is not enough."""
+    """The pass of an epoch of not more than one split; None where what was found is not enough to tell it.
+
+    `found`: what `tally` counted, and what `splits_of_files` or `splits_of_rows` says.
+    """
     if _FIRST not in found or found[_FIRST] != found[_LAST]:
         return None
     if found[_FIRST] is None:
         return []
     return [_pass({"_split": found[_FIRST], **found}, None, standing)]
+
+
+def values() -> Column:
+    """How many of `valued` rows have a value: with it all of them are computed."""
+    return F.count(VALUE).alias("values")
 
 
 VALUE = "_watermark"

@@ -72,12 +72,20 @@ class EpochTime:
     def counted(self, rows: DataFrame) -> tuple[DataFrame, list[Column]]:
         """`rows` (of the source, or committed) and what to count of them while they pass by; see `passes`.
 
-        Rows of one split need no second look then. The frame may have a column more than `rows`.
+        Rows of one split need no second look then. The frame may have a column more than `rows`. Every value is
+        computed, also where the count is not enough: an expression that fails must do so before rows are committed.
         """
         generator = self._built_in
-        if self.processing_time or generator is None or self.strategy.gap is not None:
+        if self.processing_time or generator is None:
             return rows, []
-        return builtin.valued(rows, generator), builtin.tally(self.standing)
+        counts = builtin.tally(self.standing) if self.strategy.gap is None else [builtin.values()]
+        return builtin.valued(rows, generator), counts
+
+    @property
+    def expression(self) -> str | None:
+        """The Spark SQL that each row's watermark is, None where a strategy has none."""
+        generator = self._generator
+        return generator.expression if type(generator) is ExpressionWatermarks else None
 
     def passes(
         self, rows: DataFrame | None, tally: Mapping[str, Any], step: StoredStep, *, told: bool = False

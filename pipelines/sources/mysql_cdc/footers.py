@@ -13,6 +13,8 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as pq
 
+from pipelines.lake.footers import column_bounds
+
 
 @dataclass(frozen=True)
 class Span:
@@ -31,7 +33,7 @@ def spans_of(files: Iterable[str], generation: int, epoch: int) -> dict[str, Spa
         if parsed.scheme not in ("", "file"):
             return None
         footer = pq.read_metadata(unquote(parsed.path))
-        split, bounds = _one(footer, "_split"), [_bounds(footer, f"_seq.{part}") for part in ("file", "position")]
+        split, bounds = _one(footer, "_split"), [column_bounds(footer, f"_seq.{part}") for part in ("file", "position")]
         own = _one(footer, "_generation") == generation and _one(footer, "_epoch") == epoch
         if not own or not isinstance(split, str) or split in found or None in bounds:
             return None
@@ -42,18 +44,5 @@ def spans_of(files: Iterable[str], generation: int, epoch: int) -> dict[str, Spa
 
 def _one(footer: pq.FileMetaData, column: str) -> Any:
     """The one value that a column has in a file; None where it has several, or where the footer does not say."""
-    bounds = _bounds(footer, column)
+    bounds = column_bounds(footer, column)
     return bounds[0] if bounds is not None and bounds[0] == bounds[1] else None
-
-
-def _bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
-    """Least and greatest value of a column without NULLs."""
-    low, high = [], []
-    for group in range(footer.num_row_groups):
-        parts = footer.row_group(group)
-        chunk = next((c for c in map(parts.column, range(parts.num_columns)) if c.path_in_schema == column), None)
-        if chunk is None or not chunk.is_stats_set or not chunk.statistics.has_min_max or chunk.statistics.null_count:
-            return None
-        low.append(chunk.statistics.min)
-        high.append(chunk.statistics.max)
-    return (min(low), max(high)) if low else None

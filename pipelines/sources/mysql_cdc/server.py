@@ -35,7 +35,7 @@ from pipelines.sources.mysql_cdc.server_install import (
     template,
 )
 
-Option = str | int | bool | None
+Option = str | int | bool | Path | None
 
 DEFAULT_OPTIONS: Mapping[str, Option] = {
     "server_id": 1,
@@ -240,7 +240,16 @@ class EmbeddedMariaDb:
     def _launch(self) -> None:
         # A path in a deep folder would be longer than the 107 bytes that a unix socket may have.
         self._run = Path(tempfile.mkdtemp(prefix="tidegate-", dir="/tmp" if Path("/tmp").is_dir() else None))
-        settings = {**self._options, "bind_address": self.host, "port": self.port, "socket": self.socket}
+        temporary = self.directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        settings = {
+            **self._options,
+            "bind_address": self.host,
+            "port": self.port,
+            "socket": self.socket,
+            # A server that starts removes the temporary tables that lie there, also those of one that runs.
+            "tmpdir": temporary,
+        }
         command = [*self.installation.command(self.directory / "data"), *_arguments(settings)]
         held = [self._lock] if self._lock is not None else []
         with self.log.open("wb") as log:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
-from pipelines.sources.mysql_cdc.chunks import CHUNK_DIGITS, CHUNK_PREFIX, Chunk, SnapshotKey
+from pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey
 from pipelines.sources.mysql_cdc.cut import SESSION_STATEMENT
 from pipelines.sources.mysql_cdc.key import KeyColumn
 from pipelines.sources.mysql_cdc.types import SourceColumn, quote, snapshot_expression, snapshot_to_canonical
@@ -29,7 +29,7 @@ _BEGAN = "@tidegate_began"
 class SnapshotQuery:
     """What is read of a table, whatever the chunk. `columns` are named as the script names them.
 
-    `cut_columns` are the SQL of the cut's file and position. `log` is the log epoch.
+    `cut_columns` are the SQL of the cut's file number and position. `log` is the log epoch.
     """
 
     database: str
@@ -153,28 +153,26 @@ def _read(
     ]
     rows = reduce(DataFrame.unionByName, [frame.drop(*query.key_names) for frame in read])
     values = [F.expr(snapshot_to_canonical(column)).alias(column.name) for column in query.columns]
-    return rows.select(*snapshot_columns(query.log), *values)
+    return rows.select(*snapshot_columns(query.log, chunks), *values)
 
 
-def snapshot_columns(log: int) -> list[SparkColumn]:
-    """The source's own columns of snapshot rows.
+def snapshot_columns(log: int, chunks: Sequence[Chunk]) -> list[SparkColumn]:
+    """The source's own columns of rows of `chunks`, which follow one another.
 
     `_rowtime` is the second in which the chunk's connection was made, just before its read view was opened: the row was
     like this at that time, nobody knows since when. `_seq` holds the cut. `_offset` numbers a chunk's rows, with gaps.
     """
-    file = F.substring_index(F.col("_cut_file"), ".", -1).cast("bigint")
-    seq = F.struct(
-        F.lit(SNAPSHOT_PHASE).cast("int").alias("phase"),
-        F.lit(log).cast("int").alias("log"),
-        file.alias("file"),
-        F.col("_cut_position").cast("bigint").alias("position"),
-        F.lit(0).cast("int").alias("row"),
+    seq = (
+        f"named_struct('phase', {SNAPSHOT_PHASE}, 'log', {int(log)}, 'file', CAST(_cut_file AS BIGINT),"
+        " 'position', CAST(_cut_position AS BIGINT), 'row', 0)"
     )
-    number = F.lpad(F.col("_chunk").cast("string"), CHUNK_DIGITS, "0")
-    return [
-        F.lit("r").alias("_op"),
-        seq.cast(SEQ_TYPE).alias("_seq"),
-        F.timestamp_seconds(F.col("_cut_time").cast("bigint")).alias("_rowtime"),
-        F.concat(F.lit(CHUNK_PREFIX), number).alias("_split"),
-        F.monotonically_increasing_id().alias("_offset"),
-    ]
+    # A list of names to choose from: to put each row's together again would cost more than to read it.
+    names = ", ".join(f"'{chunk.name}'" for chunk in chunks)
+    columns = {
+        "_op": "'r'",
+        "_seq": f"CAST({seq} AS {SEQ_TYPE})",
+        "_rowtime": "timestamp_seconds(CAST(_cut_time AS BIGINT))",
+        "_split": f"get(array({names}), CAST(_chunk AS INT) - {chunks[0].ordinal})",
+        "_offset": "monotonically_increasing_id()",
+    }
+    return [F.expr(expression).alias(name) for name, expression in columns.items()]

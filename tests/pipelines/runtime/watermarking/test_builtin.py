@@ -95,7 +95,7 @@ def test_sql_says_what_the_generator_says(
         assert told == [(item.split, item.rows, item.late, item.watermark) for item in expected]
         if gap is None and rows:
             seen = builtin.valued(frame(spark, rows), generator)
-            tally = seen.agg(F.count(F.lit(1)).alias("rows"), *builtin.tally(mine))  # landing counts rows in any case
+            tally = seen.agg(F.count(F.lit(1)).alias("rows"), *builtin.tally(mine), *builtin.splits_of_rows())
             counted = builtin.counted(tally.collect()[0].asDict(), mine)
             assert counted == (found if len(found) == 1 else None)
         mine, theirs = after(mine, found, floor), after(theirs, expected, floor)

@@ -1,0 +1,30 @@
+"""What the footers of Parquet files tell of a column without reading a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow.parquet as pq
+
+
+def column_bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
+    """Least and greatest value of a column (a dotted path) without NULLs; None where the footer does not say."""
+    low, high = [], []
+    for group in range(footer.num_row_groups):
+        parts = footer.row_group(group)
+        chunk = next((c for c in map(parts.column, range(parts.num_columns)) if c.path_in_schema == column), None)
+        if chunk is None or not chunk.is_stats_set or not chunk.statistics.has_min_max or chunk.statistics.null_count:
+            return None
+        low.append(chunk.statistics.min)
+        high.append(chunk.statistics.max)
+    return (min(low), max(high)) if low else None
+
+
+def bounds_of_files(footers: Iterable[pq.FileMetaData], column: str) -> tuple[Any, Any] | None:
+    """The same over several files; (None, None) where they have no row at all."""
+    found = [column_bounds(footer, column) for footer in footers if footer.num_rows]
+    known = [bounds for bounds in found if bounds is not None]
+    if len(known) < len(found):
+        return None
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else (None, None)
