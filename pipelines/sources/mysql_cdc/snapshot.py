@@ -24,6 +24,9 @@ _SOCKET_TIMEOUT_MS = 900_000
 _BEGAN = "@tidegate_began"
 """A variable of the session: when it began, in whole seconds as most servers date a commit."""
 
+WHOLE = Chunk(0)
+"""All of a table, in one read view."""
+
 
 @dataclass(frozen=True)
 class SnapshotQuery:
@@ -51,8 +54,7 @@ class SnapshotQuery:
 
     def one_view(self, condition: str) -> tuple[str, list[str]]:
         """What Spark reads for the rows that `condition` (the server's SQL) holds for, all in one read view."""
-        whole = Chunk(0)
-        return self._from([whole], condition), [f"`_chunk` = {whole.ordinal}"]
+        return self._from([WHOLE], condition), [f"`_chunk` = {WHOLE.ordinal}"]
 
     def _from(self, chunks: Sequence[Chunk], inside: str | None = None) -> str:
         """The rows, the chunks' numbers and the cut. `inside`: the bounds, where no key column may be seen outside."""
@@ -130,19 +132,20 @@ def read_chunks(
 
     Reading happens when the rows are written; the read view of a chunk is opened by its own task.
     """
-    return _read(spark, query, query.relations(chunks), url, properties)
+    return _read(spark, query, chunks, query.relations(chunks), url, properties)
 
 
 def read_one_view(
     spark: SparkSession, query: SnapshotQuery, condition: str, url: str, properties: Mapping[str, str]
 ) -> DataFrame:
     """The same of the rows that `condition` (the server's SQL) holds for, in one task and one read view."""
-    return _read(spark, query, [query.one_view(condition)], url, properties)
+    return _read(spark, query, [WHOLE], [query.one_view(condition)], url, properties)
 
 
 def _read(
     spark: SparkSession,
     query: SnapshotQuery,
+    chunks: Sequence[Chunk],
     relations: Sequence[tuple[str, list[str]]],
     url: str,
     properties: Mapping[str, str],
