@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -315,8 +315,10 @@ class _Reconciling:
         end = time.monotonic() + self.wait_s
         while self._reached() < place:
             try:
-                with replace(self.runner) as hand:  # the lease is let go at once: others may land meanwhile
-                    hand.advance(self.table.name)
+                try:
+                    self.runner.advance(self.table.name)
+                finally:
+                    self.runner.leases.release(self.table.name)  # others may land while rows are compared
                 if self._reached() >= place:
                     return
                 self._refuse(place, "its alignment group holds it back")
