@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import dagster as dg
 
@@ -95,6 +95,7 @@ def of_verdict(verdict: GateVerdict, state: str | None, script: Path | None = No
             )
         ),
     }
+    metadata |= data_docs(verdict)
     if verdict.warnings:
         metadata["warnings"] = "\n".join(verdict.warnings)
     if not verdict.passed:
@@ -103,9 +104,25 @@ def of_verdict(verdict: GateVerdict, state: str | None, script: Path | None = No
     return metadata
 
 
+def data_docs(verdict: GateVerdict) -> dict[str, Any]:
+    """A link to the page that the suite of the script wrote for this verdict; none where it has no suite."""
+    pages = (check.observed.get("page") for check in verdict.checks if _maps(check.observed))
+    return _linked(next((page for page in pages if page), None))
+
+
+def _linked(page: str | None) -> dict[str, Any]:
+    return {"data docs": dg.MetadataValue.url(Path(page).as_uri())} if page else {}
+
+
+def _maps(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
+
+
 def of_check(check: CheckResult, verdict: GateVerdict) -> dict[str, Any]:
     """One check of a verdict. A plain number is kept as one, so that it can be plotted."""
     metadata: dict[str, Any] = {"epoch": verdict.epoch, "detail": check.detail}
+    if _maps(check.observed):
+        metadata |= _linked(check.observed.get("page"))
     for name, value in (("observed", check.observed), ("expected", check.expected)):
         if isinstance(value, int | float) and not isinstance(value, bool):
             metadata[name] = value

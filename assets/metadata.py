@@ -8,11 +8,17 @@ from typing import Any
 import dagster as dg
 from deltalake import DeltaTable
 
+from assets.checks import data_docs
 from assets.text import markdown_table, resolving, watermark
 from pipelines.lake import Lake, StagedRow
 from pipelines.runtime.advances import Advance
 from pipelines.runtime.alignment import GroupStanding
+<<<<<<< HEAD
 from pipelines.runtime.plans import Backfill, ReleasePlan
+=======
+from pipelines.runtime.gate import GateVerdict
+from pipelines.runtime.plans import ReleasePlan
+>>>>>>> expect
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
 from pipelines.runtime.split_store import Splits, of_a_file
 from pipelines.sql.model import Table
@@ -160,6 +166,7 @@ def of_published(releasing: Releasing, before: Position, published: Published | 
         **_of_counts(published.staged),
         "verdict": "passed" if verdict and verdict.passed else "none",
         "decided at": instant(verdict.decided_at) if verdict else "",
+        **(data_docs(GateVerdict.of(verdict)) if verdict else {}),
     }
 
 

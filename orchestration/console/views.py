@@ -118,6 +118,7 @@ def of_published(done: Published | None) -> dict[str, Any]:
         "epoch": done.epoch,
         "rows": done.rows,
         "quarantined": done.quarantined,
+        **({"again": done.plan.backfill.rows_again} if done.plan.backfill else {}),
         "pins": [{"table": pin.table, "generation": pin.generation, "epoch": pin.epoch} for pin in done.plan.pins],
     }
 

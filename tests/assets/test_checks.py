@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import dagster as dg
 
 from assets.checks import check_names, check_specs, results
@@ -55,6 +57,21 @@ def test_a_check_that_the_gate_did_not_report_goes_with_the_verdict_and_says_so(
     specs = check_specs(STAGED, ["suite"])
     assert [result.passed for result in results(specs, verdict(False), "held")] == [False, False]
     assert "did not report" in list(results(specs, verdict(True), "passed"))[1].metadata["detail"].value
+
+
+def test_a_check_that_warns_is_shown_so_and_does_not_block():
+    warned = CheckResult("constraints", True, {"small": 3}, {}, "3 rows", warning="3 rows violate the constraint small")
+    told = replace(verdict(True), checks=(*verdict(True).checks, warned))
+    gate, constraints = results(check_specs(STAGED, ["constraints"]), told, "passed")
+    assert (gate.passed, gate.metadata["warnings"].value) == (True, "3 rows violate the constraint small")
+    assert (constraints.passed, constraints.severity) == (False, dg.AssetCheckSeverity.WARN)
+
+
+def test_data_docs_are_linked_from_the_verdict_and_from_their_check():
+    suite = CheckResult("suite", True, {"expectations": 2, "page": "/lake/_quality/e/suite-index.html"})
+    told = replace(verdict(True), checks=(*verdict(True).checks, suite))
+    for result in results(check_specs(STAGED, ["suite"]), told, "passed"):
+        assert result.metadata["data docs"].value == "file:///lake/_quality/e/suite-index.html"
 
 
 def test_the_installed_gate_tells_its_checks():

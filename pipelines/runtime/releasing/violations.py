@@ -62,6 +62,8 @@ def greatest(footer: pq.FileMetaData) -> int | None:
 
 
 def _greatest(group: pq.RowGroupMetaData) -> int | None:
+    if group.num_rows == 0:
+        return 0
     for index in range(group.num_columns):
         column = group.column(index)
         if column.path_in_schema == MASK:

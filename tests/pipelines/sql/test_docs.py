@@ -47,6 +47,13 @@ def test_the_example_compiles_and_the_error_is_as_shown() -> None:
     assert f"{caught.value}\n" == shown
 
 
+def test_the_constraints_of_the_page_on_quality_compile() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "quality.md").read_text()
+    script = page.split("```sql\n")[1].split("```")[0].replace("'connector' = 'delta'", "'connector' = 'scripted'")
+    found = compile_script(script, connectors=CONNECTORS).table("enriched").constraints
+    assert [constraint.action for constraint in found] == ["fail", "quarantine", "warn"]
+
+
 WATERMARKS = DOCS.split("### WATERMARK FOR\n")[1].split("\n### ")[0]
 OWN_FUNCTIONS = DOCS.split("## CREATE FUNCTION\n")[1].split("\n## ")[0]
 

@@ -1,0 +1,62 @@
+"""Partitions of time of an output: Dagster's backfills release spans, and the stream goes on beside them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from assets.factories import build_pipeline_definitions
+from assets.presentation import Partitions, Presentation
+from pipelines.sql import compile_script
+from pipelines.testing import Harness
+from tests.pipelines.runtime.test_event_time import RATES, moment, told
+
+DAY = 86_400_000
+TEXT = RATES.format(policy="quarantine", kind="LEFT", more="")
+BY_DAY = Presentation(partitions=Partitions(datetime(2026, 1, 1, tzinfo=UTC), "day"))
+
+
+@pytest.fixture
+def harness(spark: SparkSession, tmp_path: Path) -> Harness:
+    return Harness(compile_script(TEXT, name="shop"), spark, tmp_path)
+
+
+def definitions(harness: Harness, look: Presentation = BY_DAY) -> dg.Definitions:
+    return build_pipeline_definitions(harness.pipeline, lake=harness.lake.root, look=look)
+
+
+def test_partitions_release_their_days_alone_together_and_again(harness: Harness) -> None:
+    for table in ("rates", "orders"):
+        harness.watermark(table, told(4 * DAY))
+    harness.push("rates", [{"currency": "EUR", "rate": 100 + n, "valid_from": moment(n * DAY)} for n in range(4)])
+    harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY // 2)} for n in range(8)])
+    defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
+    key = dg.AssetKey(["shop", "converted_by_time"])
+    sources = [dg.AssetKey(["shop", "rates"]), dg.AssetKey(["shop", "orders"])]
+    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    job = defs.resolve_job_def("shop_backfill")
+    one = job.execute_in_process(instance=instance, partition_key="2026-01-03")
+    assert one.success
+    assert sorted(row["id"] for row in harness.published("converted")) == [4, 5]
+    tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-03"}
+    several = job.execute_in_process(instance=instance, tags=tags)
+    assert several.success
+    [event] = [event for event in several.get_asset_materialization_events() if event.asset_key == key][:1]
+    metadata = event.step_materialization_data.materialization.metadata
+    assert (metadata["rows released again"].value, metadata["rows published"].value) == (2, 6)
+    assert metadata["replaces epochs"].value == "1"
+    assert instance.get_materialized_partitions(key) == {"2026-01-01", "2026-01-02", "2026-01-03"}
+    assert defs.resolve_job_def("shop").execute_in_process(instance=instance).success
+    rows = sorted((row["id"], row["rate"]) for row in harness.published("converted"))
+    assert rows == [(n, 100 + n // 2) for n in range(8)]
+
+
+def test_partitions_are_there_where_they_are_asked_for(harness: Harness) -> None:
+    keys = {key.to_user_string() for key in definitions(harness).resolve_asset_graph().get_all_asset_keys()}
+    assert "shop/converted_by_time" in keys
+    plain = definitions(harness, Presentation()).resolve_asset_graph().get_all_asset_keys()
+    assert "shop/converted_by_time" not in {key.to_user_string() for key in plain}
