@@ -13,12 +13,8 @@ from assets.text import markdown_table, resolving, watermark
 from pipelines.lake import Lake, StagedRow
 from pipelines.runtime.advances import Advance
 from pipelines.runtime.alignment import GroupStanding
-<<<<<<< HEAD
-from pipelines.runtime.plans import Backfill, ReleasePlan
-=======
 from pipelines.runtime.gate import GateVerdict
-from pipelines.runtime.plans import ReleasePlan
->>>>>>> expect
+from pipelines.runtime.plans import Backfill, ReleasePlan
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
 from pipelines.runtime.split_store import Splits, of_a_file
 from pipelines.sql.model import Table
