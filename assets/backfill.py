@@ -18,9 +18,13 @@ from assets.presentation import Partitions, Presentation
 from assets.resources import runner_of
 from assets.specs import by_time_spec
 from pipelines.lake import Layout
-from pipelines.runtime.releasing import Waiting
+from pipelines.runtime.releasing import Position, Waiting
 from pipelines.sql.model import Insert, Pipeline
 from pipelines.watermarks.watermark import instant
+
+
+NOTHING = Position(None, None, None, 0)
+"""Whatever was published before: a backfill has published what it did."""
 
 
 def partitions_of(wanted: Partitions) -> dg.TimeWindowPartitionsDefinition:
@@ -51,12 +55,11 @@ def by_time_asset(
     def fill(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         low, high = context.partition_time_window
         with explained(look.script), runner_of(context, pipeline, names) as runner:
-            before = runner.releasing(insert.id).position()
             done = runner.backfill(insert.id, _ms(low), _ms(high))
             releasing = runner.releasing(insert.id)
             told: dict[str, Any] = {"from": instant(_ms(low)), "before": instant(_ms(high))}
             if done.published:
-                told |= of_published(releasing, before, done.published[-1])
+                told |= of_published(releasing, NOTHING, done.published[-1])
             elif isinstance(done.waiting, Waiting):
                 told |= of_waiting(releasing, done.waiting)
             return dg.MaterializeResult(asset_key=spec.key, metadata=told)

@@ -45,8 +45,8 @@ def test_partitions_release_their_days_alone_together_and_again(harness: Harness
     tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-03"}
     several = job.execute_in_process(instance=instance, tags=tags)
     assert several.success
-    [event] = [event for event in several.get_asset_materialization_events() if event.asset_key == key][:1]
-    metadata = event.step_materialization_data.materialization.metadata
+    events = [event for event in several.get_asset_materialization_events() if event.asset_key == key]
+    metadata = events[0].step_materialization_data.materialization.metadata
     assert (metadata["rows released again"].value, metadata["rows published"].value) == (2, 6)
     assert metadata["replaces epochs"].value == "1"
     assert instance.get_materialized_partitions(key) == {"2026-01-01", "2026-01-02", "2026-01-03"}
