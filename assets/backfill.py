@@ -22,7 +22,6 @@ from pipelines.runtime.releasing import Position, Waiting
 from pipelines.sql.model import Insert, Pipeline
 from pipelines.watermarks.watermark import instant
 
-
 NOTHING = Position(None, None, None, 0)
 """Whatever was published before: a backfill has published what it did."""
 
