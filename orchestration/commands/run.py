@@ -13,7 +13,16 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples
+from orchestration.commands.options import (
+    DEFAULT_LAKE,
+    AsJson,
+    AutoWatermarkInterval,
+    Debug,
+    LakePath,
+    Master,
+    Script,
+    examples,
+)
 from orchestration.console import Bars, Screen, reported
 from orchestration.console.engine import quiet_engine
 
@@ -35,15 +44,7 @@ def run(
     every: Annotated[
         float, typer.Option("--every", min=0.0, metavar="SECONDS", help="From tick to tick, with --continuous.")
     ] = 1.0,
-    interval: Annotated[
-        str | None,
-        typer.Option(
-            "--auto-watermark-interval",
-            envvar="TIDEGATE_AUTO_WATERMARK_INTERVAL",
-            metavar="DURATION",
-            help="0 tells watermarks row by row (punctuated); otherwise at the end of every epoch.",
-        ),
-    ] = None,
+    interval: AutoWatermarkInterval = None,
     resnapshot: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,24 +71,14 @@ def run(
         for table in resnapshot or []:
             if table not in known:
                 raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
-        every_row = _interval(interval)
         if continuous:
-            _continuous(screen, pipeline, lake, master, every, resnapshot or [], every_row)
+            _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval)
             return
-        with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", every_row) as active:
+        with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", interval) as active:
             for table in resnapshot or []:
                 active.advance(table, resnapshot=True)
             report = active.run()
         screen.result(of_run(pipeline, report), *run_tables(pipeline, report, lake))
-
-
-def _interval(text: str | None) -> timedelta | None:
-    from pipelines.sql.durations import EXAMPLES, parse_duration
-
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no duration, for example '0', {EXAMPLES}") from error
 
 
 def runner(

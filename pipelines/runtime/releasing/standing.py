@@ -14,6 +14,7 @@ from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.model import Insert, OnUnmatched, Pipeline, Table
+from pipelines.sql.options import on_unmatched
 
 OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
 
@@ -61,7 +62,7 @@ class Standing:
 
     @property
     def on_unmatched(self) -> OnUnmatched:
-        return self.target.options.get("gate.on-unmatched", "quarantine")  # type: ignore[return-value]
+        return on_unmatched(self.target)
 
     @property
     def target_path(self) -> Path:
