@@ -17,6 +17,7 @@ from assets.text import markdown_table
 from pipelines.lake import Layout
 from pipelines.lake.rows import quoted
 from pipelines.sql.model import Column, Insert, Join, Location, Pipeline, Table
+from pipelines.sql.options import on_unmatched
 
 LAKE = "tidegate/lake"
 TABLE = "tidegate/table"
@@ -78,7 +79,7 @@ def staged_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, 
         condition=_downstream(),
         metadata={
             **_of_insert(lake, insert, staged_lineage(insert, names)),
-            "on unmatched": target.options.get("gate.on-unmatched", "quarantine"),
+            "on unmatched": on_unmatched(target),
         },
         table_name=False,
     )

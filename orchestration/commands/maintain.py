@@ -7,20 +7,11 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, duration, examples
 from orchestration.commands.run import runner
 from orchestration.console import Bars, Screen, reported
 
 EPILOG = examples("tidegate maintain pipeline.sql", "tidegate maintain pipeline.sql --keep '1 d'")
-
-
-def _duration(text: str) -> timedelta:
-    from pipelines.sql.durations import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 def maintain(
@@ -28,7 +19,7 @@ def maintain(
     lake: LakePath = DEFAULT_LAKE,
     keep: Annotated[
         timedelta,
-        typer.Option(parser=_duration, metavar="DURATION", help="Files that a version younger than this names stay."),
+        typer.Option(parser=duration, metavar="DURATION", help="Files that a version younger than this names stay."),
     ] = "7 d",  # type: ignore[assignment]
     master: Master = None,
     as_json: AsJson = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,28 @@ Master = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the stack of an error.")]
+
+
+def duration(text: str) -> timedelta:
+    """A duration as scripts write them. Raises typer.BadParameter that says what is wrong with it."""
+    from pipelines.sql.durations import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+AutoWatermarkInterval = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--auto-watermark-interval",
+        envvar="TIDEGATE_AUTO_WATERMARK_INTERVAL",
+        parser=duration,
+        metavar="DURATION",
+        help="0 tells watermarks row by row (punctuated); otherwise at the end of every epoch.",
+    ),
+]
 
 
 def examples(*lines: str) -> str:

@@ -13,7 +13,16 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples
+from orchestration.commands.options import (
+    DEFAULT_LAKE,
+    AsJson,
+    AutoWatermarkInterval,
+    Debug,
+    LakePath,
+    Master,
+    Script,
+    examples,
+)
 from orchestration.console import Bars, Screen, reported
 from orchestration.console.engine import quiet_engine
 
@@ -36,15 +45,7 @@ def run(
     every: Annotated[
         float, typer.Option("--every", min=0.0, metavar="SECONDS", help="From tick to tick, with --continuous.")
     ] = 1.0,
-    interval: Annotated[
-        str | None,
-        typer.Option(
-            "--auto-watermark-interval",
-            envvar="TIDEGATE_AUTO_WATERMARK_INTERVAL",
-            metavar="DURATION",
-            help="0 tells watermarks row by row (punctuated); otherwise at the end of every epoch.",
-        ),
-    ] = None,
+    interval: AutoWatermarkInterval = None,
     resnapshot: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,13 +87,13 @@ def run(
         for table in resnapshot or []:
             if table not in known:
                 raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
-        every_row, between = _interval(interval), _span(since, until)
+        between = _span(since, until)
         if continuous and between is not None:
             raise typer.BadParameter("--continuous follows the stream; --from and --to release a span once")
         if continuous:
-            _continuous(screen, pipeline, lake, master, every, resnapshot or [], every_row)
+            _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval)
             return
-        with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", every_row) as active:
+        with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", interval) as active:
             for table in resnapshot or []:
                 active.advance(table, resnapshot=True)
             report = active.run(inserts=_to_fill(pipeline) if between else None, between=between)
@@ -120,15 +121,6 @@ def _span(since: str | None, until: str | None) -> tuple[int, int] | None:
 def _to_fill(pipeline: Any) -> list[str] | None:
     """The INSERTs that have spans of time; all of them where none has, so that the first says why."""
     return [insert.id for insert in pipeline.inserts if insert.time == "event"] or None
-
-
-def _interval(text: str | None) -> timedelta | None:
-    from pipelines.sql.durations import EXAMPLES, parse_duration
-
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no duration, for example '0', {EXAMPLES}") from error
 
 
 def runner(

@@ -8,6 +8,7 @@ from pipelines.functions import UserFunction
 from pipelines.sources.registry import connector
 from pipelines.sql import show_create_function, show_create_table, to_properties
 from pipelines.sql.model import Insert, Pipeline, Table
+from pipelines.sql.options import on_unmatched
 
 
 def of_pipeline(pipeline: Pipeline) -> dict[str, Any]:
@@ -60,13 +61,9 @@ def _of_insert(pipeline: Pipeline, insert: Insert) -> dict[str, Any]:
             for join in insert.joins
         ],
         "columns": [item.name for item in insert.projections],
-        "on_unmatched": _policy(pipeline, insert),
+        "on_unmatched": on_unmatched(pipeline.table(insert.target)),
         "digest": pipeline.digest(insert),
     }
-
-
-def _policy(pipeline: Pipeline, insert: Insert) -> str:
-    return pipeline.table(insert.target).options.get("gate.on-unmatched", "quarantine")
 
 
 def _phases(table: Table) -> dict[str, bool]:

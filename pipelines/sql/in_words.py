@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pipelines.functions import UserFunction
 from pipelines.sql.model import Insert, Join, Pipeline, Table, WatermarkSpec
+from pipelines.sql.options import on_unmatched
 from pipelines.sql.types import quoted_string
 
 _PROOF = {
@@ -79,7 +80,7 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
         lines.append(f"  where: {insert.where}")
     lines.append(f"  waits: {_waits(insert)}")
     if insert.joins:
-        policy = target.options.get("gate.on-unmatched", "quarantine")
+        policy = on_unmatched(target)
         lines.append(f"  a released row without a match: {_PROOF.get(policy, policy)} ({policy})")
     lines += [
         f"  a row that violates {constraint.name} ({constraint.sql}): {_VIOLATED[constraint.action]}"

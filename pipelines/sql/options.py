@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pipelines.errors import PlanningError
 from pipelines.sources.protocol import ConnectorSpec, OptionSpec
 from pipelines.sql.durations import EXAMPLES, parse_duration
-from pipelines.sql.model import Table, is_secret, is_variable, needs_variables
+from pipelines.sql.model import OnUnmatched, Table, is_secret, is_variable, needs_variables
 
 CONNECTOR = OptionSpec("connector", required=True, doc="What the table reads from or writes to.")
 
@@ -204,11 +204,18 @@ def resolve_options(
     return {**{name: value for name, value in filled.items() if "#" not in name and "*" not in name}, **resolved}
 
 
+def on_unmatched(target: Table) -> OnUnmatched:
+    """What becomes of a released probe row without a match: the target's 'gate.on-unmatched', or its default."""
+    spec = next(spec for spec in SINK_OPTIONS if spec.name == "gate.on-unmatched")
+    return target.options.get(spec.name, spec.default)  # type: ignore[return-value]
+
+
 __all__ = [
     "SINK_OPTIONS",
     "SOURCE_OPTIONS",
     "common_options",
     "find_option",
+    "on_unmatched",
     "parse_duration",
     "path_of",
     "resolve_options",

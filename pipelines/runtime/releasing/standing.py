@@ -15,6 +15,7 @@ from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Insert, OnUnmatched, Options, Pipeline, Table
+from pipelines.sql.options import on_unmatched
 
 OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
 
@@ -62,7 +63,7 @@ class Standing:
 
     @property
     def on_unmatched(self) -> OnUnmatched:
-        return self.target.options.get("gate.on-unmatched", "quarantine")  # type: ignore[return-value]
+        return on_unmatched(self.target)
 
     @property
     def gate_timeout_s(self) -> float:

@@ -3,8 +3,7 @@
     with EmbeddedKafka(Path("…/kafka")) as broker:
         print(broker.bootstrap)
 
-It needs Java and nothing else; its jars are had once. The broker dies with the process that started it: a watchdog
-waits at the end of a pipe that only that process holds.
+It needs Java and nothing else; its jars are had once. The broker dies with the process that started it.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from types import TracebackType
 from pipelines.errors import TidegateError
 from pipelines.progress import Progress, SilentProgress, step
 from pipelines.runtime.jars import java, resolve
+from pipelines.sources.embedded import WatchedProcess, free_ports
 
 BROKER = "org.apache.kafka:kafka_2.13:4.1.0"
 LOGGER = "org.slf4j:slf4j-simple:1.7.36"
@@ -31,7 +31,6 @@ _CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 _START_SECONDS = 90.0
 _STOP_SECONDS = 30.0
 _PORT_TRIES = 3
-_WATCHDOG = 'read -r _; kill -KILL "$1" 2>/dev/null'
 
 DEFAULTS: Mapping[str, str] = {
     "process.roles": "broker,controller",
@@ -91,8 +90,7 @@ class EmbeddedKafka:
         self._ports: dict[str, int] = {}
         self._heap = heap
         self._progress = progress or SilentProgress()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._process: WatchedProcess | None = None
 
     def __enter__(self) -> EmbeddedKafka:
         return self.start()
@@ -104,7 +102,7 @@ class EmbeddedKafka:
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.running
 
     @property
     def bootstrap(self) -> str:
@@ -138,7 +136,7 @@ class EmbeddedKafka:
         known = bool(self._ports)
         for attempt in range(_PORT_TRIES):
             if not known:
-                self._ports = dict(zip(self._names, _free_ports(self.host, len(self._names)), strict=True))
+                self._ports = dict(zip(self._names, free_ports(self.host, len(self._names)), strict=True))
             try:
                 self._launch()
                 self._wait()
@@ -152,12 +150,8 @@ class EmbeddedKafka:
 
     def stop(self) -> None:
         """Shut down in good order; a broker that does not go in time is killed."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
+        if self._process is not None:
+            self._process.stop(_STOP_SECONDS)
         self._end()
 
     def kill(self) -> None:
@@ -171,17 +165,7 @@ class EmbeddedKafka:
         if not (self.directory / "data" / "meta.properties").exists():
             with step(self._progress, "format Kafka's folder"):
                 self._java("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings))
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*self._command("kafka.Kafka"), str(settings)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._watchdog = subprocess.Popen(
-            ["sh", "-c", _WATCHDOG, "sh", str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
+        self._process = WatchedProcess([*self._command("kafka.Kafka"), str(settings)], self.log, farewell="KILL")
 
     def _settings(self) -> dict[str, str]:
         protocols = {"PLAIN": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "TLS": "SSL"}
@@ -232,7 +216,7 @@ class EmbeddedKafka:
     def _wait(self) -> None:
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end:
-            if self._process is None or self._process.poll() is not None:
+            if not self.running:
                 raise self._failed(f"the broker did not start: {_first_error(self._logged())}")
             # The broker opens its listeners once it is ready to answer.
             if all(_answers(self.host, port) for name, port in self._ports.items() if name != "CONTROLLER"):
@@ -252,14 +236,9 @@ class EmbeddedKafka:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def _end(self) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None:
             self._process.kill()
-            self._process.wait()
-        self._process = None
-        if self._watchdog is not None:
-            self._watchdog.kill()
-            self._watchdog.communicate()
-            self._watchdog = None
+            self._process = None
 
     def remove(self) -> None:
         """Stop, and take its folder away."""
@@ -281,17 +260,6 @@ def _first_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     told = next((line for line in lines if "Exception" in line or "ERROR" in line or "error" in line), None)
     return (told or (lines[-1] if lines else "it said nothing"))[:300]
-
-
-def _free_ports(host: str, number: int) -> list[int]:
-    held = [socket.socket() for _ in range(number)]
-    try:
-        for probe in held:
-            probe.bind((host, 0))
-        return [int(probe.getsockname()[1]) for probe in held]
-    finally:
-        for probe in held:
-            probe.close()
 
 
 def _answers(host: str, port: int) -> bool:

@@ -3,7 +3,7 @@
     with EmbeddedMariaDb(Path(".tidegate/mariadb")) as server:
         with server.connect() as connection: ...
 
-The server dies with the process that started it: a watchdog waits at the end of a pipe that only that process holds.
+The server dies with the process that started it, in good order where there is time.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import signal
-import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
@@ -26,6 +23,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from pipelines.progress import Progress
+from pipelines.sources.embedded import WatchedProcess, free_ports
 from pipelines.sources.mysql_cdc.server_install import (
     Installation,
     ServerUnavailable,
@@ -65,9 +63,6 @@ _LOCK_SECONDS = 15.0
 _DATA_BYTES = 150 * 2**20
 _PORT_TRIES = 3
 
-# The read ends when the owner has gone, however it went; the server is then asked to shut down in good order.
-_WATCHDOG = 'read -r _; kill -TERM "$1" 2>/dev/null; rm -rf -- "$2"'
-
 
 class EmbeddedMariaDb:
     """One server. `options` are laid over DEFAULT_OPTIONS; None takes a default away, True is a bare switch.
@@ -93,8 +88,7 @@ class EmbeddedMariaDb:
         self._port: int | None = None
         self._installation = installation
         self._progress = progress
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._process: WatchedProcess | None = None
         self._run: Path | None = None
         self._lock: int | None = None
 
@@ -129,7 +123,7 @@ class EmbeddedMariaDb:
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.running
 
     @property
     def installation(self) -> Installation:
@@ -151,7 +145,7 @@ class EmbeddedMariaDb:
         self._prepare()
         wanted = self._port or self._wanted_port
         for attempt in range(_PORT_TRIES):
-            self._port = wanted or _free_port(self.host)
+            self._port = wanted or free_ports(self.host, 1)[0]
             try:
                 self._launch()
                 self._wait()
@@ -167,13 +161,8 @@ class EmbeddedMariaDb:
 
     def stop(self) -> None:
         """Shut down in good order; a server that does not go within a minute is killed."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        if self._process is not None:
+            self._process.stop(_STOP_SECONDS)
         self._clear()
 
     def kill(self) -> None:
@@ -252,24 +241,10 @@ class EmbeddedMariaDb:
         }
         command = [*self.installation.command(self.directory / "data"), *_arguments(settings)]
         held = [self._lock] if self._lock is not None else []
-        with self.log.open("wb") as log:
-            try:
-                # In a session of its own, a Ctrl-C for its owner does not end it under the owner's hands.
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    pass_fds=held,
-                )
-            except OSError as error:
-                raise explain(str(error), where=command[0]) from error
-        self._watchdog = subprocess.Popen(
-            ["sh", "-c", _WATCHDOG, "sh", str(self._process.pid), str(self._run)],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        try:
+            self._process = WatchedProcess(command, self.log, farewell="TERM", temporary=self._run, held=held)
+        except OSError as error:
+            raise explain(str(error), where=command[0]) from error
 
     def _wait(self) -> None:
         process = self._process
@@ -277,7 +252,7 @@ class EmbeddedMariaDb:
             raise self._not_running()
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end:
-            if process.poll() is not None:
+            if not process.running:
                 raise explain(self.log.read_text(errors="replace"), where=str(self.log))
             try:
                 self.connect(connect_timeout=5).close()
@@ -293,14 +268,9 @@ class EmbeddedMariaDb:
 
     def _end_process(self) -> None:
         """SIGKILL, and let go of the watchdog and the socket's folder."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None:
             self._process.kill()
-            self._process.wait()
-        self._process = None
-        if self._watchdog is not None:
-            self._watchdog.send_signal(signal.SIGKILL)
-            self._watchdog.communicate()
-            self._watchdog = None
+            self._process = None
         if self._run is not None:
             shutil.rmtree(self._run, ignore_errors=True)
             self._run = None
@@ -329,12 +299,6 @@ def _arguments(settings: Mapping[str, Option]) -> list[str]:
         elif value is not None:
             arguments.append(f"{flag}={value}")
     return arguments
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def _quoted(name: str) -> str:

@@ -36,12 +36,13 @@ def all_match(data: bytes, starts: Offsets, ends: Offsets) -> bool | None:
         return None
     end = int(ends[-1])
     found = crc32(memoryview(data)[int(starts[0]) : end])
-    if width == 0:
-        return found == _chained(np.full(len(ends), _RESIDUE, np.uint32), end - ends)
-    values, behind = np.empty(2 * len(ends) - 1, np.uint32), np.empty(2 * len(ends) - 1, np.int64)
-    values[0::2], behind[0::2] = _RESIDUE, end - ends
-    values[1::2], behind[1::2] = _short(data, ends[:-1], width), end - starts[1:]
-    return found == _chained(values, behind)
+    behind = end - ends
+    expected = _chained(_residues()[behind & (_BLOCK - 1)], behind)
+    if width:
+        behind = end - starts[1:]
+        inside = (behind & (_BLOCK - 1)).astype(np.intp)
+        expected ^= _chained(_shifted(_zero_bytes(), _short(data, ends[:-1], width), inside), behind)
+    return found == expected
 
 
 def _short(data: bytes, at: Offsets, width: int) -> U32:
@@ -53,10 +54,9 @@ def _short(data: bytes, at: Offsets, width: int) -> U32:
     return ~crc
 
 
-def _chained(values: U32, behind: Offsets) -> int:
-    """The XOR of shift(values[i], behind[i]); `behind` falls. Blocks of 256 bytes first, then pairs of blocks."""
-    inside = (behind & (_BLOCK - 1)).astype(np.intp)
-    moved = _shifted(_zero_bytes(), values, inside)
+def _chained(moved: U32, behind: Offsets) -> int:
+    """The XOR of shift(value, behind[i]) of values that are `moved` through what of `behind` is no whole block already;
+    `behind` falls. Blocks of 256 bytes first, then pairs of blocks."""
     block = behind >> _BLOCK_BITS
     borders = np.flatnonzero(np.diff(block, prepend=-1))
     blocks = np.zeros(1 << int(block[0]).bit_length(), np.uint32)
@@ -99,6 +99,12 @@ def _zero_bytes() -> U32:
     for number in range(1, _BLOCK):
         maps[number] = table[maps[number - 1] & 0xFF] ^ (maps[number - 1] >> 8)
     return maps
+
+
+@cache
+def _residues() -> U32:
+    """[n]: shift(the residue, n) for n up to a block. Every event has the residue, so one look-up moves it."""
+    return _shifted(_zero_bytes(), np.full(_BLOCK, _RESIDUE, np.uint32), np.arange(_BLOCK))
 
 
 @cache

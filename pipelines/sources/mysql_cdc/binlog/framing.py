@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
-from pipelines.sources.mysql_cdc.binlog.events import HEADER_BYTES, LENGTH_AT
+from pipelines.sources.mysql_cdc.binlog.events import HEADER_BYTES, LENGTH_AT, SERVER_ID_AT
 from pipelines.sources.mysql_cdc.binlog.gather import Offsets
 from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION
 
@@ -28,6 +28,10 @@ PACKET_HEADER_BYTES = 4
 MAX_PACKET = 0xFFFFFF
 OK, EOF, ERROR = 0x00, 0xFE, 0xFF
 _uint32 = struct.Struct("<I").unpack_from
+_LENGTH_BYTES = 4
+_LOOK, _WORTH = 256, 8
+"""Events that are looked at before it is said that they are small, and how often their bytes must fit into the rest."""
+_STRETCH, _TRIES, _HOPS = 8 << 10, 8, 2
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,16 @@ def split_events(data: bytes, at: int = 0) -> tuple[Offsets, int]:
 
     Raises MalformedEvent for an event that is shorter than its own header.
     """
-    lengths, size = array("q"), len(data)  # the places of the length fields: one addition less for each event
-    last, at = size - (HEADER_BYTES - LENGTH_AT), at + LENGTH_AT
-    if at <= last:
-        add, uint32 = lengths.append, _uint32
-        for _ in repeat(None, size // HEADER_BYTES + 1):
-            add(at)
-            at += uint32(data, at)[0]
-            if at > last:
-                break
-    starts, at = np.frombuffer(lengths, np.int64) - LENGTH_AT, at - LENGTH_AT
+    size = len(data)
+    first, at = _walk(data, at, _LOOK)
+    starts = first
+    if len(first) == _LOOK and (size - at) // max(at - int(first[0]), 1) >= _WORTH:
+        guessed = _walk_side_by_side(data, at)
+        if guessed is not None:
+            starts, at = np.concatenate([first, guessed[0]]), guessed[1]
+    if len(starts) == len(first):
+        rest, at = _walk(data, at, size)
+        starts = np.concatenate([first, rest])
     if len(starts) and at > size:
         starts, at = starts[:-1], int(starts[-1])
     short = np.flatnonzero(np.diff(starts, append=at) < HEADER_BYTES)
@@ -62,6 +66,67 @@ def split_events(data: bytes, at: int = 0) -> tuple[Offsets, int]:
             f"an event says it is {_uint32(data, where + LENGTH_AT)[0]} bytes long", where=f"byte {where} of the chunk"
         )
     return starts, at
+
+
+def _walk(data: bytes, at: int, count: int) -> tuple[Offsets, int]:
+    """Starts of up to `count` events from `at` on whose length can be read, and where the one after them begins."""
+    lengths = array("q")  # the places of the length fields: one addition less for each event
+    last, at = len(data) - (HEADER_BYTES - LENGTH_AT), at + LENGTH_AT
+    if at <= last:
+        add, uint32 = lengths.append, _uint32
+        for _ in repeat(None, min(count, len(data) // HEADER_BYTES + 1)):
+            add(at)
+            at += uint32(data, at)[0]
+            if at > last:
+                break
+    return np.frombuffer(lengths, np.int64) - LENGTH_AT, at - LENGTH_AT
+
+
+def _walk_side_by_side(data: bytes, at: int) -> tuple[Offsets, int] | None:
+    """What `_walk` gives, but walked from many places at once, each up to the next one.
+
+    The places are guesses: where the server's id stands, and again one and two events later. They are events for
+    certain if the walk from `at` comes by the first of them, that one's walk by the second, and so on. None if one does
+    not.
+    """
+    begins = np.array([at, *_guesses(data, at)], np.int64)
+    last = len(data) - HEADER_BYTES
+    ends = np.append(begins[1:], last + 1)
+    lengths = np.ndarray((len(data) - _LENGTH_BYTES + 1,), "<u4", data, strides=(1,))
+    reached, chain, places, found = begins.copy(), np.arange(len(begins)), begins, []
+    while len(places):
+        found.append(places)
+        length = lengths[places + LENGTH_AT]
+        if (length < HEADER_BYTES).any():
+            return None
+        places = places + length
+        reached[chain] = places
+        alive = places < ends[chain]
+        chain, places = chain[alive], places[alive]
+    if (reached[:-1] != begins[1:]).any():
+        return None
+    return np.sort(np.concatenate(found)), int(reached[-1])
+
+
+def _guesses(data: bytes, at: int) -> Iterator[int]:
+    """Where an event may begin, about one in every stretch of `_STRETCH` bytes after `at`."""
+    server, last = data[at + SERVER_ID_AT : at + LENGTH_AT], len(data) - HEADER_BYTES
+    for stretch in range(at + _STRETCH, last - _STRETCH, _STRETCH):
+        place = stretch
+        for _ in repeat(None, _TRIES):
+            place = data.find(server, place + SERVER_ID_AT, stretch + _STRETCH) - SERVER_ID_AT
+            if place < stretch:
+                break
+            behind = place
+            for _ in repeat(None, _HOPS):
+                length = _uint32(data, behind + LENGTH_AT)[0]
+                behind += length
+                if length < HEADER_BYTES or behind > last or not data.startswith(server, behind + SERVER_ID_AT):
+                    break
+            else:
+                yield place
+                break
+            place += 1
 
 
 class PacketWalker:

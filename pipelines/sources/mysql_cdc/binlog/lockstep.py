@@ -121,26 +121,23 @@ def locate(data: bytes, layout: RowLayout, starts: Offsets, ends: Offsets) -> Im
         (step,) = steps
         found = (tuple(step.nulls), tuple(step.starts), tuple(step.values), tuple(step.lengths))
         return Images(step.event, np.zeros_like(step.event), *found)
-    events = np.concatenate([step.event for step in steps])
-    images_of_event = np.bincount(events, minlength=len(starts))
+    images_of_event = np.bincount(np.concatenate([step.event for step in steps]), minlength=len(starts))
     first_of_event = np.cumsum(images_of_event) - images_of_event
-    place = np.concatenate([first_of_event[step.event] + index for index, step in enumerate(steps)])
+    count = int(images_of_event.sum())
+    order = np.empty(count, np.int64)
+    order[np.concatenate([first_of_event[step.event] + index for index, step in enumerate(steps)])] = np.arange(count)
 
-    def in_order(arrays: list[NDArray]) -> NDArray:
-        joined = np.concatenate(arrays)
-        ordered = np.empty_like(joined)
-        ordered[place] = joined
-        return ordered
+    def in_order(arrays: Sequence[NDArray]) -> NDArray:
+        return np.concatenate(arrays).take(order)
 
-    event = in_order([step.event for step in steps])
-    return Images(
-        event,
-        np.arange(len(event)) - first_of_event[event],
-        *(
-            tuple(in_order(list(arrays)) for arrays in zip(*(getattr(step, part) for step in steps), strict=True))
-            for part in ("nulls", "starts", "values", "lengths")
-        ),
-    )
+    # What follows from these is computed again: it takes less time than to bring it into order.
+    nulls = [in_order(arrays) for arrays in zip(*(step.nulls for step in steps), strict=True)]
+    lengths = iter([in_order(arrays) for arrays in zip(*(step.lengths for step in steps), strict=True)])
+    at = in_order([step.starts[0] for step in steps]) - layout.null_bytes
+    walk = _walk(layout, nulls, at, lambda segment, place: next(lengths))
+    event = np.repeat(np.arange(len(starts)), images_of_event)
+    row = np.arange(count) - np.repeat(first_of_event, images_of_event)
+    return Images(event, row, tuple(nulls), tuple(walk.starts), tuple(walk.values), tuple(walk.lengths))
 
 
 @dataclass(frozen=True)
@@ -173,20 +170,44 @@ def _steps(octets: NDArray[np.uint8], layout: RowLayout, at: Offsets, ends: Offs
 def _one_image_each(octets: NDArray[np.uint8], layout: RowLayout, event: Offsets, at: Offsets) -> tuple[_Step, Offsets]:
     nulls = [octets.take(at + index, mode="clip") for index in range(layout.null_bytes)]
     nulls[-1] &= layout.last_null_mask
+
+    def length_at(segment: Segment, place: Offsets) -> Offsets:
+        length = octets.take(place, mode="clip").astype(np.int64)
+        for index in range(1, segment.length_bytes):
+            length |= octets.take(place + index, mode="clip").astype(np.int64) << (8 * index)
+        return length
+
+    walk = _walk(layout, nulls, at, length_at)
+    return _Step(event, nulls, walk.starts, walk.values, walk.lengths), walk.end
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Of some images: where segments and values start, how long the latter are, and where the images end."""
+
+    starts: list[Offsets]
+    values: list[Offsets]
+    lengths: list[Offsets]
+    end: Offsets
+
+
+def _walk(
+    layout: RowLayout, nulls: list[NullBytes], at: Offsets, length_at: Callable[[Segment, Offsets], Offsets]
+) -> _Walk:
+    """Through images that begin at `at`. `length_at` gives the length of a segment's variable column, written at a
+    place; it is set to 0 where the value is NULL."""
     with_nulls = [bool(bits.any()) for bits in nulls]
-    step = _Step(event, nulls, [], [], [])
+    starts, values, lengths = [], [], []
     at = at + layout.null_bytes
     for segment in layout.segments:
-        step.starts.append(at)
+        starts.append(at)
         at = at + segment.width
         for index, saved in segment.saved.items():
             if with_nulls[index]:
                 at = at - saved.take(nulls[index])
         if segment.variable is None:
             continue
-        length = octets.take(at, mode="clip").astype(np.int64)
-        for index in range(1, segment.length_bytes):
-            length |= octets.take(at + index, mode="clip").astype(np.int64) << (8 * index)
+        length = length_at(segment, at)
         index, bit = divmod(segment.variable, 8)
         if with_nulls[index]:
             null = nulls[index] >> bit & 1 == 1
@@ -194,10 +215,10 @@ def _one_image_each(octets: NDArray[np.uint8], layout: RowLayout, event: Offsets
             at = at + np.where(null, 0, segment.length_bytes)
         else:
             at = at + segment.length_bytes
-        step.values.append(at)
-        step.lengths.append(length)
+        values.append(at)
+        lengths.append(length)
         at = at + length
-    return step, at
+    return _Walk(starts, values, lengths, at)
 
 
 def columns_of(

@@ -43,6 +43,10 @@ def test_root_comes_in_by_the_socket_only(mariadb: EmbeddedMariaDb) -> None:
         mariadb.connect(host=mariadb.host, port=mariadb.port, user="root")
 
 
+def test_temporary_tables_lie_where_no_other_server_removes_them(mariadb: EmbeddedMariaDb) -> None:
+    assert mariadb.execute("SELECT @@tmpdir") == ((str(mariadb.directory / "tmp"),),)
+
+
 def test_a_user_comes_in_over_tcp(mariadb: EmbeddedMariaDb) -> None:
     connection = mariadb.connect(user="reader", password="reader-secret")
     with connection, connection.cursor() as cursor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from pathlib import Path
 
@@ -10,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
-from pipelines.sources.mysql_cdc.binlog.framing import MAGIC, MAX_PACKET, PacketWalker, join_packets, read_file
+from pipelines.sources.mysql_cdc.binlog.framing import (
+    MAGIC,
+    MAX_PACKET,
+    PacketWalker,
+    join_packets,
+    read_file,
+    split_events,
+)
 from tests.pipelines.sources.mysql_cdc.binlog.made import Log
 
 
@@ -91,3 +99,35 @@ def test_an_event_of_several_packets_is_joined(length: int) -> None:
     assert walker.long_event == len(wire)
     assert walker.at == 0
     assert join_packets(wire) == whole
+
+
+def _one_by_one(data: bytes) -> tuple[list[int], int]:
+    starts, at = [], 0
+    while at + 19 <= len(data) and at + (length := int.from_bytes(data[at + 9 : at + 13], "little")) <= len(data):
+        starts.append(at)
+        at += length
+    return starts, at
+
+
+@pytest.mark.parametrize("body", ["small", "own header inside", "server id inside", "other server"])
+def test_many_small_events_are_found_as_one_by_one(body: str) -> None:
+    chosen = random.Random(body)
+    fake = struct.pack("<IBIIIH", 0, 2, 1, 19, 0, 0)
+    parts = []
+    for _ in range(9_000):
+        inside = {"own header inside": fake * chosen.randint(0, 9), "server id inside": b"\1\0\0\0" * 9}.get(body, b"")
+        own = event(inside + chosen.randbytes(chosen.randint(0, 30)))
+        other = body == "other server" and chosen.random() < 0.3
+        parts.append(own[:5] + b"\2\0\0\0" + own[9:] if other else own)
+    data = b"".join(parts)
+    for piece in (data, data[:-7], data[: len(data) // 2]):
+        starts, at = split_events(piece)
+        assert (starts.tolist(), at) == _one_by_one(piece)
+
+
+def test_an_event_that_is_too_short_is_named_among_many() -> None:
+    good = event(b"small") * 6_000
+    bad = struct.pack("<IBIIIH", 0, 2, 1, 5, 0, 0)
+    with pytest.raises(MalformedEvent, match="an event says it is 5 bytes long") as caught:
+        split_events(good + bad + good)
+    assert caught.value.where == f"byte {len(good)} of the chunk"
