@@ -54,7 +54,7 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) -> Iterator[Dagster]:
     """`dg dev` on five pipelines of one lake: `clicks` runs well, `strict` gets a click that its gate holds, `closed`
     reads a server that is not there, `late` is never run (its control rows are written by tests), `shop` reads the
@@ -97,7 +97,7 @@ def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) 
         yield Dagster(address, folder, clicks, strict, webhook, mail)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def held_run(dagster: Dagster) -> str:
     """A run of `strict` that is over; its id."""
     dagster.watching()
