@@ -13,6 +13,7 @@ from pipelines.lake.delta_log import committed
 from pipelines.testing import Harness
 
 AT = datetime(2024, 1, 31, 12)
+NOW = 1_700_000_000_000
 ON_EVENT = ", 'scan.watermark.emit.strategy' = 'on-event'"
 
 
@@ -22,7 +23,7 @@ def harness_of(spark: SparkSession, tmp_path: Path, columns: str, options: str) 
         CREATE TABLE sink (id INT) WITH ('connector' = 'scripted');
         INSERT INTO sink SELECT id FROM events;
     """
-    return Harness(script, spark, tmp_path)
+    return Harness(script, spark, tmp_path, clock=lambda: NOW)
 
 
 @pytest.mark.parametrize(
@@ -79,4 +80,4 @@ def test_a_watermark_that_fails_commits_nothing_whenever_it_is_emitted(
     landed = harness.lake.watermarks.last("events", 1)
     assert landed is not None
     assert landed.rows == 3
-    assert landed.timestamp > 0
+    assert NOW - 3_600_000 <= landed.timestamp <= NOW
