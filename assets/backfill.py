@@ -12,13 +12,14 @@ from typing import Any
 import dagster as dg
 
 from assets.failures import explained
+from assets.jobs import job_tags
 from assets.metadata import of_published, of_waiting
 from assets.names import Names
 from assets.presentation import Partitions, Presentation
 from assets.resources import runner_of
 from assets.specs import by_time_spec
 from pipelines.lake import Layout
-from pipelines.runtime.releasing import Position, Waiting
+from pipelines.runtime.releasing import Position
 from pipelines.sql.model import Insert, Pipeline
 from pipelines.watermarks.watermark import instant
 
@@ -57,10 +58,10 @@ def by_time_asset(
             done = runner.backfill(insert.id, _ms(low), _ms(high))
             releasing = runner.releasing(insert.id)
             told: dict[str, Any] = {"from": instant(_ms(low)), "before": instant(_ms(high))}
-            if done.published:
-                told |= of_published(releasing, NOTHING, done.published[-1])
-            elif isinstance(done.waiting, Waiting):
+            if done.waiting is not None:
                 told |= of_waiting(releasing, done.waiting)
+            elif done.published:
+                told |= of_published(releasing, NOTHING, done.published[-1])
             return dg.MaterializeResult(asset_key=spec.key, metadata=told)
 
     return fill
@@ -73,6 +74,7 @@ def by_time_job(pipeline: Pipeline, names: Names) -> dg.JobDefinition:
         selection=dg.AssetSelection.assets(*(names.by_time(item) for item in pipeline.inserts if item.time == "event")),
         executor_def=dg.in_process_executor,
         description="Release spans of time anew, or ahead of the stream: one partition is one span.",
+        tags=job_tags(names),
     )
     return unresolved  # type: ignore[return-value]
 

@@ -21,6 +21,13 @@ IN_PROGRESS = [
 ]
 
 
+def job_tags(names: Names, look: Presentation | None = None) -> dict[str, str]:
+    """The tags of every job. A crashed run may be tried again; a step that failed (a held gate, a difference that was
+    found) needs a person or new data."""
+    own = {PIPELINE_TAG: names.pipeline, "dagster/retry_on_asset_or_op_failure": "false"}
+    return {**own, **(look.tags if look else {})}
+
+
 def pipeline_job(names: Names, keys: Sequence[dg.AssetKey], look: Presentation) -> dg.JobDefinition:
     """Sources, staged, checks and published of one pipeline, in one process: its Spark steps share a session."""
     unresolved = dg.define_asset_job(
@@ -28,8 +35,7 @@ def pipeline_job(names: Names, keys: Sequence[dg.AssetKey], look: Presentation) 
         selection=dg.AssetSelection.assets(*keys),
         executor_def=dg.in_process_executor,
         description="Land what the sources have, then stage, judge and publish the next epoch of every INSERT.",
-        # A crashed run may be tried again; a step that failed (a held gate above all) needs a person or new data.
-        tags={PIPELINE_TAG: names.pipeline, "dagster/retry_on_asset_or_op_failure": "false", **look.tags},
+        tags=job_tags(names, look),
     )
     return unresolved  # type: ignore[return-value]
 

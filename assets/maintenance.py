@@ -7,6 +7,7 @@ from datetime import timedelta
 import dagster as dg
 
 from assets.failures import explained
+from assets.jobs import job_tags
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
@@ -79,6 +80,7 @@ def maintenance_schedule(names: Names) -> dg.ScheduleDefinition:
         selection=dg.AssetSelection.assets(names.maintenance),
         executor_def=dg.in_process_executor,
         description="Retention, OPTIMIZE and VACUUM of the pipeline's tables.",
+        tags=job_tags(names),
     )
     return dg.ScheduleDefinition(
         name=f"{names.job}_maintenance_schedule",

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from assets.failures import explained
-from assets.jobs import PIPELINE_TAG
+from assets.jobs import job_tags
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
@@ -87,7 +87,7 @@ def reconcile_schedules(names: Names, look: Presentation) -> list[dg.ScheduleDef
         selection=dg.AssetSelection.assets(names.reconcile),
         executor_def=dg.in_process_executor,
         description="Build tables against their sources.",
-        tags={PIPELINE_TAG: names.pipeline},
+        tags=job_tags(names),
     )
     return [
         dg.ScheduleDefinition(

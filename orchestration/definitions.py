@@ -42,7 +42,9 @@ def _of_script(path: Path, lake: Path, look: Presentation) -> dg.Definitions:
 
 def with_alerts(definitions: dg.Definitions) -> dg.Definitions:
     """`definitions`, the alerts, and one process per run: the Spark steps of a run share a session."""
-    return dg.Definitions.merge(definitions, dg.Definitions(sensors=list(ALERTS), executor=dg.in_process_executor))
+    there = {sensor.name for sensor in definitions.sensors or ()}
+    own = [sensor for sensor in ALERTS if sensor.name not in there]
+    return dg.Definitions.merge(definitions, dg.Definitions(sensors=own, executor=dg.in_process_executor))
 
 
 def of_folder(folder: Path) -> dg.Definitions:

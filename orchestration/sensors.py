@@ -100,8 +100,9 @@ def _answers(
         for question in asked:
             try:
                 incident = question()
-            except (TidegateError, OSError) as error:
-                log.warning(scrub(f"{kind} could not be looked at: {error}"))
+            except Exception as error:  # noqa: BLE001 one question that fails must not silence the others
+                told = error if isinstance(error, TidegateError | OSError) else type(error).__name__
+                log.warning(scrub(f"{kind} could not be looked at: {told}"))
                 whole = False
                 continue
             incidents += [incident] if incident is not None else []

@@ -32,9 +32,13 @@ def folder(staged: StagedEpoch) -> Path:
     return staged.lake.root / "_quality" / staged.insert.id
 
 
-def keep(staged: StagedEpoch, result: ExpectationSuiteValidationResult, of: str = "") -> tuple[str, str]:
+def keep(
+    staged: StagedEpoch, result: ExpectationSuiteValidationResult, of: str = "", held: bool | None = None
+) -> tuple[str, str]:
     """Store a result, and the page where one is due. Returns the paths of the JSON and of the page. Repeating it
-    replaces the same files. `of` stands in front of the names: "suite-" for the script's own suite."""
+    replaces the same files. `of` stands in front of the names: "suite-" for the script's own suite. `held`: whether it
+    holds the epoch, which then keeps its page; what only warns does not. By the result's success when None."""
+    held = not result.success if held is None else held
     home = folder(staged)
     home.mkdir(parents=True, exist_ok=True)
     plan = staged.plan
@@ -49,13 +53,13 @@ def keep(staged: StagedEpoch, result: ExpectationSuiteValidationResult, of: str 
     }
     _write(path, json.dumps(told, indent=1))
     page = home / f"{of}index.html"
-    if not result.success:
+    if held:
         html = render(result)
         _write(home / f"{stem}.html", html)
         _write(page, html)
     elif not page.exists() or time.time() - page.stat().st_mtime >= PAGE_EVERY_S:
         _write(page, render(result))
-    if result.success:
+    if not held:
         _forget(home, of)
         return str(path), str(page)
     return str(path), str(home / f"{stem}.html")

@@ -38,12 +38,12 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
     if suite is None:
         return CheckResult(NAME, True, detail=f"{staged.target.name} names no 'quality.suite'")
     result = run(evidence, suite, _rows(evidence, spark()))
-    path, page = docs.keep(staged, result, "suite-")
     wanted = len(json.loads(suite.text)["expectations"])
     failed = [told(item) for item in result.results if not item.success and not _warns(item)]
     warned = [told(item) for item in result.results if not item.success and _warns(item)]
     if len(result.results) != wanted:
         failed.append(f"{wanted} expectations were asked, {len(result.results)} answered")
+    path, page = docs.keep(staged, result, "suite-", bool(failed))
     warning = f"{suite.path}: {'; '.join(warned)}" if warned else ""
     return CheckResult(
         NAME,

@@ -80,7 +80,7 @@ class AppriseChannel:
                     notify_type=kind,
                     body_format=apprise.NotifyFormat.TEXT,
                 )
-            except (OSError, TypeError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 a plug-in may raise anything; the others have the message
                 raise Undelivered(type(error).__name__) from None
         if not taken:
             raise Undelivered("it can not be reached, or refuses the address, the user or the password")

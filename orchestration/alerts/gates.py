@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dagster as dg
 
 from assets.names import GATE
@@ -10,11 +12,14 @@ from orchestration.alerts.nearest import missed_keys
 from orchestration.alerts.options import AlertOptions, in_ms
 from orchestration.alerts.watched import WatchedInsert, last_run, opened, positions, run_link
 from orchestration.console.words import seconds
-from pipelines.lake import Lake, StagedRow
-from pipelines.lake.delta_log import committed
+from pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
+from pipelines.lake import Lake, StagedRow, VerdictRow
+from pipelines.runtime.history import history
 from pipelines.runtime.plans import ReleasePlan
 
 _REASONS = ("unmatched:", "dropped:")
+_TELL_OF_ROWS = ("constraints", "suite")
+"""Checks whose sentences hold keys or values of rows."""
 
 
 def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions) -> Incident | None:
@@ -29,21 +34,23 @@ def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: Al
         return None
     staged = next((s for s in lake.staged.rows(watched.owner, **at) if s.plan_digest == row.digest), None)
     rows = staged.counts.get("rows", 0) if staged else 0
-    commands = tuple(f"tidegate {verb} {watched.script} {watched.insert}" for verb in ("release", "discard"))
-    plan = ReleasePlan.of(row)
+    commands = tuple(
+        f"tidegate {verb} {watched.script} {watched.insert} --lake {watched.lake}" for verb in ("release", "discard")
+    )
+    plan, told = ReleasePlan.of(row), _said(verdict, options.keys)
+    second = "quarantines them" if plan.backfill is None else "gives the backfill up: what is published stays"
     key = f"gate-held {watched.lake} {watched.insert} {row.generation}/"
     before = row.plan.get("supersedes")
     return Incident(
         key=f"{key}{row.epoch}",
         replaces="" if before is None else f"{key}{before}",
         kind="gate-held",
-        title=f"the gate holds epoch {row.epoch} of {watched.name} ({rows:,} rows)."
-        + (f" {verdict.reasons[0]}" if verdict.reasons else ""),
+        title=f"the gate holds epoch {row.epoch} of {watched.name} ({rows:,} rows)." + (f" {told[0]}" if told else ""),
         pipeline=watched.pipeline,
         said=(
-            *verdict.reasons[1:],
+            *told[1:],
             "The target is unchanged; the rows are staged. The first command joins them again against newer pins, the "
-            "second quarantines them.",
+            f"second {second}.",
         ),
         counts=reasons(staged),
         keys=tuple(missed_keys(lake, watched, plan, staged, options.keys)) if staged else (),
@@ -55,10 +62,22 @@ def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: Al
             "generation": row.generation,
             "epoch": row.epoch,
             "rows": rows,
-            "reasons": list(verdict.reasons),
+            "reasons": told,
             "lake": watched.lake,
         },
     )
+
+
+def _said(verdict: VerdictRow, keys: int) -> list[str]:
+    """The verdict's reasons; where no key may be told, without what they tell of rows."""
+    if keys > 0:
+        return list(verdict.reasons)
+    failed = [check for check in verdict.checks if not check["passed"]]
+    told = [
+        f"the check {check['name']} failed: see tidegate status" if check["name"] in _TELL_OF_ROWS else check["detail"]
+        for check in failed
+    ]
+    return told or list(verdict.reasons)
 
 
 def reasons(staged: StagedRow | None) -> dict[str, int]:
@@ -68,7 +87,7 @@ def reasons(staged: StagedRow | None) -> dict[str, int]:
     counted = {
         next((name.removeprefix(p) for p in _REASONS if name.startswith(p)), name): count
         for name, count in staged.counts.items()
-        if count and (name.startswith(_REASONS) or name in ("time-null", "discarded"))
+        if count and (name.startswith((*_REASONS, VIOLATED)) or name in (TIME_NULL, DISCARDED))
     }
     return dict(sorted(counted.items(), key=lambda item: -item[1]))
 
@@ -76,7 +95,8 @@ def reasons(staged: StagedRow | None) -> dict[str, int]:
 def _pinned(lake: Lake, plan: ReleasePlan) -> dict[str, str]:
     """Where the epoch stands in each of its sources, and how far they are by now."""
     now = positions(lake, [plan.probe, *(pin.table for pin in plan.pins)])
-    found = {plan.probe: f"epochs {plan.probe_generation}/{plan.after + 1} to {plan.upto}"}
+    after, upto = plan.reads
+    found = {plan.probe: f"epochs {plan.probe_generation}/{after + 1} to {upto}"}
     found |= {pin.table: f"pinned at epoch {pin.generation}/{pin.epoch}" for pin in plan.pins}
     return {table: f"{place}; now {now[table]}" if table in now else place for table, place in found.items()}
 
@@ -98,15 +118,17 @@ def growing_quarantine(
     if lake is None or newest is None:
         return None
     generation = newest.generation
-    application = lake.application(watched.owner, "publish", generation)
-    published = committed(watched.target, application)
     since = now - in_ms(options.quarantine_window)
-    young = [
-        row
-        for row in lake.staged.rows(watched.owner, generation=generation)
-        if row.staged_at >= since and row.epoch <= published and not row.counts.get("discarded")
+    epochs = [
+        item for item in history(lake, watched.insert, Path(watched.target)) if item.plan.generation == generation
     ]
-    rows = sum(row.counts.get("to:quarantine", 0) for row in young)
+    had = {item.plan.epoch: item.staged.counts.get("to:quarantine", 0) for item in epochs if item.staged}
+    there = [item for item in epochs if item.published and item.staged and item.staged.staged_at >= since]
+    young = [item.staged for item in there if item.staged and not item.staged.counts.get("discarded")]
+    # What a backfill sends to quarantine again, in the place of what it replaces, is no growth.
+    fills = [item.plan.backfill for item in there if item.plan.backfill]
+    again = sum(rows for epoch, rows in had.items() if any(fill.replaced(epoch) for fill in fills))
+    rows = sum(row.counts.get("to:quarantine", 0) for row in young) - again
     if rows <= options.quarantine_rows:
         return None
     counts: dict[str, int] = {}

@@ -28,7 +28,10 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
     if lake is None or not watched.script or not Path(watched.script).exists():
         return None
     pipeline = _compiled(watched.script, Path(watched.script).stat().st_mtime_ns)
-    found = log_retention(lake, pipeline.table(watched.table), connect_within=CONNECT_WITHIN)
+    table = pipeline.tables.get(watched.table)
+    if table is None:  # the script has changed since the definitions were loaded
+        return None
+    found = log_retention(lake, table, connect_within=CONNECT_WITHIN)
     if found is None or found.left_s is None or found.kept_s is None:
         return None
     if found.left_s >= found.kept_s * options.retention_left:

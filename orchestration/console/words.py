@@ -43,6 +43,8 @@ def moment(value_ms: int | None) -> str:
 
 def why(reason: str) -> str:
     """`key-absent@user_info` in words."""
+    if reason.startswith("violated:"):
+        return f"violates {reason.removeprefix('violated:')}"
     name, _, alias = reason.partition("@")
     text = WHY.get(name, name)
     return f"{text} ({alias})" if alias else text

@@ -243,7 +243,14 @@ def _of_insert(item: InsertFacts) -> str:
     bars = [_bar(epoch) for epoch in shown]
     rows = [_verdict(epoch) for epoch in reversed(shown[-LISTED:])]
     headers = ("epoch", "released at", "verdict", "state", "rows", "matched", "quarantined", "dropped", "pins", "why")
-    key = legend([("good", "published"), ("warn", "quarantined"), ("mute", "dropped"), ("bad", "held")])
+    key = legend(
+        [
+            ("good", "published"),
+            ("warn", "quarantined"),
+            ("mute", "dropped or replaced"),
+            ("bad", "held"),
+        ]
+    )
     title = f"{item.insert.id}: the last {len(shown):,} of {len(item.epochs):,} epochs"
     return f"<h3>{escape(title)}</h3>{stacked(bars, 'Rows of each epoch, by where they went')}{key}" + table(
         headers, rows, (4, 5, 6, 7)
@@ -253,7 +260,9 @@ def _of_insert(item: InsertFacts) -> str:
 def _bar(epoch: ReleasedEpoch) -> Bar:
     counts = epoch.staged.counts if epoch.staged else {}
     going = {name: counts.get(f"to:{name}", 0) for name in ("publish", "quarantine", "drop")}
-    if epoch.state in ("held", "superseded"):
+    if epoch.replaced:
+        parts = [("mute", float(sum(going.values())))]
+    elif epoch.state in ("held", "superseded"):
         parts = [("bad", float(sum(going.values())))]
     else:
         parts = [

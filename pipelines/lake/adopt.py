@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import logging
+import os
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -18,11 +21,21 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.errors import ConcurrentRun, LakeError
 from pipelines.lake.delta_log import data_files, plain, root_of
 from pipelines.lake.records import StagedFile
+
+logger = logging.getLogger(__name__)
+
+REWRITES = 5
+"""How often a commit that replaces files looks at a table again that has changed meanwhile."""
+
+NO_RETRIES = 0
+"""A commit that removes files is right for the version that it looked at alone: put on top of an OPTIMIZE, it would
+remove what is gone already and leave the rows in."""
 
 MAX_TEXT = 32
 """Longer text is left out of the statistics: a bound must not be cut short."""
@@ -51,10 +64,12 @@ def survey(folder: Path) -> list[StagedFile]:
 
 @dataclass(frozen=True)
 class Epochs:
-    """Epochs of one generation: the first and the last of each row of neighbours."""
+    """Epochs of one generation: the first and the last of each row of neighbours. `rows` of theirs are in the table, by
+    what was staged; None where that is not known."""
 
     generation: int
     spans: Sequence[tuple[int, int]]
+    rows: int | None = None
 
     def holds(self) -> pc.Expression:
         """Whether a row is of one of them, for Arrow."""
@@ -79,6 +94,24 @@ def adopt(
     Returns the rows added; 0 when this very epoch was committed before. Raises LakeError when a staged file is gone,
     ConcurrentRun when a later epoch is there.
     """
+    if instead_of is None or not instead_of.spans:
+        return _adopted(table, folder, files, application, epoch, None)
+    for _ in range(REWRITES):
+        try:
+            return _adopted(table, folder, files, application, epoch, instead_of)
+        except CommitFailedError:
+            logger.info("%s changed while epoch %s was being put in the place of others: looked at again", table, epoch)
+    raise ConcurrentRun(
+        f"the table changed {REWRITES} times while epoch {epoch} was being put in the place of others",
+        where=str(table),
+        state="it is staged and judged, and not in this table",
+        next_command="run the same command again when nothing else writes to the table (OPTIMIZE above all)",
+    )
+
+
+def _adopted(
+    table: Path, folder: Path, files: Sequence[StagedFile], application: str, epoch: int, instead_of: Epochs | None
+) -> int:
     delta = DeltaTable(str(table))
     last = delta.transaction_version(application)
     if last is not None and last > epoch:
@@ -99,7 +132,8 @@ def adopt(
             next_command="bring the files back from a backup, then run the same command again",
         )
     actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files)]
-    if instead_of is not None and instead_of.spans:
+    old: list[str] = []
+    if instead_of is not None:
         old, kept = _without(delta, folder, instead_of)
         actions += [*additions(delta, folder, kept), *_removals(delta, old)]
     delta.create_write_transaction(
@@ -107,9 +141,12 @@ def adopt(
         "append",
         delta.schema(),
         commit_properties=CommitProperties(
-            app_transactions=[Transaction(application, epoch)], custom_metadata={"userMetadata": f"epoch {epoch}"}
+            app_transactions=[Transaction(application, epoch)],
+            custom_metadata={"userMetadata": f"epoch {epoch}"},
+            max_commit_retries=None if instead_of is None else NO_RETRIES,
         ),
     )
+    _leave(delta, old)
     found = DeltaTable(str(table)).transaction_version(application)
     if found != epoch:
         raise ConcurrentRun(
@@ -126,9 +163,16 @@ def replace(table: Path, folder: Path, files: Sequence[StagedFile], old: Sequenc
     it that nobody else writes to the table."""
     delta = DeltaTable(str(table))
     actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files), *_removals(delta, old)]
-    delta.create_write_transaction(
-        actions, "append", delta.schema(), commit_properties=CommitProperties(custom_metadata={"userMetadata": note})
-    )
+    properties = CommitProperties(custom_metadata={"userMetadata": note}, max_commit_retries=NO_RETRIES)
+    delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=properties)
+    _leave(delta, old)
+
+
+def _leave(delta: DeltaTable, old: Sequence[str]) -> None:
+    """Date files that left the table as of now: upkeep spares what a young version names by their age."""
+    for name in old:
+        with suppress(FileNotFoundError):
+            os.utime(root_of(delta) / unquote(name))
 
 
 def _removals(delta: DeltaTable, old: Sequence[str]) -> list[RemoveAction]:
@@ -151,10 +195,11 @@ def _without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str]
     for first, last in epochs.spans:
         files = data_files(delta, epochs.generation, first - 1, last)
         found |= dict(zip(files.names, files.paths, strict=True))
-    rest, taken, old = folder / f"kept-{uuid.uuid4().hex[:8]}", epochs.holds(), []
+    rest, taken, old, there = folder / f"kept-{uuid.uuid4().hex[:8]}", epochs.holds(), [], 0
     for number, (name, path) in enumerate(found.items()):
         file = ds.dataset(path, format="parquet")
         going = file.count_rows(filter=taken)
+        there += going
         if going:
             old.append(name)
         if 0 < going < file.count_rows():
@@ -162,6 +207,13 @@ def _without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str]
             with pq.ParquetWriter(rest / f"{number}.parquet", file.schema) as writer:
                 for batch in file.to_batches(filter=~taken):
                     writer.write_batch(batch)
+    if epochs.rows is not None and there != epochs.rows:
+        raise LakeError(
+            f"the table has {there:,} rows of epochs that published {epochs.rows:,}, so some are not this INSERT's",
+            where=delta.table_uri,
+            state="nothing of this epoch was published; no row was taken out",
+            next_command="tidegate verify SCRIPT   (an INSERT that once had another 'insert.id' can not be backfilled)",
+        )
     kept = survey(rest) if rest.exists() else []
     return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in kept]
 

@@ -51,6 +51,11 @@ class Area:
         """Whether all of its timed rows have an epoch up to `epoch` and a time (us) up to `high`."""
         return self.upto <= epoch and self.high <= high
 
+    def meets(self, other: Area) -> bool:
+        """Whether a row may be in both; of rows that have a time."""
+        epochs = max(self.after, other.after) < min(self.upto, other.upto)
+        return epochs and max(self.low, other.low) < min(self.high, other.high)
+
     def condition(self) -> str:
         """Spark SQL over the landed table."""
         bounds = ["_rowtime IS NOT NULL"]
@@ -119,6 +124,18 @@ def joined(parts: Sequence[Part]) -> tuple[Part, ...]:
     return tuple(found)
 
 
+def merged(areas: Sequence[Area]) -> tuple[Area, ...]:
+    """The same rows in fewer areas: of the same epochs, what follows one another in time becomes one."""
+    found: list[Area] = []
+    for area in sorted(areas, key=lambda one: (one.after, one.upto, one.nulls, one.low)):
+        last = found[-1] if found else None
+        if last is not None and last.high == area.low and replace(last, low=area.low, high=area.high) == area:
+            found[-1] = replace(last, high=area.high)
+        else:
+            found.append(area)
+    return tuple(found)
+
+
 def _less(taken: str, left: Sequence[str]) -> str:
     return f"({taken} AND NOT coalesce({' OR '.join(left)}, false))" if left else taken
 
@@ -128,7 +145,8 @@ def _any_sql(areas: Sequence[Area]) -> str:
 
 
 def _any(areas: Sequence[Area]) -> pc.Expression:
-    found = pc.scalar(False)
-    for area in areas:
-        found = found | area.expression()
-    return found
+    """Halved again and again: Arrow walks an expression by recursion, a step deeper for each area in a row."""
+    if len(areas) > 1:
+        middle = len(areas) // 2
+        return _any(areas[:middle]) | _any(areas[middle:])
+    return areas[0].expression() if areas else pc.scalar(False)

@@ -120,20 +120,19 @@ class ControlTable(Generic[R]):
     def last(self, owner: str, generation: int | None = None) -> R | None:
         """The newest row of `owner`, by generation and epoch."""
         index = self._index(owner)
-        if generation is not None:
-            index = [entry for entry in index if entry[3][0] <= generation <= entry[3][1]]
         if not index:
             return None
         top = max(entry[3][1] for entry in index) if generation is None else generation
-        rows = [
-            self.record.from_row({**row, "owner": owner})
-            for entry in sorted(index, key=lambda entry: -entry[2])[:1]
-            for row in _read(str(self.path / entry[0]))
-            if row["generation"] == top
-        ]
-        if not rows:  # the newest epoch by number belongs to another generation
+        index = [entry for entry in index if entry[3][0] <= top <= entry[3][1]]
+        if any(entry[3][0] != entry[3][1] for entry in index):
+            # Put together, generations share a file: its greatest epoch may be the other one's.
             rows = self.rows(owner, generation=top)
-        return max(rows, key=lambda row: row.epoch) if rows else None
+            return rows[-1] if rows else None
+        newest = max(index, key=lambda entry: entry[2], default=None)
+        if newest is None:
+            return None
+        found = [self.record.from_row({**row, "owner": owner}) for row in _read(str(self.path / newest[0]))]
+        return max(found, key=lambda row: row.epoch)
 
     def owners(self) -> list[str]:
         """Every owner that has a row."""

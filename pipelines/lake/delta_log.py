@@ -9,6 +9,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 _open: dict[tuple[str, int], DeltaTable] = {}
@@ -81,19 +83,22 @@ def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> Dat
 
 
 def rows_of(table: DeltaTable, generation: int) -> int | None:
-    """The rows of a generation by the statistics of its files; None where these can not tell."""
+    """The rows of a generation, by the statistics of its files, or by a look into those that hold several; None where
+    its files alone do not tell the rows."""
+    if not plain(table):
+        return None
     actions = pa.table(table.get_add_actions(flatten=True))
-    names = ("num_records", "min._generation", "max._generation")
-    if any(name not in actions.column_names for name in names):
-        return None if actions.num_rows else 0
-    found = 0
-    for rows, least, greatest in zip(*(actions[name].to_pylist() for name in names), strict=True):
-        if rows is None or least is None or greatest is None or least < generation < greatest:
-            return None
-        if least == generation == greatest:
-            found += rows
-        elif generation in (least, greatest):
-            return None
+    names = ("path", "num_records", "min._generation", "max._generation")
+    files = actions.select([name for name in names if name in actions.column_names]).to_pylist()
+    root, found = root_of(table), 0
+    for file in files:
+        if file.get("num_records") is not None and _within(
+            {**file, "null_count._generation": 0}, "_generation", generation, generation
+        ):
+            found += file["num_records"]
+        elif _meets(file, "_generation", generation, generation):
+            mixed = ds.dataset(str(root / unquote(file["path"])), format="parquet")
+            found += mixed.count_rows(filter=pc.field("_generation") == generation)
     return found
 
 

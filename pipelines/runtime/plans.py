@@ -90,6 +90,7 @@ class Backfill:
             row of a table has to be looked up.
         again: The rows of those epochs, `rows_again` of them.
         new: Rows of the span that nothing has released before, less those of `without`.
+        oldest: No row that it takes lies before (ms, UTC).
     """
 
     low: int
@@ -99,6 +100,7 @@ class Backfill:
     rows_again: int = 0
     new: tuple[Area, ...] = ()
     without: tuple[Area, ...] = ()
+    oldest: int = MIN_TIMESTAMP
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -125,6 +127,7 @@ class Backfill:
             rows_again=stored["rows_again"],
             new=areas_of(stored["new"]),
             without=areas_of(stored["without"]),
+            oldest=stored["oldest"],
         )
 
 
@@ -192,7 +195,7 @@ class ReleasePlan:
     def oldest(self) -> int:
         """In event time: its rows, but for late ones, are not older than this (ms, UTC)."""
         assert self.time is not None
-        return self.time.before if self.backfill is None else self.backfill.low
+        return self.time.before if self.backfill is None else self.backfill.oldest
 
     def _plan(self) -> dict[str, Any]:
         """The plan as it is stored. What an older one has no word for is left out, so that its digest stands."""

@@ -27,7 +27,7 @@ from pipelines.runtime.plans import Pin
 from pipelines.sources.protocol import SEQ_PARTS
 from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Pipeline, Table
-from pipelines.watermarks import MIN_TIMESTAMP
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from pipelines.watermarks.duration import milliseconds
 
 WORTH_IT = 0.2
@@ -104,11 +104,17 @@ class Retention:
             return "nothing is old enough"
         return Horizon(time, epoch)
 
-    def complete(self, table: str, generation: int) -> bool:
-        """Whether all rows that ever landed in a table are still there, by its files' statistics."""
-        opened = delta_log.opened(self.lake.table_path(table))
-        landed = sum(row.rows for row in self.lake.watermarks.rows(table, generation=generation))
-        return landed == 0 or (opened is not None and delta_log.rows_of(opened, generation) == landed)
+    def lost_before(self, table: Table, generation: int) -> int:
+        """Versions that were valid before this (ms, UTC) may be gone: MIN where all rows that ever landed are there,
+        MAX where rows are gone and nobody can tell how far back."""
+        opened = delta_log.opened(self.lake.table_path(table.name))
+        landed = sum(row.rows for row in self.lake.watermarks.rows(table.name, generation=generation))
+        if landed == 0 or (opened is not None and delta_log.rows_of(opened, generation) == landed):
+            return MIN_TIMESTAMP
+        keep = self.of(table)
+        horizon = None if keep is None else self.horizon(table, generation, keep)
+        known = horizon.time if isinstance(horizon, Horizon) else None
+        return MAX_TIMESTAMP if known is None else known
 
     def apply(self, session: Callable[[], SparkSession], table: Table, retention: timedelta) -> Retained:
         """Let old versions of the newest generation go, in one commit that replaces the files they were in."""

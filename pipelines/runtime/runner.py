@@ -215,7 +215,11 @@ class Runner:
             done = self._published(releasing)
             if done is not None:
                 published.append(done)
-            if plan.backfill is not None and (plan.backfill.low, plan.backfill.high) == (low, high):
+            if (
+                plan.kind != "discard"
+                and plan.backfill is not None
+                and (plan.backfill.low, plan.backfill.high) == (low, high)
+            ):
                 return Released(insert, tuple(published))
 
     def resolve_held(

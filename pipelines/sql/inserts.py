@@ -9,7 +9,7 @@ from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.coercion import assignable, castable
 from pipelines.sql.errors import SqlError, suggest
 from pipelines.sql.joins import JoinCompiler
-from pipelines.sql.model import Column, Condition, Insert, Join, Projection, Table, severest_first
+from pipelines.sql.model import Column, Condition, Insert, Join, Projection, Table, needs_variables, severest_first
 from pipelines.sql.names import check_table_name
 from pipelines.sql.scope import InsertScope, Relation, type_of, value_of
 from pipelines.sql.source import Source, Span
@@ -18,6 +18,9 @@ from pipelines.sql.translate import Translator
 from pipelines.sql.types import Kind, parse_type
 from pipelines.sql.user_functions import UserFunctions
 from pipelines.sql.values import Value, fits
+
+NOT_FROM_THE_ENVIRONMENT = ("gate.on-unmatched", "gate.proof", "path")
+"""Options of a target that are read where no environment is."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,10 @@ class InsertCompiler:
             if column.metadata is not None:
                 what = f"{target.table.name} can not be a target: its column `{column.name}` is METADATA"
                 raise self._error(self.statement.target.span, what, "leave METADATA out")
+        for option in target.statement.options:
+            if option.key.text in NOT_FROM_THE_ENVIRONMENT and needs_variables(option.value.text):
+                what = f"'{option.key.text}' of a target can not come from the environment"
+                raise self._error(option.value.span, what, "write the value")
         return target
 
     def _read(self, use: TableUse, clause: str) -> Declared:

@@ -148,6 +148,10 @@ def spelled(known: Sequence[OptionSpec], columns: Sequence[str]) -> list[str]:
     return names
 
 
+LEAST_WINDOW = 5
+"""Epochs that 'gate.unmatched-ratio.window' needs to know a range."""
+
+
 def wrong_value(option: OptionSpec, value: str) -> tuple[str, str] | None:
     """What is wrong with a value, as (what, hint); None when nothing is. The value itself is not named."""
     if option.kind == "choice" and value not in option.choices:
@@ -171,6 +175,12 @@ def wrong_value(option: OptionSpec, value: str) -> tuple[str, str] | None:
             return "is no duration", f"for example {EXAMPLES}"
     if not value.strip() and (option.required or option.kind != "string"):
         return "is empty", "write a value"
+    if option.name == "gate.unmatched-ratio.max" and not 0 <= float(value) <= 1:
+        return "is no share", "write a number from 0 to 1: '0.05'"
+    if option.name == "gate.unmatched-ratio.window" and 0 != int(value) < LEAST_WINDOW:
+        return f"is too short: a range needs {LEAST_WINDOW} epochs", "write '30'"
+    if option.name == "gate.unmatched-ratio.min-rows" and int(value) < 0:
+        return "is less than none", "write '100'"
     return None
 
 

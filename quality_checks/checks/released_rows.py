@@ -23,7 +23,7 @@ def check(evidence: Evidence) -> CheckResult:
         detail=f"{many(joined, 'row')} of {staged.plan.probe} released, as many as landed"
         if joined == landed
         else f"{subject(staged)}: the join saw {many(joined, 'row')} of {staged.plan.probe}, but by the watermark log "
-        f"{landed:,} landed in its epochs {staged.plan.after + 1} to {staged.plan.upto}: "
+        f"{landed:,} landed in its epochs {staged.plan.reads[0] + 1} to {staged.plan.reads[1]}: "
         f"{abs(landed - joined):,} {what} than there are. Nothing was published. Look at the table of "
         f"{staged.plan.probe}, then join again: {join_again(staged)}",
     )

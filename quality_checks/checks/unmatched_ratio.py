@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from pipelines.runtime.gate import CheckResult, StagedEpoch
-from pipelines.runtime.plans import insert_owner
+from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.model import Options
 from quality_checks.evidence import Evidence
 from quality_checks.outcome_counts import OutcomeCounts
@@ -83,10 +83,26 @@ def recent(staged: StagedEpoch, limits: Limits) -> list[float]:
     """The shares of the last epochs that the gate let pass, the newest last."""
     lake, plan, owner = staged.lake, staged.plan, insert_owner(staged.plan.insert)
     passed = {(row.generation, row.epoch, row.plan_digest) for row in lake.verdicts.rows(owner) if row.passed}
+    plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner)]
+    fills = [
+        item for item in plans if item.backfill is not None and (item.generation, item.epoch, item.digest) in passed
+    ]
+    # A backfill is of another time, and what it replaced was not as it should be.
+    left_out = {(item.generation, item.epoch) for item in fills} | {
+        (item.generation, item.epoch)
+        for item in plans
+        if any(
+            fill.generation == item.generation and fill.backfill.replaced(item.epoch) for fill in fills if fill.backfill
+        )
+    }
     shares = []
     for row in sorted(lake.staged.rows(owner), key=lambda row: (row.generation, row.epoch)):
         earlier = (row.generation, row.epoch) < (plan.generation, plan.epoch)
-        if earlier and (row.generation, row.epoch, row.plan_digest) in passed:
+        if (
+            earlier
+            and (row.generation, row.epoch) not in left_out
+            and (row.generation, row.epoch, row.plan_digest) in passed
+        ):
             rows, unmatched = asked(row.counts)
             if rows >= max(limits.least_rows, 1) and not OutcomeCounts(row.counts).discarded:
                 shares.append(sum(unmatched.values()) / rows)

@@ -32,7 +32,10 @@ def test_a_held_gate_is_told_once_with_all_that_a_person_needs(dagster: Dagster,
     (message,) = until(lambda: dagster.told("gate-held", pipeline="strict"), "the alert of the held gate")
     assert (message["insert"], message["epoch"], message["state"]) == ("s_enriched_click", 1, "open")
     assert "the gate holds epoch 1 of strict/s_enriched_click (3 rows)" in message["text"]
-    assert message["next"][0] == f"tidegate release {dagster.folder}/strict.sql s_enriched_click"
+    assert (
+        message["next"][0]
+        == f"tidegate release {dagster.folder}/strict.sql s_enriched_click --lake {dagster.folder}/lake"
+    )
     assert message["reasons"]
     assert message["counts"] == {"key-absent@s_user_info": 1}
     (missed,) = message["keys"]
@@ -126,7 +129,7 @@ def test_the_channel_that_nobody_listens_at_fails_no_run_and_is_told_to_the_othe
     (message,) = until(lambda: dagster.told("channel-unreachable"), "the alert of the channel")
     assert message["channel"] == "channel 2 (json)"
     assert dagster.mail.text("channel 2 (json) takes no alerts")
-    run_id = dagster.launch("clicks_maintenance")
+    run_id = dagster.launch("closed_maintenance")
     assert dagster.ended(run_id) == "SUCCESS"
     dagster.ticked()
     assert len(dagster.told("channel-unreachable")) == 1

@@ -79,8 +79,8 @@ class TestHeldGates:
         assert (message["insert"], message["epoch"], message["rows"]) == ("enriched_click", 2, 7)
         assert "2 rows have no match." in message["text"]
         assert message["next"] == [
-            "tidegate release SCRIPT enriched_click",
-            "tidegate discard SCRIPT enriched_click",
+            f"tidegate release SCRIPT enriched_click --lake {lake}",
+            f"tidegate discard SCRIPT enriched_click --lake {lake}",
         ]
 
     def test_it_is_told_when_it_is_over(self, definitions, instance, webhook: Webhook, lake: Path):

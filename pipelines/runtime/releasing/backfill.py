@@ -98,5 +98,6 @@ def given_up(plan: ReleasePlan) -> ReleasePlan:
     first goes on waiting."""
     if plan.backfill is None or plan.time is None:
         return plan
-    time = replace(plan.time, rows=0, ahead=plan.backfill.without)
-    return replace(plan, time=time, backfill=Backfill(plan.backfill.low, plan.backfill.high))
+    ahead = plan.time.ahead[: len(plan.time.ahead) - len(plan.backfill.new)]
+    gone = Backfill(plan.backfill.low, plan.backfill.high, oldest=plan.backfill.oldest)
+    return replace(plan, time=replace(plan.time, rows=0, ahead=ahead), backfill=gone)

@@ -11,15 +11,16 @@ from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock
 from pipelines.errors import PlanningError
-from pipelines.lake import WatermarkRow
-from pipelines.lake.areas import just_before, micros
+from pipelines.lake import WatermarkRow, delta_log
+from pipelines.lake.areas import just_before, merged, micros
 from pipelines.lake.due import Due, settled
 from pipelines.runtime.accounting import released_rows
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import Backfill, Pin, ReleasePlan, TimeSpan
-from pipelines.runtime.releasing.backfill import again, fresh_areas, given_up, oldest, spans_of, touches
+from pipelines.runtime.releasing.backfill import again, extent, fresh_areas, given_up, oldest, spans_of, touches
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting
-from pipelines.runtime.retention import Horizon, Retention
+from pipelines.runtime.retention import Retention
+from pipelines.sources.registry import connector
 from pipelines.sql.model import Insert, OnUnmatched
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 from pipelines.watermarks.watermark import instant
@@ -197,7 +198,7 @@ class EventTimePlanner(ReleasePlanner):
         watermark, holds = self._combined(landed, pins, before, now)
         upto = last.upto if last else 0
         ahead = tuple(area for area in time.ahead if not area.covered_by(upto, micros(before))) if time else ()
-        span = TimeSpan(before, before, time.since if time else 0, 0, earlier, ahead)
+        span = TimeSpan(before, before, time.since if time else 0, 0, earlier, merged(ahead))
         return Seen(landed, pins, waiting, watermark, holds, span, now)
 
     def backfill(
@@ -227,7 +228,8 @@ class EventTimePlanner(ReleasePlanner):
             again=again(replaced, epochs),
             rows_again=sum(released_rows((), epoch.plan) for epoch in replaced),
             new=new,
-            without=span.ahead,
+            without=tuple(area for area in span.ahead if any(area.meets(one) for one in new)),
+            oldest=min([low, *map(oldest, replaced)]),
         )
         path = lake.table_path(insert.probe)
         rows = Due(plan.probe_generation, fill.fresh).count(path, self.spark)
@@ -235,28 +237,52 @@ class EventTimePlanner(ReleasePlanner):
             return Waiting(_none_between(insert, low, high, seen), seen.waiting)
         if rows == 0:
             fill = replace(fill, new=())
-        self._refuse_lost_versions(seen.pins, min([low, *map(oldest, replaced)]))
+        self._refuse_lost_versions(seen.pins, replaced, fill.oldest)
+        self._refuse_closed_files(replaced)
         return replace(plan, time=replace(span, rows=rows, ahead=(*span.ahead, *fill.new)), backfill=fill)
 
-    def _refuse_lost_versions(self, pins: Sequence[Pin], low: int) -> None:
-        """Raise PlanningError when retention may have let go of a version that a row at or after `low` would meet."""
+    def _refuse_closed_files(self, replaced: Sequence[ReleasedEpoch]) -> None:
+        """Raise PlanningError where rows could not be taken out of a table again, before anything is planned."""
+        for path in (self.standing.target_path, self.standing.quarantine_path) if replaced else ():
+            table = delta_log.opened(path)
+            if table is not None and not delta_log.plain(table):
+                raise PlanningError(
+                    "the table has deletion vectors or column mapping, so its epochs can not be replaced",
+                    where=str(path),
+                    state="nothing was released; what is published stays",
+                    next_command=f"in Spark: ALTER TABLE delta.`{path}` DROP FEATURE deletionVectors",
+                )
+
+    def _refuse_lost_versions(self, pins: Sequence[Pin], replaced: Sequence[ReleasedEpoch], low: int) -> None:
+        """Raise PlanningError where a row at or after `low` (ms) may not meet what it would have met: retention has let
+        versions go, or a new snapshot, which knows no history, has taken the place of the one that they were in."""
         standing = self.standing
         for pin in pins:
             table = standing.pipeline.table(pin.table)
+            where = f"INSERT {standing.insert.id}, build {table.name}"
+            older = [item for epoch in replaced for item in epoch.plan.pins if item.table == pin.table]
+            snapshot = connector(table.connector).spec.phases(table.options)
+            if snapshot and any(item.generation < pin.generation for item in older):
+                raise PlanningError(
+                    f"{table.name} was read from a new snapshot since this span was released, and a snapshot knows no "
+                    "version that ended before it",
+                    where=where,
+                    state="nothing was released; what is published stays",
+                    next_command="tidegate run SCRIPT --from TIME   with a time after the new snapshot",
+                )
             retention = Retention(standing.lake, standing.pipeline, self.clock, self.environment)
-            keep = retention.of(table)
-            horizon = None if keep is None else retention.horizon(table, pin.generation, keep)
-            if not isinstance(horizon, Horizon) or horizon.time is None or low >= horizon.time:
+            lost = retention.lost_before(table, pin.generation)
+            if low >= lost:
                 continue
-            if retention.complete(table.name, pin.generation):
-                continue
+            known = [extent(epoch)[1] // 1000 + 1 for epoch in replaced if oldest(epoch) < lost]
+            whole = "TIME" if lost == MAX_TIMESTAMP else instant(max([lost, *known]))
+            before = "" if lost == MAX_TIMESTAMP else f" that were valid before {instant(lost)}"
             raise PlanningError(
-                f"versions of {table.name} that were valid before {instant(horizon.time)} are gone "
-                "('changelog.retention'), so rows before then would not find what they had found",
-                where=f"INSERT {standing.insert.id}, build {table.name}",
+                f"versions of {table.name}{before} are gone ('changelog.retention'), so rows of this span would not "
+                "find what they had found",
+                where=where,
                 state="nothing was released; what is published stays",
-                next_command=f"tidegate run SCRIPT --from {instant(horizon.time)}   or   "
-                f"tidegate run SCRIPT --resnapshot {table.name}   where the source still has its history",
+                next_command=f"tidegate run SCRIPT --from {whole}",
             )
 
     def _combined(

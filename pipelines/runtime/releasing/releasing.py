@@ -208,14 +208,14 @@ class Releasing(Standing):
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
             raise held(self.insert, position)
         folder = self.staged_path / staged.folder
-        replaced = Epochs(plan.generation, plan.backfill.replaces) if plan.backfill else None
+        replaced = {place: self._replaced(plan, place) for place in ("publish", "quarantine")}
         kept_out = adopt(
             self.quarantine_path,
             folder,
             staged.of("quarantine"),
             application=self._application("quarantine", plan),
             epoch=plan.epoch,
-            instead_of=replaced,
+            instead_of=replaced["quarantine"],
         )
         faults.point("insert.quarantined")
         added = adopt(
@@ -224,7 +224,21 @@ class Releasing(Standing):
             staged.of("publish"),
             application=self._application("publish", plan),
             epoch=plan.epoch,
-            instead_of=replaced,
+            instead_of=replaced["publish"],
         )
         faults.point("insert.published")
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
+
+    def _replaced(self, plan: ReleasePlan, place: str) -> Epochs | None:
+        """The epochs that a plan takes the place of, with the rows that they have in the target or the quarantine."""
+        if plan.backfill is None:
+            return None
+        staged = {(row.epoch, row.plan_digest): row for row in self.lake.staged.rows(self.owner)}
+        epochs = history_of(self.lake, self.pipeline, self.insert)
+        had = [
+            staged[item.plan.epoch, item.plan.digest]
+            for item in epochs
+            if (item.published or item.replaced) and plan.backfill.replaced(item.plan.epoch)
+        ]
+        rows = sum(file.rows for row in had for file in row.of(place))
+        return Epochs(plan.generation, plan.backfill.replaces, rows)

@@ -135,10 +135,11 @@ def held(insert: Insert, position: Position) -> GateHeld:
             state="it is staged; the target is unchanged",
             next_command="tidegate run SCRIPT   (judges it)",
         )
+    way = "quarantines them" if plan.backfill is None else "gives the backfill up; what is published stays"
     return GateHeld(
         f"the gate holds epoch {plan.epoch} of {insert.id}: {'; '.join(position.verdict.reasons)}",
         where=f"probe {plan.probe}, epochs {plan.reads[0] + 1} to {plan.reads[1]}",
         state="its rows are staged and count as waiting; the target is unchanged",
         next_command=f"tidegate release SCRIPT {insert.id}   (joins again against newer pins)   or   "
-        f"tidegate discard SCRIPT {insert.id}   (quarantines them)",
+        f"tidegate discard SCRIPT {insert.id}   ({way})",
     )

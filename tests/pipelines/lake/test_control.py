@@ -54,6 +54,19 @@ def test_the_newest_row_is_of_the_newest_generation_even_when_an_older_one_has_m
     assert old.epoch == 3
 
 
+def test_the_newest_row_is_found_where_compaction_has_put_generations_together(
+    table: ControlTable[EpochRow],
+) -> None:
+    for epoch in range(1, 11):
+        table.append([row("t", epoch)], application="t/1", version=epoch)
+    for epoch in range(1, 4):
+        table.append([row("t", epoch, generation=2)], application="t/2", version=epoch)
+    table.compact()
+    table.append([row("t", 4, generation=2)], application="t/2", version=4)
+    found = [table.last("t"), table.last("t", 2), table.last("t", 1), table.last("t", 3)]
+    assert [item and (item.generation, item.epoch) for item in found] == [(2, 4), (2, 4), (1, 10), None]
+
+
 def test_compaction_changes_no_row(table: ControlTable[EpochRow]) -> None:
     for epoch in range(1, 12):
         table.append([row("t", epoch, n=epoch)], application="t", version=epoch)
