@@ -1,0 +1,110 @@
+"""Commits that name files which lie there already, and take others out: once, and right whatever else is committed."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from pipelines.errors import ConcurrentRun, LakeError
+from pipelines.lake import adopt as adopting
+from pipelines.lake.adopt import Epochs, adopt, survey
+from pipelines.lake.records import StagedFile
+
+
+def rows(epoch: int, *ids: int) -> pa.Table:
+    columns = {"id": pa.array(ids, pa.int32()), "_generation": pa.array([1] * len(ids), pa.int32())}
+    return pa.table({**columns, "_epoch": pa.array([epoch] * len(ids), pa.int64())})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Epochs 1 to 3, a file each, of two rows."""
+    path = tmp_path / "table"
+    for epoch in (1, 2, 3):
+        write_deltalake(path, rows(epoch, 10 * epoch, 10 * epoch + 1), mode="append")
+    return path
+
+
+def staged(table: Path) -> tuple[Path, list[StagedFile]]:
+    folder = table / "_staged" / "g1-e4-x"
+    folder.mkdir(parents=True)
+    pq.write_table(rows(4, 40, 41), folder / "part.parquet")
+    return folder, survey(folder)
+
+
+def there(table: Path) -> list[tuple[int, int]]:
+    found = DeltaTable(table).to_pyarrow_table().to_pylist()
+    return sorted((row["_epoch"], row["id"]) for row in found)
+
+
+REPLACED = [(1, 10), (1, 11), (3, 30), (3, 31), (4, 40), (4, 41)]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["a file an epoch", "all in one file"])
+def test_epochs_are_replaced_once(table: Path, together: bool) -> None:
+    if together:
+        DeltaTable(table).optimize.compact()
+    folder, files = staged(table)
+    before = {path: path.stat().st_mtime for path in table.glob("*.parquet")}
+    for path in before:
+        os.utime(path, (0, 0))
+    instead_of = Epochs(1, ((2, 2),), rows=2)
+    assert adopt(table, folder, files, application="a", epoch=4, instead_of=instead_of) == 2
+    assert there(table) == REPLACED
+    assert adopt(table, folder, files, application="a", epoch=4, instead_of=instead_of) == 0
+    assert there(table) == REPLACED
+    # What has left is dated as of now, so that upkeep keeps it for readers of the version before.
+    dates = [path.stat().st_mtime for path in table.glob("*.parquet")]
+    assert sum(date > time.time() - 600 for date in dates) == 1
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["a file an epoch", "all in one file"])
+def test_an_optimize_in_between_doubles_no_row(table: Path, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
+    if together:
+        DeltaTable(table).optimize.compact()
+        write_deltalake(table, rows(5, 50), mode="append")
+    folder, files = staged(table)
+    looked, find = [], adopting._without
+
+    def and_then_others_rewrite(*arguments: object) -> object:
+        found = find(*arguments)  # type: ignore[arg-type]
+        looked.append(found)
+        if len(looked) == 1:
+            DeltaTable(table).optimize.compact()
+        return found
+
+    monkeypatch.setattr(adopting, "_without", and_then_others_rewrite)
+    adopt(table, folder, files, application="a", epoch=4, instead_of=Epochs(1, ((2, 2),), rows=2))
+    assert there(table) == sorted([*REPLACED, *([(5, 50)] if together else [])])
+    assert len(looked) == 2
+
+
+def test_a_table_that_never_rests_is_told(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, files = staged(table)
+    find = adopting._without
+
+    def and_then_others_write(*arguments: object) -> object:
+        found = find(*arguments)  # type: ignore[arg-type]
+        write_deltalake(table, rows(9, 90), mode="append")
+        return found
+
+    monkeypatch.setattr(adopting, "_without", and_then_others_write)
+    with pytest.raises(ConcurrentRun, match="changed 5 times while epoch 4"):
+        adopt(table, folder, files, application="a", epoch=4, instead_of=Epochs(1, ((2, 2),)))
+    assert (2, 20) in there(table)
+    assert (4, 40) not in there(table)
+
+
+def test_rows_of_somebody_else_are_never_taken_out(table: Path) -> None:
+    write_deltalake(table, rows(2, 99), mode="append")
+    folder, files = staged(table)
+    before = there(table)
+    with pytest.raises(LakeError, match="3 rows of epochs that published 2, so some are not this INSERT's"):
+        adopt(table, folder, files, application="a", epoch=4, instead_of=Epochs(1, ((2, 2),), rows=2))
+    assert there(table) == before
