@@ -29,9 +29,9 @@ class Presentation:
             once the automation sensor is on.
         automation: whether assets carry AutomationConditions.
         fresh_within: the published assets are stale after so long without a run; None: no freshness policy.
-        partitions: event-time outputs can be materialised by time (Dagster's backfills); None: only by the stream.
         build_fresh_within, probe_fresh_within: the same of build and probe tables.
         reconcile_cron: when build tables are compared with their sources by themselves; None: never.
+        partitions: event-time outputs can be materialised by time (Dagster's backfills); None: only by the stream.
         script: where the SQL lies, so that the UI can link to it.
     """
 

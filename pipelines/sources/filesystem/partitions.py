@@ -95,7 +95,7 @@ def _has_digits(text: str, of: FlinkType) -> bool:
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int)
     scale = of.scale or 0
-    return -exponent <= scale and number.adjusted() < (of.precision or 0) - scale
+    return -exponent <= scale and (not number or number.adjusted() < (of.precision or 0) - scale)
 
 
 def _is_time(text: str, pattern: str, parse: Callable[[str], object]) -> bool:
