@@ -3,7 +3,7 @@
 What comes out has the target's columns, then
     _op, _generation, _epoch          what a published row carries
     _probe_epoch, _split, _offset     which probe row it is; null where published
-    _reason                           why it is kept out; null where published, but with 'gate.proof' why it has no match
+    _reason                           why it is kept out; of a published row only with 'gate.proof'
     _disposition                      publish | quarantine
     _violated                         which constraints it violates (joins.violations), where the target has any
 """
