@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.runtime import faults
 from pipelines.sources import paths
 from pipelines.testing import Harness
+from tests.conftest import Database
 from tests.pipelines.runtime.test_aborts import Abort
 from tests.pipelines.sources.filesystem.folders import Files
 
@@ -91,3 +92,20 @@ def test_a_delta_table_then_files(spark: SparkSession, root: Path) -> None:
     assert names(harness) == {1: "changed", 2: "from a file"}
     again = harness.runner.advance("users", resnapshot=True)
     assert (again.generation, [epoch.flipped for epoch in again.epochs]) == (2, [True, False])
+
+
+def test_files_then_a_database(spark: SparkSession, root: Path, database: Database) -> None:
+    files = Files(root / "history")
+    files.write("1.csv", "1,one\n2,two\n")
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (2, 'new')")
+    options = ", ".join(f"'{name}' = '{value}'" for name, value in database.options("users").items())
+    script = SCRIPT.replace(
+        "CREATE TABLE live (id INT, name", "CREATE TABLE live (id INT PRIMARY KEY NOT ENFORCED, name"
+    )
+    harness = Harness(script.format(history=folder(files.path), live=f"({options})"), spark, root)
+    harness.push("clicks", [{"id": 1}, {"id": 2}, {"id": 3}])
+    assert names(harness) == {1: "one", 2: "new", 3: None}
+    database.execute("INSERT INTO users VALUES (3, 'three')")
+    harness.restart()
+    harness.push("clicks", [{"id": 3}])
+    assert names(harness) == {3: "three"}
