@@ -79,8 +79,8 @@ def test_rows_of_some_keys_are_read_in_one_view_that_tells_its_place(name: str, 
         low, found, high = comparison.low(), rows_of(database, comparison, condition), comparison.high()
         assert [row[: len(key)] for row in found] == [tuple(wanted.values())]
         # Rows carry the number of the log's file, places its name.
-    assert low.text == high.text
-    assert low.text.endswith(f".{int(found[0][-3]):06}:{int(found[0][-2])}")
+        assert low.text == high.text
+        assert low.text.endswith(f".{int(found[0][-3]):06}:{int(found[0][-2])}")
         assert len(rows_of(database, comparison, "TRUE")) == len(values.split("), ("))
 
 
