@@ -6,13 +6,13 @@ before; so history can be made ahead of the stream, in any order, and any part o
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 import dagster as dg
 
 from assets.failures import explained
-from assets.jobs import job_tags
+from assets.jobs import job_of
 from assets.metadata import of_published, of_waiting
 from assets.names import Names
 from assets.presentation import Partitions, Presentation
@@ -21,7 +21,7 @@ from assets.specs import by_time_spec
 from pipelines.lake import Layout
 from pipelines.runtime.releasing import Position
 from pipelines.sql.model import Insert, Pipeline
-from pipelines.watermarks.watermark import instant
+from pipelines.watermarks.watermark import instant, milliseconds_of
 
 NOTHING = Position(None, None, None, 0)
 """Whatever was published before: a backfill has published what it did."""
@@ -53,11 +53,11 @@ def by_time_asset(
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
     def fill(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        low, high = context.partition_time_window
+        low, high = map(milliseconds_of, context.partition_time_window)
         with explained(look.script), runner_of(context, pipeline, names) as runner:
-            done = runner.backfill(insert.id, _ms(low), _ms(high))
+            done = runner.backfill(insert.id, low, high)
             releasing = runner.releasing(insert.id)
-            told: dict[str, Any] = {"from": instant(_ms(low)), "before": instant(_ms(high))}
+            told: dict[str, Any] = {"from": instant(low), "before": instant(high)}
             if done.waiting is not None:
                 told |= of_waiting(releasing, done.waiting)
             elif done.published:
@@ -69,15 +69,6 @@ def by_time_asset(
 
 def by_time_job(pipeline: Pipeline, names: Names) -> dg.JobDefinition:
     """All outputs by time, for a backfill from the Jobs page or from the command line."""
-    unresolved = dg.define_asset_job(
-        f"{names.job}_backfill",
-        selection=dg.AssetSelection.assets(*(names.by_time(item) for item in pipeline.inserts if item.time == "event")),
-        executor_def=dg.in_process_executor,
-        description="Release spans of time anew, or ahead of the stream: one partition is one span.",
-        tags=job_tags(names),
-    )
-    return unresolved  # type: ignore[return-value]
-
-
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+    keys = [names.by_time(item) for item in pipeline.inserts if item.time == "event"]
+    said = "Release spans of time anew, or ahead of the stream: one partition is one span."
+    return job_of(names, f"{names.job}_backfill", keys, said)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import dagster as dg
 
 from assets.failures import explained
-from assets.jobs import job_tags
+from assets.jobs import job_of
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
@@ -75,13 +75,8 @@ def maintenance_asset(pipeline: Pipeline, names: Names, look: Presentation) -> d
 
 def maintenance_schedule(names: Names) -> dg.ScheduleDefinition:
     """Weekly. Stopped until it is turned on."""
-    job = dg.define_asset_job(
-        f"{names.job}_maintenance",
-        selection=dg.AssetSelection.assets(names.maintenance),
-        executor_def=dg.in_process_executor,
-        description="Retention, OPTIMIZE and VACUUM of the pipeline's tables.",
-        tags=job_tags(names),
-    )
+    said = "Retention, OPTIMIZE and VACUUM of the pipeline's tables."
+    job = job_of(names, f"{names.job}_maintenance", [names.maintenance], said)
     return dg.ScheduleDefinition(
         name=f"{names.job}_maintenance_schedule",
         job=job,

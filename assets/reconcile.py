@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from assets.failures import explained
-from assets.jobs import job_tags
+from assets.jobs import job_of
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
@@ -82,13 +82,7 @@ def reconcile_schedules(names: Names, look: Presentation) -> list[dg.ScheduleDef
     """By cron, weekly by default, and running from the start; none where the cron is None."""
     if look.reconcile_cron is None:
         return []
-    job = dg.define_asset_job(
-        f"{names.job}_reconcile",
-        selection=dg.AssetSelection.assets(names.reconcile),
-        executor_def=dg.in_process_executor,
-        description="Build tables against their sources.",
-        tags=job_tags(names),
-    )
+    job = job_of(names, f"{names.job}_reconcile", [names.reconcile], "Build tables against their sources.")
     return [
         dg.ScheduleDefinition(
             name=f"{names.job}_reconcile_schedule",

@@ -119,6 +119,9 @@ def growing_quarantine(
         return None
     generation = newest.generation
     since = now - in_ms(options.quarantine_window)
+    late = [row for row in lake.staged.rows(watched.owner, generation=generation) if row.staged_at >= since]
+    if sum(row.counts.get("to:quarantine", 0) for row in late) <= options.quarantine_rows:
+        return None
     epochs = [
         item for item in history(lake, watched.insert, Path(watched.target)) if item.plan.generation == generation
     ]

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -46,20 +46,26 @@ def survey(folder: Path) -> list[StagedFile]:
 
     `disposition` is what the files were partitioned by; empty where they were not.
     """
-    files = []
-    for path in sorted(folder.glob("**/*.parquet")):
-        own = path.relative_to(folder)
-        footer = pq.read_metadata(path)
-        files.append(
-            StagedFile(
-                path=own.as_posix(),
-                disposition=own.parts[0].partition("=")[2] if len(own.parts) > 1 else "",
-                size=path.stat().st_size,
-                rows=footer.num_rows,
-                stats=json.dumps(_statistics(footer)),
-            )
+    return surveyed(folder, footers_of(folder))
+
+
+def footers_of(folder: Path) -> dict[str, pq.FileMetaData]:
+    """The footers of the Parquet files of one write, by path in the folder."""
+    return {path.relative_to(folder).as_posix(): pq.read_metadata(path) for path in sorted(folder.glob("**/*.parquet"))}
+
+
+def surveyed(folder: Path, footers: Mapping[str, pq.FileMetaData]) -> list[StagedFile]:
+    """What `survey` says, of footers that were read before."""
+    return [
+        StagedFile(
+            path=path,
+            disposition=path.partition("/")[0].partition("=")[2] if "/" in path else "",
+            size=(folder / path).stat().st_size,
+            rows=footer.num_rows,
+            stats=json.dumps(_statistics(footer)),
         )
-    return files
+        for path, footer in footers.items()
+    ]
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,8 @@ class Part:
 
     def expression(self) -> pc.Expression:
         """The same for Arrow."""
-        found = _any(self.areas)
-        return found & ~_any(self.without) if self.without else found
+        found = any_of(self.areas)
+        return found & ~any_of(self.without) if self.without else found
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
@@ -144,9 +144,10 @@ def _any_sql(areas: Sequence[Area]) -> str:
     return f"({' OR '.join(area.condition() for area in areas) or 'false'})"
 
 
-def _any(areas: Sequence[Area]) -> pc.Expression:
-    """Halved again and again: Arrow walks an expression by recursion, a step deeper for each area in a row."""
-    if len(areas) > 1:
-        middle = len(areas) // 2
-        return _any(areas[:middle]) | _any(areas[middle:])
-    return areas[0].expression() if areas else pc.scalar(False)
+def any_of(rows: Sequence[Area] | Sequence[Part]) -> pc.Expression:
+    """Rows of any of these, for Arrow. Halved again and again: Arrow walks an expression by recursion, a step deeper
+    for each term in a row."""
+    if len(rows) > 1:
+        middle = len(rows) // 2
+        return any_of(rows[:middle]) | any_of(rows[middle:])
+    return rows[0].expression() if rows else pc.scalar(False)

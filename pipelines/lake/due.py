@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from pipelines.lake import delta_log
-from pipelines.lake.areas import Area, Part, micros
+from pipelines.lake.areas import Area, Part, any_of, micros
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Due:
 
     def _expression(self) -> pc.Expression:
         """The same for Arrow."""
-        return (pc.field("_generation") == self.generation) & _any(self.parts)
+        return (pc.field("_generation") == self.generation) & any_of(self.parts)
 
     def count(self, path: Path, spark: Callable[[], SparkSession]) -> int:
         """How many rows are due. Counted over two narrow columns, apart from the join, which counts them again."""
@@ -86,14 +86,6 @@ class Due:
         areas = [area for part in self.parts for area in part.areas]
         chosen = [file for file in _statistics(table, self.generation) if file.may_hold(areas)]
         return [str(root / unquote(file.path)) for file in chosen]
-
-
-def _any(parts: Sequence[Part]) -> pc.Expression:
-    """Halved again and again, as areas are."""
-    if len(parts) > 1:
-        middle = len(parts) // 2
-        return _any(parts[:middle]) | _any(parts[middle:])
-    return parts[0].expression() if parts else pc.scalar(False)
 
 
 def settled(path: Path, generation: int, since: int, upto: int, watermark: int) -> int:

@@ -10,15 +10,19 @@ import pyarrow.parquet as pq
 
 def column_bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
     """Least and greatest value of a column (a dotted path) without NULLs; None where the footer does not say."""
-    low, high = [], []
-    for group in range(footer.num_row_groups):
-        parts = footer.row_group(group)
-        chunk = next((c for c in map(parts.column, range(parts.num_columns)) if c.path_in_schema == column), None)
-        if chunk is None or not chunk.is_stats_set or not chunk.statistics.has_min_max or chunk.statistics.null_count:
-            return None
-        low.append(chunk.statistics.min)
-        high.append(chunk.statistics.max)
-    return (min(low), max(high)) if low else None
+    found = [statistics_of(footer.row_group(group), column) for group in range(footer.num_row_groups)]
+    known = [each for each in found if each is not None and not each.null_count]
+    if not known or len(known) < len(found):
+        return None
+    return min(each.min for each in known), max(each.max for each in known)
+
+
+def statistics_of(group: pq.RowGroupMetaData, column: str) -> pq.Statistics | None:
+    """What a row group tells of a column (a dotted path), where it tells its bounds."""
+    chunk = next((c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == column), None)
+    if chunk is None or not chunk.is_stats_set or not chunk.statistics.has_min_max:
+        return None
+    return chunk.statistics
 
 
 def bounds_of_files(footers: Iterable[pq.FileMetaData], column: str) -> tuple[Any, Any] | None:

@@ -80,7 +80,7 @@ def where_rows_are(
         quarantined.update({name: n for name, n in counts.items() if n and name.startswith("violated:")})
         quarantined.update({name: counts[name] for name in ("discarded", "time-null") if counts.get(name)})
     held = sum(waiting_rows(log, epoch.plan) for epoch in epochs if epoch.state == "held")
-    in_time = [released_rows(log, epoch.plan) for epoch in epochs if epoch.published and epoch.plan.time is not None]
+    in_time = [epoch.plan.rows_in_time for epoch in epochs if epoch.published and epoch.plan.time is not None]
     waiting = [row.rows for row in log if in_time or row.epoch > released]
     return WhereRowsAre(
         insert=insert,
@@ -105,7 +105,7 @@ def released_rows(log: Iterable, plan: ReleasePlan) -> int:
     """The probe rows that a plan takes, with those that it takes again."""
     if plan.time is None:
         return rows_between(log, plan.after, plan.upto)
-    return plan.time.rows + (plan.backfill.rows_again if plan.backfill else 0)
+    return plan.rows_in_time
 
 
 def waiting_rows(log: Iterable, plan: ReleasePlan) -> int:

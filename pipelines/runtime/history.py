@@ -81,16 +81,9 @@ def history(lake: Lake, insert: str, target: Path | None) -> list[ReleasedEpoch]
 def _without_replaced(epochs: list[ReleasedEpoch]) -> list[ReleasedEpoch]:
     """The same, where epochs whose place a published backfill took are no longer published."""
     fills = [item.plan for item in epochs if item.published and item.plan.backfill is not None]
-
-    def replaced(plan: ReleasePlan) -> bool:
-        return any(
-            fill.generation == plan.generation and fill.backfill is not None and fill.backfill.replaced(plan.epoch)
-            for fill in fills
-        )
-
     return [
         replace(item, published=False, superseded=True, replaced=True)
-        if fills and item.published and replaced(item.plan)
+        if item.published and any(fill.takes_the_place_of(item.plan) for fill in fills)
         else item
         for item in epochs
     ]

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -20,7 +19,7 @@ from pipelines.functions.failures import failure
 from pipelines.functions.registration import register
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.lake import rows as lake_rows
-from pipelines.lake.adopt import adopt, survey
+from pipelines.lake.adopt import adopt, footers_of, surveyed
 from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
@@ -225,9 +224,9 @@ class Landing:
                 folder = lake_rows.write(seen, self.path, application=application, generation=generation, epoch=epoch)
                 kept_out = rejected.keep(spark, lambda: source.read(spark, stored))
                 faults.point("source.written")
-                files = survey(folder)
-                tally = {**observed.get, **splits_of_files(pq.read_metadata(folder / file.path) for file in files)}
-                adopt(self.path, folder, files, application=application, epoch=epoch)
+                footers = footers_of(folder)
+                tally = {**observed.get, **splits_of_files(footers.values())}
+                adopt(self.path, folder, surveyed(folder, footers), application=application, epoch=epoch)
                 faults.point("source.appended")
             else:
                 kept_out = rejected.kept(spark)

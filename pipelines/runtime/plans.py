@@ -197,6 +197,16 @@ class ReleasePlan:
         assert self.time is not None
         return self.time.before if self.backfill is None else self.backfill.oldest
 
+    @property
+    def rows_in_time(self) -> int:
+        """In event time: how many probe rows it takes, with those that it takes again."""
+        assert self.time is not None
+        return self.time.rows + (self.backfill.rows_again if self.backfill else 0)
+
+    def takes_the_place_of(self, other: ReleasePlan) -> bool:
+        """Whether it is a backfill that replaces another published epoch."""
+        return self.generation == other.generation and self.backfill is not None and self.backfill.replaced(other.epoch)
+
     def _plan(self) -> dict[str, Any]:
         """The plan as it is stored. What an older one has no word for is left out, so that its digest stands."""
         plan = asdict(self)

@@ -18,6 +18,7 @@ class Splits:
     owner: str
     generation: int
     epoch: int = 0
+    prefix: str = ""
 
     def rows(self) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}

@@ -146,6 +146,12 @@ class StoredStep:
 class SplitStore(Protocol):
     """Rows of the `splits` table of one table and generation: what is too long for a plan (chunk bounds, cuts)."""
 
+    @property
+    def prefix(self) -> str:
+        """What the names of these splits begin with in the table's rows: for a part of a hybrid table its own name,
+        for others nothing."""
+        ...
+
     def rows(self) -> list[dict[str, Any]]:
         """All splits in order of `ordinal`: dicts with split, ordinal, detail (JSON object), cut (same, or None)."""
         ...

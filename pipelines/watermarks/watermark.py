@@ -54,7 +54,11 @@ PROCESSING_TIME = Watermark(MIN_TIMESTAMP, True)
 
 def parse_moment(text: str) -> int:
     """ISO 8601 as ms, UTC; a day is its midnight, and what names no zone is UTC. Raises ValueError."""
-    moment = datetime.fromisoformat(text.strip())
+    return milliseconds_of(datetime.fromisoformat(text.strip()))
+
+
+def milliseconds_of(moment: datetime) -> int:
+    """A time in ms, UTC, rounded down; what names no zone is UTC."""
     told = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (told - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 

@@ -84,16 +84,12 @@ def recent(staged: StagedEpoch, limits: Limits) -> list[float]:
     lake, plan, owner = staged.lake, staged.plan, insert_owner(staged.plan.insert)
     passed = {(row.generation, row.epoch, row.plan_digest) for row in lake.verdicts.rows(owner) if row.passed}
     plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner)]
-    fills = [
-        item for item in plans if item.backfill is not None and (item.generation, item.epoch, item.digest) in passed
-    ]
+    fills = [item for item in plans if item.backfill and (item.generation, item.epoch, item.digest) in passed]
     # A backfill is of another time, and what it replaced was not as it should be.
-    left_out = {(item.generation, item.epoch) for item in fills} | {
+    left_out = {
         (item.generation, item.epoch)
         for item in plans
-        if any(
-            fill.generation == item.generation and fill.backfill.replaced(item.epoch) for fill in fills if fill.backfill
-        )
+        if item in fills or any(fill.takes_the_place_of(item) for fill in fills)
     }
     shares = []
     for row in sorted(lake.staged.rows(owner), key=lambda row: (row.generation, row.epoch)):

@@ -14,7 +14,6 @@ from pipelines.errors import PlanningError
 from pipelines.lake import WatermarkRow, delta_log
 from pipelines.lake.areas import just_before, merged, micros
 from pipelines.lake.due import Due, settled
-from pipelines.runtime.accounting import released_rows
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import Backfill, Pin, ReleasePlan, TimeSpan
 from pipelines.runtime.releasing.backfill import again, extent, fresh_areas, given_up, oldest, spans_of, touches
@@ -226,7 +225,7 @@ class EventTimePlanner(ReleasePlanner):
             high=high,
             replaces=spans_of(replaced),
             again=again(replaced, epochs),
-            rows_again=sum(released_rows((), epoch.plan) for epoch in replaced),
+            rows_again=sum(epoch.plan.rows_in_time for epoch in replaced),
             new=new,
             without=tuple(area for area in span.ahead if any(area.meets(one) for one in new)),
             oldest=min([low, *map(oldest, replaced)]),

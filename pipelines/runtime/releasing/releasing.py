@@ -207,38 +207,37 @@ class Releasing(Standing):
             return None
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
             raise held(self.insert, position)
-        folder = self.staged_path / staged.folder
-        replaced = {place: self._replaced(plan, place) for place in ("publish", "quarantine")}
-        kept_out = adopt(
-            self.quarantine_path,
-            folder,
-            staged.of("quarantine"),
-            application=self._application("quarantine", plan),
-            epoch=plan.epoch,
-            instead_of=replaced["quarantine"],
-        )
+        replaced = self._replaced(plan)
+        kept_out = self._adopt("quarantine", plan, staged, replaced)
         faults.point("insert.quarantined")
-        added = adopt(
-            self.target_path,
-            folder,
-            staged.of("publish"),
-            application=self._application("publish", plan),
-            epoch=plan.epoch,
-            instead_of=replaced["publish"],
-        )
+        added = self._adopt("publish", plan, staged, replaced)
         faults.point("insert.published")
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
 
-    def _replaced(self, plan: ReleasePlan, place: str) -> Epochs | None:
-        """The epochs that a plan takes the place of, with the rows that they have in the target or the quarantine."""
-        if plan.backfill is None:
-            return None
-        staged = {(row.epoch, row.plan_digest): row for row in self.lake.staged.rows(self.owner)}
-        epochs = history_of(self.lake, self.pipeline, self.insert)
-        had = [
-            staged[item.plan.epoch, item.plan.digest]
-            for item in epochs
-            if (item.published or item.replaced) and plan.backfill.replaced(item.plan.epoch)
+    def _adopt(
+        self, place: Literal["publish", "quarantine"], plan: ReleasePlan, staged: StagedRow, replaced: list[StagedRow]
+    ) -> int:
+        """Commit what was staged for a place to it, once, instead of what `replaced` has there. Returns the rows."""
+        instead_of = None
+        if plan.backfill is not None:
+            rows = sum(file.rows for row in replaced for file in row.of(place))
+            instead_of = Epochs(plan.generation, plan.backfill.replaces, rows)
+        return adopt(
+            self.target_path if place == "publish" else self.quarantine_path,
+            self.staged_path / staged.folder,
+            staged.of(place),
+            application=self._application(place, plan),
+            epoch=plan.epoch,
+            instead_of=instead_of,
+        )
+
+    def _replaced(self, plan: ReleasePlan) -> list[StagedRow]:
+        """What the epochs staged that a plan takes the place of."""
+        fill = plan.backfill
+        if fill is None:
+            return []
+        return [
+            item.staged
+            for item in history_of(self.lake, self.pipeline, self.insert)
+            if item.staged and (item.published or item.replaced) and fill.replaced(item.plan.epoch)
         ]
-        rows = sum(file.rows for row in had for file in row.of(place))
-        return Epochs(plan.generation, plan.backfill.replaces, rows)

@@ -10,7 +10,7 @@ from pipelines.errors import GateHeld
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.lake.control import ControlTable
 from pipelines.lake.delta_log import committed
-from pipelines.runtime.accounting import released_rows, rows_between
+from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.durations import parse_duration
@@ -109,7 +109,7 @@ class Standing:
     def released(self, plan: ReleasePlan) -> int:
         """The probe rows that a plan releases, by the watermark log; in event time, as they were counted for it."""
         if plan.time is not None:
-            return released_rows((), plan)
+            return plan.rows_in_time
         return self.rows_between(plan.probe_generation, plan.after, plan.upto)
 
     def waiting(self, position: Position) -> int:

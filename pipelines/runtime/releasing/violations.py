@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.joins.violations import MASK, bits
+from pipelines.lake.footers import statistics_of
 from pipelines.sql.model import Constraint, Table
 
 LONGEST = 300
@@ -64,12 +65,8 @@ def greatest(footer: pq.FileMetaData) -> int | None:
 def _greatest(group: pq.RowGroupMetaData) -> int | None:
     if group.num_rows == 0:
         return 0
-    for index in range(group.num_columns):
-        column = group.column(index)
-        if column.path_in_schema == MASK:
-            known = column.statistics
-            return int(known.max) if known is not None and known.has_min_max else None
-    return None
+    known = statistics_of(group, MASK)
+    return None if known is None else int(known.max)
 
 
 def _violating(files: Iterable[Path], columns: list[str]) -> Iterator[tuple[Path, pa.Table]]:

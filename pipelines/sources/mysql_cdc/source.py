@@ -220,8 +220,8 @@ class MysqlCdcSource:
     def _spans(self, stored: StoredStep, rows: DataFrame) -> dict[str, Span]:
         told = spans_of(rows.inputFiles(), stored.generation, stored.epoch)
         if told is not None:
-            # The files are the whole table's: where this one is a part of it, its splits have its name in front there.
-            return {split.rpartition("/")[2]: span for split, span in told.items()}
+            # The files are the whole table's, which this one may be a part of.
+            return {split.removeprefix(self.context.splits.prefix): span for split, span in told.items()}
         cut = F.struct("_seq.file", "_seq.position")
         totals = rows.groupBy("_split").agg(
             F.min(cut).alias("least"), F.max(cut).alias("greatest"), F.count(F.lit(1)).alias("rows")

@@ -48,6 +48,8 @@ def table(
 class NoSplits:
     """These connectors have no splits of their own."""
 
+    prefix = ""
+
     def rows(self) -> list[dict[str, Any]]:
         return []
 
@@ -60,6 +62,8 @@ class NoSplits:
 
 class MemorySplits:
     """Keeps splits as the lake does: each once, in order."""
+
+    prefix = ""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, Any]] = {}

@@ -41,6 +41,8 @@ def declare(
 class MemorySplits:
     """A SplitStore that stores JSON, so that what can not be stored is found out."""
 
+    prefix = ""
+
     def __init__(self) -> None:
         self._rows: dict[str, dict[str, Any]] = {}
 
