@@ -23,7 +23,7 @@ demo: install ## Join 500,000 clicks to a MariaDB table that is still loading, a
 	@$(TIDEGATE) demo $(ARGS)
 
 ui: install ## Open Dagster on the demo's lake
-	@$(TIDEGATE) ui $(ARGS)
+	@$(TIDEGATE) ui --demo $(ARGS)
 
 check: install-dev ## Lint, format, types, import rules
 	@$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class TidegateError(Exception):
     """Base of all typed errors.
@@ -19,6 +21,12 @@ class TidegateError(Exception):
         self.state = state
         self.next_command = next_command
         super().__init__(self._text())
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """Change the texts of the error in place."""
+        self.what, self.where = change(self.what), change(self.where)
+        self.state, self.next_command = change(self.state), change(self.next_command)
+        self.args = (self._text(),)
 
     def _text(self) -> str:
         lines = [self.what]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import AsJson, Debug, examples
+from orchestration.commands.options import DEFAULT_DEMO, AsJson, Debug, DemoFolder, examples
 from orchestration.console import Bars, Screen, reported
 
 EPILOG = examples("tidegate demo", "tidegate demo --rows 100000 --clicks 50000", "tidegate demo --json")
@@ -23,9 +22,7 @@ def demo(
         int | None,
         typer.Option("--port", min=1, max=65535, help="MariaDB's port on loopback.", show_default="a free one"),
     ] = None,
-    folder: Annotated[
-        Path, typer.Option("--folder", file_okay=False, help="Where database, lake and history lie.")
-    ] = Path(".tidegate/demo"),
+    folder: DemoFolder = DEFAULT_DEMO,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:

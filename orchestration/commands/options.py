@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 DEFAULT_LAKE = Path(".tidegate/lake")
+DEFAULT_DEMO = Path(".tidegate/demo")
 
 Script = Annotated[
     Path,
@@ -30,6 +31,9 @@ Master = Annotated[
         help="Spark master, such as spark://host:7077.",
         show_default="all cores of this machine",
     ),
+]
+DemoFolder = Annotated[
+    Path, typer.Option("--folder", file_okay=False, help="Where the demo's database, lake and history lie.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the stack of an error.")]

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, Debug, LakePath, examples
+from orchestration.commands.options import DEFAULT_DEMO, DEFAULT_LAKE, Debug, DemoFolder, LakePath, examples
 from orchestration.console import Bars, Screen, reported
 
 EPILOG = examples(
@@ -34,6 +34,7 @@ def ui(
     ] = None,
     lake: LakePath = DEFAULT_LAKE,
     demo: Annotated[bool, typer.Option("--demo", help="Open the demo's lake, with its database running.")] = False,
+    folder: DemoFolder = DEFAULT_DEMO,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where the UI listens.")] = 3000,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     debug: Debug = False,
@@ -46,7 +47,7 @@ def ui(
     with reported(screen), contextlib.ExitStack() as stack:
         _require_free(host, port)
         if demo:
-            _open_demo(screen, stack)
+            _open_demo(folder, screen, stack)
         else:
             os.environ["TIDEGATE_LAKE"] = str(lake.absolute())
             os.environ.setdefault("DAGSTER_HOME", str(lake.absolute().parent / "dagster"))
@@ -56,12 +57,12 @@ def ui(
         _serve(screen, host, port)
 
 
-def _open_demo(screen: Screen, stack: contextlib.ExitStack) -> None:
-    from orchestration.demo.site import DEFAULT_FOLDER, Site
+def _open_demo(folder: Path, screen: Screen, stack: contextlib.ExitStack) -> None:
+    from orchestration.demo.site import Site
     from orchestration.demo.stage import reopened
 
     bars = stack.enter_context(Bars(screen.err))
-    stack.enter_context(reopened(Site(DEFAULT_FOLDER), bars))
+    stack.enter_context(reopened(Site(folder), bars))
 
 
 def _require_free(host: str, port: int) -> None:

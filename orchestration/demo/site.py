@@ -11,7 +11,6 @@ DATABASE = "example_database"
 USER = "tidegate"
 GENDERS = ("f", "m", "x")
 
-DEFAULT_FOLDER = Path(".tidegate/demo")
 SCRIPT = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
 
 

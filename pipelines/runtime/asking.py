@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from pipelines.clock import Clock, system_clock
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.progress import Progress, SilentProgress
+from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import stored_step
 from pipelines.runtime.split_store import Splits
 from pipelines.sources.protocol import KeepsALog, LogRetention, Source, SourceContext
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
+from pipelines.sql.options import resolve_options
 
 CONNECT_TIMEOUT = "connect.timeout"
 
@@ -32,30 +34,31 @@ def source_after(
 
     `connect_within`: a duration in place of the script's 'connect.timeout', for who can not wait.
     """
-    plans = lake.epochs.rows(table.name, generation=landed.generation, epoch=landed.epoch)
-    found = connector(table.connector)
-    options = table.options.resolve(environment)
-    if connect_within is not None and any(option.name == CONNECT_TIMEOUT for option in found.spec.options):
-        options = {**options, CONNECT_TIMEOUT: connect_within}
-    source = found.source(
-        SourceContext(
-            table=table,
-            options=options,
-            generation=landed.generation,
-            splits=Splits(lake, table.name, landed.generation),
-            scratch=str(lake.scratch(table.name)),
-            clock=clock,
-            lake=str(lake.root),
-            previous=stored_step(plans[0]) if plans else None,
-            flipped=landed.flip_epoch is not None,
-            environment=environment,
-            progress=progress or SilentProgress(),
+    with Mask.of([table], environment).over():
+        plans = lake.epochs.rows(table.name, generation=landed.generation, epoch=landed.epoch)
+        found = connector(table.connector)
+        options = resolve_options(table, found.spec, environment, defaults=False)
+        if connect_within is not None and any(option.name == CONNECT_TIMEOUT for option in found.spec.options):
+            options = {**options, CONNECT_TIMEOUT: connect_within}
+        source = found.source(
+            SourceContext(
+                table=table,
+                options=options,
+                generation=landed.generation,
+                splits=Splits(lake, table.name, landed.generation),
+                scratch=str(lake.scratch(table.name)),
+                clock=clock,
+                lake=str(lake.root),
+                previous=stored_step(plans[0]) if plans else None,
+                flipped=landed.flip_epoch is not None,
+                environment=environment,
+                progress=progress or SilentProgress(),
+            )
         )
-    )
-    try:
-        yield source
-    finally:
-        source.close()
+        try:
+            yield source
+        finally:
+            source.close()
 
 
 def log_retention(

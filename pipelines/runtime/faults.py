@@ -1,13 +1,13 @@
 """Named places at which a test may kill the process or raise. In production nothing is armed and a point costs nothing.
 
-$TIDEGATE_KILL_AT=point[:n] kills the whole process group with SIGKILL when the point is passed for the n-th time.
+$TIDEGATE_KILL_AT=point[@owner] kills the whole process group with SIGKILL when the point is passed; by that source
+table or INSERT.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -27,22 +27,19 @@ Point = Literal[
 
 POINTS: tuple[str, ...] = get_args(Point)
 
-_handlers: list[Callable[[str], None]] = []
-_passed: Counter[str] = Counter()
+_handlers: list[tuple[Callable[[str], None], str | None]] = []
 
 
-def point(name: Point) -> None:
-    """Mark that a commit point was passed."""
-    if wanted := os.environ.get("TIDEGATE_KILL_AT"):
-        _passed[name] += 1
-        where, _, times = wanted.partition(":")
-        if where == name and _passed[name] == int(times or 1):
-            os.killpg(os.getpgid(0), signal.SIGKILL)
-    for handler in list(_handlers):
-        handler(name)
+def point(name: Point, owner: str) -> None:
+    """Mark that `owner`, a source table or an INSERT's id, has passed a commit point."""
+    if os.environ.get("TIDEGATE_KILL_AT") in (name, f"{name}@{owner}"):
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+    for handler, of in list(_handlers):
+        if of in (None, owner):
+            handler(name)
 
 
-def arm(handler: Callable[[str], None]) -> Callable[[], None]:
-    """Call `handler` at every point; the returned function takes it away again."""
-    _handlers.append(handler)
-    return lambda: _handlers.remove(handler)
+def arm(handler: Callable[[str], None], owner: str | None = None) -> Callable[[], None]:
+    """Call `handler` at every point, or every one of `owner`; the returned function takes it away again."""
+    _handlers.append((handler, owner))
+    return lambda: _handlers.remove((handler, owner))

@@ -26,6 +26,7 @@ from pipelines.progress import Progress
 from pipelines.runtime import alignment, faults
 from pipelines.runtime.advances import Advance, LandedEpoch
 from pipelines.runtime.expressions import failed_expression
+from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import source_row, stored_step
 from pipelines.runtime.rejected import Rejected
 from pipelines.runtime.split_store import Splits
@@ -36,6 +37,7 @@ from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_ro
 from pipelines.sources.protocol import ExplainsFailures, Json, Landed, Source, SourceContext, Step, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
+from pipelines.sql.options import resolve_options
 from pipelines.watermarks import WatermarkStrategy
 from pipelines.watermarks.duration import milliseconds
 
@@ -78,7 +80,8 @@ class Landing:
         if resnapshot and newest is not None:
             generation += 1
         epochs: list[LandedEpoch] = []
-        with self._open(generation) as (source, context):
+        mask = Mask.of([self.table, *self.peers], self.environment)
+        with mask.over(), self._open(generation) as (source, context):
             self._refresh(context)
             unfinished = self._unfinished(context)
             if unfinished is not None:
@@ -96,9 +99,12 @@ class Landing:
 
     @contextmanager
     def _open(self, generation: int) -> Iterator[tuple[Source, SourceContext]]:
+        found = connector(self.table.connector)
+        options = resolve_options(self.table, found.spec, self.environment, defaults=False)
+        most = options.get("scan.max-rows-per-epoch")
         context = SourceContext(
             table=self.table,
-            options=self.table.options.resolve(self.environment),
+            options=options,
             generation=generation,
             splits=Splits(self.lake, self.table.name, generation),
             scratch=str(self.lake.scratch(self.table.name)),
@@ -109,9 +115,9 @@ class Landing:
             progress=self.progress,
             spark=self.spark,
             earlier_rows=self._earlier_rows,
-            max_rows=self._max_rows(),
+            max_rows=None if most is None else max(int(most), 1),
         )
-        source = connector(self.table.connector).source(context)
+        source = found.source(context)
         try:
             yield source, context
         finally:
@@ -135,10 +141,6 @@ class Landing:
         if context.previous is None or (landed and landed.epoch >= context.previous.epoch):
             return None
         return context.previous
-
-    def _max_rows(self) -> int | None:
-        text = self.table.options.resolve(self.environment).get("scan.max-rows-per-epoch")
-        return None if text is None else max(int(text), 1)
 
     def _aligned(self, generation: int) -> alignment.GroupStanding | None:
         """Where this generation of the table stands in its group, by the watermark log as it is now."""
@@ -179,7 +181,7 @@ class Landing:
                 state="its plan stands, nothing was read by this run",
                 next_command="tidegate status",
             )
-        faults.point("source.planned")
+        faults.point("source.planned", self.table.name)
         self._refresh(context)
         return stored_step(stands)
 
@@ -223,11 +225,11 @@ class Landing:
                 seen = seen.select(*map(lake_rows.quoted, rows.columns))
                 folder = lake_rows.write(seen, self.path, application=application, generation=generation, epoch=epoch)
                 kept_out = rejected.keep(spark, lambda: source.read(spark, stored))
-                faults.point("source.written")
+                faults.point("source.written", self.table.name)
                 footers = footers_of(folder)
                 tally = {**observed.get, **splits_of_files(footers.values())}
                 adopt(self.path, folder, surveyed(folder, footers), application=application, epoch=epoch)
-                faults.point("source.appended")
+                faults.point("source.appended", self.table.name)
             else:
                 kept_out = rejected.kept(spark)
                 rows, counted = time.counted(self._epoch_rows(spark, stored))
@@ -235,7 +237,7 @@ class Landing:
             count = int(tally["rows"])
             epoch_rows = self._epoch_rows(spark, stored) if count else None
             landed = source.landed(stored, epoch_rows)
-        faults.point("source.landed")
+        faults.point("source.landed", self.table.name)
         with self._reading(source, stored, time.expression):
             passes = time.passes(epoch_rows, tally, stored, told=landed.watermarks is not None)
         row = replace(watermark_row(time, stored, landed, count, passes, signal, self.clock()), rejected=kept_out)
@@ -253,7 +255,7 @@ class Landing:
             row = replace(row, alignment=stands.to_log(idle))
         watermark = self.lake.application(row.owner, "watermark", row.generation)
         self.lake.watermarks.append([row], application=watermark, version=row.epoch)
-        faults.point("source.watermarked")
+        faults.point("source.watermarked", self.table.name)
         self._refresh(context)
         flipped = row.flip_epoch == row.epoch
         return LandedEpoch(row.generation, row.epoch, row.rows, step.step.phase, step.step.summary, flipped)

@@ -72,7 +72,7 @@ class Retention:
 
     def of(self, table: Table) -> timedelta | None:
         """The table's 'changelog.retention'."""
-        text = table.options.resolve(self.environment).get("changelog.retention")
+        text = table.options.one("changelog.retention", self.environment)
         return None if text is None else parse_duration(text)
 
     def horizon(self, table: Table, generation: int, retention: timedelta) -> Horizon | str:

@@ -20,8 +20,6 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     # Small epochs dominate: a few tasks, and Delta's log replayed by few of them.
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -38,12 +36,28 @@ DEFAULTS: Mapping[str, str] = {
 }
 
 
+LOOPBACK: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Where executors are processes of this machine. Those of a cluster must reach the driver by the name that Spark finds,
+or that $TIDEGATE_DRIVER_HOST gives."""
+
+
+def settings(master: str, config: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    """What a session on `master` is given; `config` is laid over it."""
+    if master.startswith("local"):
+        network = LOOPBACK
+    else:
+        host = os.environ.get("TIDEGATE_DRIVER_HOST")
+        network = {} if host is None else {"spark.driver.host": host}
+    memory = os.environ.get("TIDEGATE_DRIVER_MEMORY", "2g")
+    return {**DEFAULTS, **network, "spark.driver.memory": memory, **(config or {})}
+
+
 def start_session(
     *, master: str | None = None, config: Mapping[str, str] | None = None, progress: Progress | None = None
 ) -> SparkSession:
     """The active session, or a new one on `master` ($TIDEGATE_MASTER, else all cores of this machine).
 
-    `config` is laid over DEFAULTS; both are laid over what spark-defaults.conf says. Starting takes 6 to 8 s.
+    `config` is laid over `settings`; both are laid over what spark-defaults.conf says. Starting takes 6 to 8 s.
     Raises JavaMissing and JarsUnavailable.
     """
     active = SparkSession.getActiveSession()
@@ -56,10 +70,10 @@ def start_session(
     # Workers must run this very Python: `python3` on PATH may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master or os.environ.get("TIDEGATE_MASTER", "local[*]"))
-    builder = builder.appName("tidegate").config("spark.jars", ",".join(str(jar) for jar in jars))
-    builder = builder.config("spark.driver.memory", os.environ.get("TIDEGATE_DRIVER_MEMORY", "2g"))
-    for key, value in {**DEFAULTS, **(config or {})}.items():
+    master = master or os.environ.get("TIDEGATE_MASTER", "local[*]")
+    builder = SparkSession.builder.master(master).appName("tidegate")
+    builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
+    for key, value in settings(master, config).items():
         builder = builder.config(key, value)
     with step(progress, "start Spark"):
         session = builder.getOrCreate()

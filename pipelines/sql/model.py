@@ -174,6 +174,10 @@ class Options(Mapping[str, str]):
         """The names of the environment variables that the values need."""
         return {name for value in self._values.values() for name in _VARIABLE.findall(value)}
 
+    def one(self, name: str, environment: Mapping[str, str] | None = None) -> str | None:
+        """The real value of one option, whatever the others need; None where it is not given. Raises PlanningError."""
+        return Options({name: self[name]}).resolve(environment)[name] if name in self else None
+
     def resolve(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
         """The real values. Raises PlanningError that names a variable which is not set."""
         from pipelines.errors import PlanningError

@@ -117,7 +117,7 @@ class Releasing(Standing):
                 state="its plan stands, this run released nothing",
                 next_command="tidegate status",
             )
-        faults.point("insert.planned")
+        faults.point("insert.planned", self.insert.id)
         return plan
 
     def _application(self, role: CommitRole, plan: ReleasePlan) -> str:
@@ -145,7 +145,7 @@ class Releasing(Standing):
                 state="its files stand, this run's are not used",
                 next_command="tidegate status",
             )
-        faults.point("insert.staged")
+        faults.point("insert.staged", self.insert.id)
         self.stager.sweep(plan, keep=row.folder)
         return stands
 
@@ -172,7 +172,7 @@ class Releasing(Standing):
                 state="nothing was published",
                 next_command="tidegate status",
             )
-        faults.point("insert.judged")
+        faults.point("insert.judged", self.insert.id)
         return GateVerdict.of(stands)
 
     def _staged_epoch(self, plan: ReleasePlan, staged: StagedRow) -> StagedEpoch:
@@ -209,9 +209,9 @@ class Releasing(Standing):
             raise held(self.insert, position)
         replaced = self._replaced(plan)
         kept_out = self._adopt("quarantine", plan, staged, replaced)
-        faults.point("insert.quarantined")
+        faults.point("insert.quarantined", self.insert.id)
         added = self._adopt("publish", plan, staged, replaced)
-        faults.point("insert.published")
+        faults.point("insert.published", self.insert.id)
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
 
     def _adopt(

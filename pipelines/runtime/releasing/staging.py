@@ -77,7 +77,7 @@ class Stager:
         ):
             frame = self.frame(spark, plan, observed)
             frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
-        faults.point("insert.written")
+        faults.point("insert.written", plan.insert)
         found: dict[str, Any] = dict(observed.get)
         found |= counted(folder.glob("**/*.parquet"), self.standing.insert.constraints)
         return StagedRow(

@@ -11,6 +11,7 @@ from pipelines.sources.hybrid.switch import spoken
 from pipelines.sources.protocol import SEQ_TYPE, Json, Landed, Source, SourceContext, SplitStore, Step, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
+from pipelines.sql.options import resolve_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,16 +48,17 @@ class Part:
     def __init__(self, context: SourceContext, table: Table, place: int) -> None:
         self.whole, self.table, self.place = context, table, place
         self.prefix = f"{table.name}/"
+        found = connector(table.connector)
         self.context = replace(
             context,
             table=table,
-            options=table.options.resolve(context.environment),
+            options=resolve_options(table, found.spec, context.environment, defaults=False),
             splits=PartSplits(context.splits, self.prefix),
             # As if it were read by itself.
             scratch=str(Path(context.scratch).parent / table.name),
             earlier_rows=None if context.earlier_rows is None else self._earlier_rows,
         )
-        self.source: Source = connector(table.connector).source(self.context)
+        self.source: Source = found.source(self.context)
         # When the bounded phase is over is the hybrid table's to tell.
         self.source.delegate_watermark_periodic_emit(lambda: None)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
-from urllib.parse import quote as quote_path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -179,7 +179,9 @@ class MysqlCdcSource:
         if len(readers) < 2 or birth is None:
             return None
         server = self.options.server
-        folder = Path(self.context.scratch).parent / "_binlog" / f"{quote_path(server.hostname)}_{server.port}"
+        # The lake tells nobody where a server is.
+        name = sha256(server.where.encode()).hexdigest()[:16]
+        folder = Path(self.context.scratch).parent / "_binlog" / name
         return Spool(str(folder), self.context.table.name, tuple(readers), str(birth))
 
     # --- after its commit ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -15,8 +16,14 @@ from pipelines.testing import Harness
 from tests.oracle.proctime import Oracle
 from tests.pipelines.runtime.test_random_histories import SCRIPT
 
-SEED = random.SystemRandom().randrange(10**9)
+SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 ABORTS = 60
+PLACES = [
+    (point, owner)
+    for point in faults.POINTS
+    for owner in (("user_info", "click_event") if point.startswith("source.") else ("enriched",))
+]
+"""Every commit point, of each whose it is."""
 
 
 class Abort(BaseException):
@@ -28,7 +35,7 @@ def test_sixty_aborts_lose_no_row_and_repeat_none(spark: SparkSession, tmp_path:
     chance = random.Random(SEED)
     harness = Harness(SCRIPT.format(kind="LEFT", policy="quarantine"), spark, tmp_path)
     oracle = Oracle("user_id")
-    aborts: Counter[str] = Counter()
+    aborts: Counter[tuple[str, str]] = Counter()
     items = 0
     flipped = False
     while sum(aborts.values()) < ABORTS:
@@ -45,14 +52,14 @@ def test_sixty_aborts_lose_no_row_and_repeat_none(spark: SparkSession, tmp_path:
         if not flipped and sum(aborts.values()) > 5:
             harness.end_of_snapshot("user_info")
             oracle.flipped = flipped = True
-        wanted = chance.choice(faults.POINTS)
+        wanted, owner = chance.choice(PLACES)
 
-        def abort(point: str, wanted: str = wanted) -> None:
+        def abort(point: str, wanted: str = wanted, owner: str = owner) -> None:
             if point == wanted:
-                aborts[point] += 1
+                aborts[point, owner] += 1
                 raise Abort(point)
 
-        disarm = faults.arm(abort)
+        disarm = faults.arm(abort, owner)
         try:
             harness.run()
         except Abort:
@@ -70,8 +77,8 @@ def test_sixty_aborts_lose_no_row_and_repeat_none(spark: SparkSession, tmp_path:
     print(dict(aborts))
 
 
-@pytest.mark.parametrize("point", faults.POINTS)
-def test_an_abort_at_each_point_is_recovered_from(spark: SparkSession, tmp_path: Path, point: str) -> None:
+@pytest.mark.parametrize(("point", "owner"), PLACES)
+def test_an_abort_at_each_point_is_recovered_from(spark: SparkSession, tmp_path: Path, point: str, owner: str) -> None:
     harness = Harness(SCRIPT.format(kind="LEFT", policy="quarantine"), spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("user_info")
@@ -81,7 +88,7 @@ def test_an_abort_at_each_point_is_recovered_from(spark: SparkSession, tmp_path:
         if passed == point:
             raise Abort(passed)
 
-    disarm = faults.arm(abort)
+    disarm = faults.arm(abort, owner)
     try:
         with pytest.raises(Abort):
             harness.run()

@@ -109,10 +109,11 @@ def test_kills_lose_no_row_and_repeat_none(tmp_path: Path, capfd: pytest.Capture
     play.push()
     play.flip()
     for point in faults.POINTS:
-        play.push()
-        with play.start(TIDEGATE_KILL_AT=point) as process:
-            process.communicate()
-            assert process.returncode == -signal.SIGKILL, f"{point} was not passed"
+        for owner in ("user_info", "click_event") if point.startswith("source.") else ("enriched",):
+            play.push()
+            with play.start(TIDEGATE_KILL_AT=f"{point}@{owner}") as process:
+                process.communicate()
+                assert process.returncode == -signal.SIGKILL, f"{point} of {owner} was not passed"
     for done in range(RANDOM_KILLS):
         if done and done % 20 == 0:
             with capfd.disabled():

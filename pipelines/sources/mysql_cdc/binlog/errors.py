@@ -54,6 +54,20 @@ class ConnectionLost(BinlogError):
     """The connection broke before the end of the range."""
 
 
+class SpoolDamaged(BinlogError):
+    """What one table read and left for another of the same server is not as it was written. It has been removed."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = "",
+        state: str = f"{NOTHING_COMMITTED}; the damaged copy is removed",
+        next_command: str = "tidegate run …   (reads the same range again, from the server)",
+    ) -> None:
+        super().__init__(what, where=where, state=state, next_command=next_command)
+
+
 class BinlogEnded(BinlogError):
     """The binlog ends, or its range does, at a place that the plan did not expect."""
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 import pyarrow as pa
 
 from pipelines.sources.mysql_cdc.binlog.decoder import Decoder, OnChange
-from pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded, BinlogError
+from pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded, BinlogError, SpoolDamaged
 from pipelines.sources.mysql_cdc.binlog.framing import CHUNK_BYTES, Chunk
 from pipelines.sources.mysql_cdc.binlog.model import BinlogRange, ServerOptions, WantedTable
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
@@ -64,6 +64,9 @@ def read_range(
                     return
         except BinlogError as error:
             raise _located(error, decoder, table) from error
+    if spool is not None and kept is not None:
+        spool.forget(span)
+        raise SpoolDamaged(f"what another table left of the binlog ends before {span}", where=_where(decoder, table))
     raise BinlogEnded(
         f"the server's binlog ends at {decoder.place}, before the end of the range {span}", where=_where(decoder, table)
     )

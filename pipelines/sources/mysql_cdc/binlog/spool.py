@@ -2,7 +2,8 @@
 
 Tables of one server each have epochs of their own, and each would ask the server for the same bytes. The first that
 reads a range leaves its events here; the others, whose plans end where it ended, take them from here and the server
-sends them once. A spool is a copy and never the truth: what is missing is read from the server again.
+sends them once. A spool is a copy and never the truth: what is missing or damaged
+is read from the server again.
 
     <folder>/<start>--<end>--<birth>/events        frames of whole events
                                      for-<table>   one for each table that has not read it yet
@@ -14,6 +15,7 @@ import os
 import shutil
 import struct
 import uuid
+import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -22,13 +24,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from pipelines.sources.mysql_cdc.binlog.errors import SpoolDamaged
 from pipelines.sources.mysql_cdc.binlog.framing import Chunk
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 
 LIMIT_BYTES = 2 << 30
 """What one server's spool may hold before its oldest ranges go, read or not."""
 
-_FRAME = struct.Struct("<QQ")
+_FRAME = struct.Struct("<QQI")
+"""Number of events, their bytes, CRC32 of starts and bytes: a server may send events without checksums."""
+
 _EVENTS, _FOR, _TO = "events", "for-", "--"
 
 
@@ -71,12 +76,26 @@ class Spool:
                     shutil.rmtree(place, ignore_errors=True)
 
     def kept(self, span: BinlogRange) -> Generator[Chunk, None, None] | None:
-        """The events of exactly `span`; None when they are not here."""
+        """The events of exactly `span`; None when they are not here.
+
+        What it yields is as it was recorded; SpoolDamaged is raised instead, and the range is gone then.
+        """
         try:
             file = (self.place(span) / _EVENTS).open("rb")
         except FileNotFoundError:
             return None
-        return _frames(file)
+        return self._whole(span, file)
+
+    def _whole(self, span: BinlogRange, file: BinaryIO) -> Generator[Chunk, None, None]:
+        try:
+            yield from _frames(file)
+        except SpoolDamaged:
+            self.forget(span)
+            raise
+
+    def forget(self, span: BinlogRange) -> None:
+        """Remove a range that is not what it should be."""
+        shutil.rmtree(self.place(span), ignore_errors=True)
 
     def recording(self, span: BinlogRange) -> Recording:
         """Writes `span` down as it is read from the server."""
@@ -141,19 +160,30 @@ class Recording:
 
 
 def _write(file: BinaryIO, chunk: Chunk) -> None:
-    starts = chunk.starts.astype(np.int64, copy=False)
-    file.write(_FRAME.pack(len(starts), len(chunk.data)))
-    file.write(starts.tobytes())
+    starts = chunk.starts.astype(np.int64, copy=False).tobytes()
+    file.write(_FRAME.pack(len(chunk.starts), len(chunk.data), zlib.crc32(chunk.data, zlib.crc32(starts))))
+    file.write(starts)
     file.write(chunk.data)
 
 
 def _frames(file: BinaryIO) -> Generator[Chunk, None, None]:
-    """What was written; the rest of a frame that is cut short is for the checksums and the range's end to find."""
+    """What was written. Raises SpoolDamaged where it is not there as it was."""
     with file:
-        while head := file.read(_FRAME.size):
-            count, size = _FRAME.unpack(head)
-            starts = np.frombuffer(file.read(8 * count), np.int64)
-            yield Chunk(file.read(size), starts)
+        size = os.fstat(file.fileno()).st_size
+        while file.tell() < size:
+            yield _frame(file, size)
+
+
+def _frame(file: BinaryIO, size: int) -> Chunk:
+    begin = file.tell()
+    if begin + _FRAME.size <= size:
+        count, length, checksum = _FRAME.unpack(file.read(_FRAME.size))
+        # Nothing is asked for that can not be there: a length that rotted may be any.
+        if file.tell() + 8 * count + length <= size:
+            starts, data = file.read(8 * count), file.read(length)
+            if zlib.crc32(data, zlib.crc32(starts)) == checksum:
+                return Chunk(data, np.frombuffer(starts, np.int64))
+    raise SpoolDamaged("what another table left of the binlog is damaged", where=f"{file.name}, byte {begin}")
 
 
 def _name(position: BinlogPosition) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.sources.mysql_cdc.binlog import BinlogPosition, BinlogRange, WantedTable, read_range
-from pipelines.sources.mysql_cdc.binlog.errors import ChecksumMismatch, ConnectionLost
+from pipelines.sources.mysql_cdc.binlog.errors import ConnectionLost, SpoolDamaged
 from pipelines.sources.mysql_cdc.binlog.output import schema_of
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tests.conftest import Database
@@ -119,7 +119,8 @@ def _sent(database: Database) -> int:
     return int(database.execute("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")[0][1])
 
 
-def test_a_spool_that_rotted_is_found_out(database: Database, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rots", ["a byte of a row", "a length", "the end", "all"])
+def test_a_spool_that_rotted_is_found_out_and_read_anew(database: Database, tmp_path: Path, rots: str) -> None:
     database.execute("CREATE TABLE a (id INT PRIMARY KEY, s LONGTEXT)")
     start = position(database)
     database.execute("INSERT INTO a VALUES (1, REPEAT('x', 1000))")
@@ -127,9 +128,17 @@ def test_a_spool_that_rotted_is_found_out(database: Database, tmp_path: Path) ->
     spool = spool_of(tmp_path, "a")
     _read(database, table, span, spool)
     events = spool.place(span) / "events"
-    events.write_bytes(events.read_bytes().replace(b"xxxx", b"xxyx", 1))
-    with pytest.raises(ChecksumMismatch):
+    whole = events.read_bytes()
+    rotten = {
+        "a byte of a row": whole.replace(b"xxxx", b"xxyx", 1),
+        "a length": b"\xff" * 16 + whole[16:],
+        "the end": whole[:-1],
+        "all": b"",
+    }
+    events.write_bytes(rotten[rots])
+    with pytest.raises(SpoolDamaged, match="copy is removed"):
         _read(database, table, span, spool_of(tmp_path, "b"))
+    assert _read(database, table, span, spool_of(tmp_path, "b")).num_rows == 1, "from the server"
 
 
 def test_a_read_that_is_cut_off_is_not_taken_for_whole(
