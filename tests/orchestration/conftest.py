@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tests.assets.clicks import Hand, pipeline, script
-from tests.orchestration.services import Dagster, MailServer, Webhook, dagster_home, free_port, running
+from tests.orchestration.services import Dagster, MailServer, Webhook, dagster_home, environment, free_port, running
 
 CLOSED = """
 CREATE TABLE customer (customer_id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH (
@@ -83,15 +83,19 @@ def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) 
         Webhook() as webhook,
         MailServer() as mail,
         running(
-            dagster_home(folder / "home"),
             folder / "dagster.log",
-            TIDEGATE_SCRIPT=":".join(str(path) for path in paths),
-            TIDEGATE_LAKE=str(lake),
-            TIDEGATE_WEBHOOK_URL=webhook.url,
-            SHOP_PASSWORD="reader-secret",
-            OTHER_PASSWORD="hunter2-in-the-environment",
-            TIDEGATE_ALERT_URLS=f"{mail.url} json://user:hunter2-of-a-channel@127.0.0.1:{free_port()}/hooks/T0KEN",
-            TIDEGATE_ALERT_RETENTION_LEFT="1",
+            environment(
+                dagster_home(folder / "home"),
+                TIDEGATE_SCRIPT=":".join(str(path) for path in paths),
+                TIDEGATE_LAKE=str(lake),
+                TIDEGATE_WEBHOOK_URL=webhook.url,
+                SHOP_PASSWORD="reader-secret",
+                OTHER_PASSWORD="hunter2-in-the-environment",
+                TIDEGATE_ALERT_URLS=f"{mail.url} json://user:hunter2-of-a-channel@127.0.0.1:{free_port()}/hooks/T0KEN",
+                TIDEGATE_ALERT_RETENTION_LEFT="1",
+            ),
+            "dg",
+            "dev",
         ) as address,
     ):
         yield Dagster(address, folder, clicks, strict, webhook, mail)

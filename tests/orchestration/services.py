@@ -158,21 +158,22 @@ def command(name: str, *arguments: str, env: Mapping[str, str]) -> subprocess.Co
 
 
 @contextmanager
-def running(home: Path, log: Path, **more: str) -> Iterator[str]:
-    """`dg dev`: webserver, daemon and code server. Gives the address; ends every process of it."""
+def running(log: Path, env: Mapping[str, str], *command: str) -> Iterator[str]:
+    """A command that serves Dagster's UI: webserver, daemon and code server. Gives the address; ends every process of
+    it."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [str(Path(sys.executable).parent / "dg"), "dev", "--host", "127.0.0.1", "--port", str(port)],
+            [str(Path(sys.executable).parent / command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(port)],
             cwd=ROOT,
-            env=environment(home, **more),
+            env=dict(env),
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            until(lambda: _answers(process, address, log), "dg dev answers")
+            until(lambda: _answers(process, address, log), f"{' '.join(command)} answers")
             yield address
         finally:
             _end(process)
@@ -180,7 +181,7 @@ def running(home: Path, log: Path, **more: str) -> Iterator[str]:
 
 def _answers(process: subprocess.Popen[bytes], address: str, log: Path) -> bool:
     if process.poll() is not None:
-        raise AssertionError(f"dg dev ended with {process.returncode}:\n{log.read_text()[-4000:]}")
+        raise AssertionError(f"it ended with {process.returncode}:\n{log.read_text()[-4000:]}")
     try:
         with urllib.request.urlopen(f"{address}/server_info", timeout=5):
             return True
@@ -199,19 +200,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @dataclass(frozen=True)
-class Dagster:
-    """A running Dagster, asked as the UI asks it; `clicks` and `strict` tell its scripted tables what happens."""
+class Ui:
+    """A running Dagster, asked as the UI asks it."""
 
     address: str
-    folder: Path
-    clicks: Hand
-    strict: Hand
-    webhook: Webhook
-    mail: MailServer
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "dagster.log").read_text()
 
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
         """A GraphQL query's data."""
@@ -245,6 +237,21 @@ class Dagster:
             lambda: status if (status := self.status(run_id)) in ("SUCCESS", "FAILURE", "CANCELED") else None,
             f"run {run_id} is over",
         )
+
+
+@dataclass(frozen=True)
+class Dagster(Ui):
+    """`dg dev` on two pipelines: `clicks` and `strict` tell its scripted tables what happens."""
+
+    folder: Path
+    clicks: Hand
+    strict: Hand
+    webhook: Webhook
+    mail: MailServer
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "dagster.log").read_text()
 
     def ticks(self, sensor: str) -> list[dict[str, Any]]:
         """A sensor's ticks, the newest first."""

@@ -21,6 +21,7 @@ from orchestration.demo.stage import opened, reopened
 from orchestration.demo.verdict import verdict_lines
 from pipelines.errors import TidegateError
 from pipelines.progress import SilentProgress
+from tests.orchestration.services import Ui, command, environment, running
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,19 @@ def test_the_runs_are_in_dagsters_history(played: tuple[Site, str, str]) -> None
         assert len(runs) >= 4
         assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
         assert instance.get_latest_materialization_event(dg.AssetKey(["clicks", "enriched_click"])) is not None
+
+
+def test_what_it_says_comes_next_works_in_a_new_shell(played: tuple[Site, str, str], tmp_path: Path) -> None:
+    site = played[0]
+    env = environment(site.dagster)
+    verify = command("tidegate", "verify", "examples/clicks/pipeline.sql", "--lake", str(site.lake), env=env)
+    assert verify.returncode == 0, verify.stdout + verify.stderr
+    with running(tmp_path / "ui.log", env, "tidegate", "ui", "--demo", "--folder", str(site.root)) as address:
+        ui = Ui(address)
+        shown = ui.ask("{ assetNodes { assetKey { path } assetMaterializations(limit: 1) { runId } } }")["assetNodes"]
+        names = {"/".join(node["assetKey"]["path"]) for node in shown if node["assetMaterializations"]}
+        assert {"clicks/user_info", "clicks/click_event", "clicks/enriched_click"} <= names
+        assert ui.ended(ui.launch("clicks")) == "SUCCESS"
 
 
 def test_its_database_comes_back_as_it_was_left(played: tuple[Site, str, str], monkeypatch: pytest.MonkeyPatch) -> None:

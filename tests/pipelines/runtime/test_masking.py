@@ -40,12 +40,9 @@ def test_a_name_stands_for_its_value(text: str, masked: str) -> None:
 
 
 def test_a_cause_is_masked_too() -> None:
-    mask = Mask({"HOST": "db.example.invalid"})
-    with pytest.raises(SourceError) as raised, mask.over():
-        try:
-            raise OSError(f"{VALUES['HOST']} does not answer")
-        except OSError as error:
-            raise SourceError("no connection", where=f"u on {VALUES['HOST']}", next_command="look") from error
+    cause = OSError(f"{VALUES['HOST']} does not answer")
+    with pytest.raises(SourceError) as raised, Mask({"HOST": VALUES["HOST"]}).over():
+        raise SourceError("no connection", where=f"u on {VALUES['HOST']}", next_command="look") from cause
     assert (raised.value.where, raised.value.next_command) == ("u on ${HOST}", "look")
     assert isinstance(raised.value.__cause__, MaskedCause)
     shown = "".join(traceback.format_exception(raised.value))
