@@ -53,6 +53,13 @@ def not_run(evidence: Evidence, because: list[str], name: str = NAME) -> CheckRe
     )
 
 
+def load() -> None:
+    """Import Great Expectations, once a process."""
+    name_main_module()
+    import great_expectations
+    import great_expectations.render.renderer.page_renderer  # noqa: F401
+
+
 def run(evidence: Evidence, frame: pd.DataFrame) -> ExpectationSuiteValidationResult:
     """Judge one row of metrics. The context lives in memory and is thrown away."""
     name_main_module()

@@ -106,11 +106,15 @@ def _retrieve(coordinate: str, transitive: bool, complete: bool, folder: Path) -
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         got = list(Path(work, "got").glob("*.jar"))
         if done.returncode != 0 or not any(jar.name == f"{artifact}-{version}.jar" for jar in got):
+            reason = _reason(done.stdout + done.stderr)
+            mend = f"check the network (or put the jars into {folder})"
+            if FULL in reason:
+                mend = f"make room on the disk of {home()} (or set TIDEGATE_HOME to a folder that has room)"
             raise JarsUnavailable(
                 f"{coordinate} could not be downloaded",
-                where=_reason(done.stdout + done.stderr),
+                where=reason,
                 state="nothing was changed; what was downloaded before is kept",
-                next_command=f"check the network (or put the jars into {folder}) and run the same command again",
+                next_command=f"{mend} and run the same command again",
             )
         ready = Path(work, "ready")
         ready.mkdir()
@@ -124,8 +128,11 @@ def _retrieve(coordinate: str, transitive: bool, complete: bool, folder: Path) -
                 raise
 
 
+FULL = "No space left"
+
+
 def _reason(log: str) -> str:
-    marks = ("No space left", "UNRESOLVED", "UnknownHost", "Connection refused", "timed out", "FAILED", "not found")
+    marks = (FULL, "UNRESOLVED", "UnknownHost", "Connection refused", "timed out", "FAILED", "not found")
     for mark in marks:
         for line in log.splitlines():
             if mark.lower() in line.lower():

@@ -6,17 +6,21 @@ leave one of its checks out), the epoch stays staged and unjudged, and the next 
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from pipelines.errors import TidegateError
 from pipelines.runtime.gate import CheckResult, Gate, GateVerdict, StagedEpoch
+
+logger = logging.getLogger(__name__)
 
 MEND = "mend the checks, then run the same command again"
 
@@ -53,6 +57,23 @@ class _Asked:
         """Stop the Spark jobs of a gate that is given up."""
         if self.session is not None:
             self.session.sparkContext.cancelJobGroup(self.group)
+
+
+@cache
+def prepare(gate: Gate) -> None:
+    """Let a gate get ready in the background, once a process: `prepare()` of its module, where it has one. What fails
+    there is left to `ask`, which needs it all the same."""
+    ready = getattr(sys.modules.get(getattr(gate, "__module__", "")), "prepare", None)
+
+    if callable(ready):
+        threading.Thread(target=_get_ready, args=[ready], name="tidegate-gate-prepares").start()
+
+
+def _get_ready(ready: Callable[[], object]) -> None:
+    try:
+        ready()
+    except Exception:
+        logger.info("the gate could not get ready ahead of its first question", exc_info=True)
 
 
 def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], within_s: float) -> GateVerdict:

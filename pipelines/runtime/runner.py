@@ -24,6 +24,7 @@ from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.advances import Advance
 from pipelines.runtime.alignment import Members
 from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
+from pipelines.runtime.judging import prepare
 from pipelines.runtime.landing import Landing
 from pipelines.runtime.maintenance import KEEP, Maintenance
 from pipelines.runtime.plans import ReleasePlan
@@ -170,11 +171,11 @@ class Runner:
         """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""
         releasing = self.releasing(insert)
         plan = releasing.plan()
-        return plan if isinstance(plan, Waiting) else (plan, releasing.stage(plan))
+        return plan if isinstance(plan, Waiting) else (plan, self._staged(releasing, plan))
 
     def judge(self, insert: str) -> GateVerdict | None:
         """The verdict on the staged epoch; None when nothing is staged."""
-        return self.releasing(insert).judge(self.gate or installed_gate())
+        return self.releasing(insert).judge(self._gate)
 
     def publish(self, insert: str) -> Published | None:
         """Publish the staged epoch that the gate let pass. Raises GateHeld."""
@@ -188,6 +189,15 @@ class Runner:
             rows = lake_rows.between(self.session(), path, done.generation, done.epoch - 1, done.epoch)
             show_epoch(rows, releasing.target.options.get(IDENTIFIER, ""))
         return done
+
+    @property
+    def _gate(self) -> Gate:
+        return self.gate or installed_gate()
+
+    def _staged(self, releasing: Releasing, plan: ReleasePlan) -> StagedRow:
+        """Stage, while the gate gets ready: what it loads takes seconds, once a process."""
+        prepare(self._gate)
+        return releasing.stage(plan)
 
     def release(self, insert: str) -> Released:
         """Stage, judge and publish until nothing of this INSERT can move. Raises GateHeld."""
@@ -210,7 +220,7 @@ class Runner:
             plan = releasing.backfill(low, high)
             if isinstance(plan, Waiting):
                 return Released(insert, tuple(published), plan)
-            releasing.stage(plan)
+            self._staged(releasing, plan)
             self.judge(insert)
             done = self._published(releasing)
             if done is not None:
@@ -229,7 +239,7 @@ class Runner:
         is held once more."""
         releasing = self.releasing(insert)
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
-        releasing.stage(plan)
+        self._staged(releasing, plan)
         self.judge(insert)
         return self._published(releasing)
 

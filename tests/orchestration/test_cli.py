@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -337,3 +338,13 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
     result = tidegate("run", script, "--lake", tmp_path / "lake")
     assert result.exit_code == 1
     assert "NO_SUCH_VARIABLE" in result.stderr
+
+
+def test_a_ui_port_that_is_taken_is_one_sentence() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        result = CliRunner().invoke(app, ["ui", "--port", str(other.getsockname()[1])])
+    assert result.exit_code == 1
+    assert "can not be used: address already in use" in " ".join(result.stderr.split())
+    assert "--port 3001" in result.stderr
