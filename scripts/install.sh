@@ -28,9 +28,9 @@ fi
 
 # --- Python ----------------------------------------------------------------------------------------------------------
 
-supported='import sys; raise SystemExit(not (3, 11) <= sys.version_info[:2] <= (3, 12))'
+supported='import sys; raise SystemExit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 python=""
-for candidate in ${PYTHON:-python3.11 python3.12 python3}; do
+for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
     if "$candidate" -c "$supported" >/dev/null 2>&1; then
         python=$candidate
         break
@@ -38,7 +38,7 @@ for candidate in ${PYTHON:-python3.11 python3.12 python3}; do
 done
 if [ -z "$python" ]; then
     found=$("${PYTHON:-python3}" --version 2>/dev/null || echo none)
-    fail "Tidegate needs Python 3.11 or 3.12, and this machine has: $found" \
+    fail "Tidegate needs Python 3.11, 3.12 or 3.13, and this machine has: $found" \
         "install one (Debian: apt-get install python3 python3-venv), or name it: make install PYTHON=/path/to/python3.11"
 fi
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
