@@ -1,4 +1,4 @@
-"""Random workloads against DuckDB's ASOF JOIN: the same rows, whatever the order of advances and restarts.
+"""Random workloads against DuckDB's ASOF JOIN: the same rows, whatever the order of advances, restarts and upkeep.
 
 Versions arrive in any order inside of what the watermark allows, with deletes and equal times; probe rows arrive early,
 in time or late, with null keys and null times. The seed is printed; $TIDEGATE_SEED repeats it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import duckdb
@@ -23,7 +24,7 @@ from pipelines.watermarks import MAX_TIMESTAMP
 
 SCRIPT = """
 CREATE TABLE rates (currency INT, rate INT, valid_from TIMESTAMP(3), WATERMARK FOR valid_from AS valid_from,
-    PRIMARY KEY (currency) NOT ENFORCED) WITH ('connector' = 'scripted');
+    PRIMARY KEY (currency) NOT ENFORCED) WITH ('connector' = 'scripted'{retention});
 CREATE TABLE orders (id INT, currency INT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
 CREATE TABLE converted (id INT, rate INT) WITH ('connector' = 'scripted');
 INSERT INTO converted SELECT o.id, r.rate FROM orders AS o
@@ -47,7 +48,8 @@ FROM matched
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is. `skew`: the share of versions and probes that one key has."""
+    """How much there is. `skew`: the share of versions and probes that one key has. `retention` (ms): versions older
+    than it go in between, and no probe row is later than it."""
 
     keys: int
     versions: int
@@ -55,6 +57,7 @@ class Size:
     advances: int
     skew: float = 0.0
     span_ms: int = 1_000_000
+    retention: int | None = None
 
 
 @dataclass
@@ -65,6 +68,7 @@ class Workload:
     seed: int
     told: list[pa.Table] = field(default_factory=list)
     probes: list[pa.Table] = field(default_factory=list)
+    removed: int = 0
 
     def __post_init__(self) -> None:
         self.chance = np.random.default_rng(self.seed)
@@ -85,19 +89,23 @@ class Workload:
         }
         return pa.table(columns).sort_by("op") if rows else pa.table(columns)
 
-    def orders(self, rows: int, first: int) -> pa.Table:
+    def orders(self, rows: int, first: int, released: int) -> pa.Table:
+        """`rows` probe rows; `released` (ms) is what the watermarks have reached before them."""
+        least = 0 if self.size.retention is None else max(released - self.size.retention, 0)
         nothing = self.chance.random((2, rows)) < 0.01
         return pa.table(
             {
                 "id": pa.array(np.arange(first, first + rows), pa.int32()),
                 "currency": pa.array(self._keys(rows, self.size.keys * 6 // 5), pa.int32(), mask=nothing[0]),
-                "at": pa.array(self.chance.integers(0, self.size.span_ms, rows), pa.timestamp("ms"), mask=nothing[1]),
+                "at": pa.array(
+                    self.chance.integers(least, self.size.span_ms, rows), pa.timestamp("ms"), mask=nothing[1]
+                ),
             }
         )
 
     def play(self, harness: Harness) -> None:
         """Tell it all, with restarts in between, until nothing waits."""
-        size, low, first = self.size, 0, 0
+        size, low, first, released = self.size, 0, 0, 0
         for border in [*self.borders.tolist(), size.span_ms]:
             share = size.advances + 1
             versions = self.versions(low, border, size.versions // share if border > low else 0)
@@ -105,16 +113,19 @@ class Workload:
                 chosen = versions.filter(pa.array(np.array(versions["op"]) == op))
                 harness.push("rates", chosen.drop_columns("op"), op)
                 self.told.append(chosen)
-            probes = self.orders(size.probes // share, first)
+            probes = self.orders(size.probes // share, first, released)
             first += probes.num_rows
             harness.push("orders", probes)
             self.probes.append(probes)
             harness.watermark("rates", border)
-            harness.watermark("orders", max(border - int(self.chance.integers(0, 1000)), 0))
+            released = max(border - int(self.chance.integers(0, size.span_ms // 20)), released)
+            harness.watermark("orders", released)
             if self.chance.random() < 0.7:
                 harness.advance()
             if self.chance.random() < 0.3:
                 harness.restart()
+            if size.retention is not None:
+                self.removed += _removed(harness)
             low = border
         for table in ("rates", "orders"):
             harness.watermark(table, MAX_TIMESTAMP)
@@ -142,20 +153,33 @@ class Workload:
             ).fetchall()
 
 
-def check(spark: SparkSession, directory: Path, size: Size, seed: int) -> None:
+def _removed(harness: Harness) -> int:
+    """How many versions upkeep takes out now."""
+    done = {item.name: item for item in harness.runner.maintenance(timedelta(0)).run()}
+    return done["rates"].retained.removed if done["rates"].retained else 0
+
+
+def check(spark: SparkSession, directory: Path, size: Size, seed: int) -> Workload:
     print(f"seed {seed}")
-    harness = Harness(SCRIPT, spark, directory)
+    retention = "" if size.retention is None else f", 'changelog.retention' = '{size.retention} ms'"
+    harness = Harness(SCRIPT.format(retention=retention), spark, directory)
     workload = Workload(size, seed)
     workload.play(harness)
     assert workload.differences(harness) == []
+    return workload
 
 
 SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(3))
 def test_any_interleaving_gives_duckdbs_answer(spark: SparkSession, tmp_path: Path, number: int) -> None:
     check(spark, tmp_path, Size(keys=20, versions=400, probes=600, advances=5, span_ms=300), SEED + number)
+
+
+def test_what_retention_takes_changes_no_answer(spark: SparkSession, tmp_path: Path) -> None:
+    size = Size(keys=20, versions=400, probes=600, advances=6, span_ms=300, retention=20)
+    assert check(spark, tmp_path, size, SEED).removed > 0
 
 
 def test_a_million_rows_give_duckdbs_answer_where_one_key_has_a_fifth_of_them(
