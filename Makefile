@@ -4,6 +4,8 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 TIDEGATE := $(BIN)/tidegate
+# How many files of tests run at a time, each with a Spark session and servers of its own; 0: one after another.
+WORKERS ?= 2
 # Options of the commands: make demo ARGS="--rows 100000", make test ARGS="-k gate"
 ARGS ?=
 
@@ -32,7 +34,7 @@ check: install-dev ## Lint, format, types, import rules
 	@$(BIN)/lint-imports
 
 test: check ## Every check and every test, on a real MariaDB that the tests start
-	@$(BIN)/python -m pytest --durations=25 $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=25 $(ARGS)
 
 format: install-dev ## Put the code into its format
 	@$(BIN)/ruff check --fix .

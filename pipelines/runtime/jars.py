@@ -5,13 +5,15 @@ A session then starts from plain files, which is faster than letting Spark resol
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -85,8 +87,9 @@ def resolve(
 def _one(coordinate: str, transitive: bool, complete: bool, progress: Progress) -> list[Path]:
     folder = home() / "jars" / f"{coordinate.replace(':', '_')}{'_complete' if complete else ''}"
     if not folder.exists():
-        with step(progress, f"download {coordinate.split(':')[1]}"):
-            _retrieve(coordinate, transitive, complete, folder)
+        with step(progress, f"download {coordinate.split(':')[1]}"), _alone():
+            if not folder.exists():  # another process may have been first
+                _retrieve(coordinate, transitive, complete, folder)
     return sorted(folder.glob("*.jar"))
 
 
@@ -121,11 +124,16 @@ def _retrieve(coordinate: str, transitive: bool, complete: bool, folder: Path) -
         for jar in got:
             if _artifact(jar.name) not in own:
                 jar.rename(ready / jar.name)
-        try:
-            ready.rename(folder)
-        except OSError:
-            if not folder.exists():  # another process may have been first, which is as good
-                raise
+        ready.rename(folder)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """While another process downloads, wait: Ivy's cache is for one at a time."""
+    home().mkdir(parents=True, exist_ok=True)
+    with (home() / "jars.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 FULL = "No space left"
