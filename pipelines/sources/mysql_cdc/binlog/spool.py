@@ -6,12 +6,15 @@ sends them once. A spool is a copy and never the truth: what is missing is read 
 
     <folder>/<start>--<end>--<birth>/events        frames of whole events
                                      for-<table>   one for each table that has not read it yet
+
+It holds what the server logged of all its databases, not of the wanted tables alone: the folder is the user's own.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 import struct
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -27,6 +30,8 @@ from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 
 LIMIT_BYTES = 2 << 30
 """What one server's spool may hold before its oldest ranges go, read or not."""
+
+PRIVATE = 0o700
 
 _FRAME = struct.Struct("<QQ")
 _EVENTS, _FOR, _TO = "events", "for-", "--"
@@ -111,7 +116,11 @@ class Recording:
         self._spool = spool
         self._place = spool.place(span)
         self._folder = self._place.with_name(f".{uuid.uuid4().hex}")
-        self._folder.mkdir(parents=True)
+        private = Path(spool.folder)
+        private.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        if stat.S_IMODE(private.stat().st_mode) != PRIVATE:  # an older version left it open
+            private.chmod(PRIVATE)
+        self._folder.mkdir()
         self._file = (self._folder / _EVENTS).open("wb")
 
     def __enter__(self) -> Recording:
