@@ -48,6 +48,16 @@ class Database:
             **{key.replace("_", "-"): value for key, value in more.items()},
         }
 
+    def environment(self, **more: object) -> dict[str, str]:
+        """What the script of examples/clicks finds in the environment to get here, and `more`."""
+        found = {
+            "MYSQL_HOST": self.server.host,
+            "MYSQL_PORT": self.server.port,
+            "MYSQL_USER": self.user,
+            "MYSQL_PASSWORD": self.password,
+        }
+        return {name: str(value) for name, value in {**found, **more}.items()}
+
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
@@ -60,6 +70,21 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMariaD
     with EmbeddedMariaDb(tmp_path_factory.mktemp("mariadb")) as server:
         server.create_user("reader", "reader-secret")
         yield server
+
+
+SECRET = "s3c+et/per cent% &ünd€"
+"""A password that is written otherwise wherever it is escaped or encoded."""
+
+
+@pytest.fixture
+def example_database(mariadb: EmbeddedMariaDb) -> Iterator[Database]:
+    """The database of examples/clicks, under the name that it has there; its user's password is SECRET."""
+    mariadb.create_database("example_database")
+    mariadb.create_user("clicks", SECRET)
+    try:
+        yield Database(mariadb, "example_database", "clicks", SECRET)
+    finally:
+        mariadb.execute("DROP DATABASE example_database", "DROP USER clicks@'127.0.0.1'")
 
 
 @pytest.fixture

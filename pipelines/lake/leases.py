@@ -23,7 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.clock import Clock, system_clock
-from pipelines.errors import LeaseHeld
+from pipelines.errors import LakeError, LeaseHeld
 
 TIME_TO_LIVE_MS = 120_000
 RENEW_EVERY_S = 30.0
@@ -93,7 +93,8 @@ class Leases:
         _live[self.holder] = self
 
     def acquire(self, owner: str) -> Lease:
-        """Take (or keep) the lease of `owner`. Raises LeaseHeld, which names the holder."""
+        """Take (or keep) the lease of `owner`. Raises LeaseHeld, which names the holder, and LakeError where it can not
+        be written."""
         with self._lock:
             if owner in self._lost:
                 raise self._lost[owner]
@@ -104,7 +105,15 @@ class Leases:
                 owner, self.holder, machine(), os.getpid(), _started(os.getpid()) or 0.0, self._label, now,
                 now + TIME_TO_LIVE_MS,
             )  # fmt: skip
-            self._swap(owner, lease)
+            try:
+                self._swap(owner, lease)
+            except (DeltaError, OSError) as error:
+                raise LakeError(
+                    f"{owner}: its lease can not be written: {error}",
+                    where=str(self._path),
+                    state="nothing was changed by this run",
+                    next_command="mend the cause, then run the same command again",
+                ) from error
             self._held[owner] = lease
             self._renew()
             return lease

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,6 +24,7 @@ from pipelines.progress import Progress
 from pipelines.runtime import alignment, faults
 from pipelines.runtime.advances import Advance, LandedEpoch
 from pipelines.runtime.expressions import failed_expression
+from pipelines.runtime.failures import ENGINE, explained, first_line
 from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import source_row, stored_step
 from pipelines.runtime.rejected import Rejected
@@ -43,6 +42,11 @@ from pipelines.watermarks.duration import milliseconds
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""
+
+
+_UNPLANNED = "nothing of the epoch was read; epochs before it stand"
+_UNREAD = "the epoch is planned, none of its rows are committed; epochs before it stand"
+_UNLOGGED = "the epoch's rows are committed and its watermark is not, so nothing reads them yet"
 
 
 @dataclass
@@ -174,7 +178,8 @@ class Landing:
         epoch = context.previous.epoch + 1 if context.previous else 1
         row = source_row(self.table.name, context.generation, epoch, instant, step)
         application = self.lake.application(self.table.name, "plan", context.generation)
-        stands = self.lake.epochs.settle(row, application=application)
+        with explained(self.table.name, f"generation {context.generation}, epoch {epoch}: {step.summary}", _UNPLANNED):
+            stands = self.lake.epochs.settle(row, application=application)
         if stands is None or stands.digest != row.digest:
             raise ConcurrentRun(
                 f"epoch {epoch} of {self.table.name} was planned by another runner",
@@ -208,7 +213,8 @@ class Landing:
         spark = self.spark()
         name, generation, epoch = self.table.name, stored.generation, stored.epoch
         if self.path not in self.ready:
-            lake_rows.ensure_table(spark, self.path, lake_rows.stored_columns(self.table), name)
+            with explained(name, _place(stored), _UNREAD):
+                lake_rows.ensure_table(spark, self.path, lake_rows.stored_columns(self.table), name)
             self.ready.add(self.path)
         register(spark, functions_of(self.table, self.functions))
         application = self.lake.application(name, "data", generation)
@@ -254,7 +260,8 @@ class Landing:
             idle = None if timeout is None else milliseconds(timeout, "the idle timeout")
             row = replace(row, alignment=stands.to_log(idle))
         watermark = self.lake.application(row.owner, "watermark", row.generation)
-        self.lake.watermarks.append([row], application=watermark, version=row.epoch)
+        with explained(row.owner, _place(step), _UNLOGGED):
+            self.lake.watermarks.append([row], application=watermark, version=row.epoch)
         faults.point("source.watermarked", self.table.name)
         self._refresh(context)
         flipped = row.flip_epoch == row.epoch
@@ -287,18 +294,18 @@ class Landing:
 
     @contextmanager
     def _reading(self, source: Source, stored: StoredStep, watermark: str | None) -> Iterator[None]:
-        """Give what Spark throws the table, the expression, the step and the state."""
+        """Give what Spark, Delta Lake and the disk throw the table, the expression, the step and the state."""
         try:
             yield
         except TidegateError:
             raise
-        except (PySparkException, Py4JError) as error:
+        except ENGINE as error:
             raise self._explained(error, source, stored, watermark) from error
 
     def _explained(
         self, error: BaseException, source: Source, stored: StoredStep, watermark: str | None
     ) -> TidegateError:
-        place = f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}"
+        place = _place(stored)
         what, where, mend = first_line(error), place, "mend the cause"
         told, failed = failure(error), failed_expression(error, self.table, watermark)
         if told is not None:
@@ -312,16 +319,10 @@ class Landing:
         return SourceError(
             f"{self.table.name}: {what}",
             where=where,
-            state="the epoch's rows are committed and its watermark is not, so nothing reads them yet"
-            if committed(self.path, application) >= stored.epoch
-            else "the epoch is planned, none of its rows are committed; epochs before it stand",
+            state=_UNLOGGED if committed(self.path, application) >= stored.epoch else _UNREAD,
             next_command=f"{mend}, then run the same command again: it goes on at this epoch",
         )
 
 
-def first_line(error: BaseException) -> str:
-    """What an engine's error says, without its stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "Traceback", "File "))]
-    told = next((line for line in reversed(kept) if "Error:" in line or "Exception:" in line), None)
-    return (told or (kept[0] if kept else type(error).__name__))[:500]
+def _place(stored: StoredStep) -> str:
+    return f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}"

@@ -193,16 +193,31 @@ def test_a_table_that_another_runner_works_on_fails_at_once_and_says_who_it_is(l
     assert location.materialize(dg.AssetSelection.assets(USERS)).success
 
 
-def test_a_source_that_fails_leaves_the_checks_planned_and_unrun(location: Location):
-    location.hand.users(1)
-    location.hand.clicks(1)
+def test_a_source_that_fails_leaves_the_checks_planned_and_unrun_and_is_run_again_once_mended(location: Location):
+    location.hand.users(1, 2)
+    location.hand.all_users_are_there()
+    location.hand.clicks(1, 3)
     events = location.lake / "_scratch" / "user_info" / "events"
-    next(events.iterdir()).rename(events / "00000007.arrow")
+    there = min(events.iterdir())
+    gone = there.rename(events / "00000007.arrow")
     result = location.run()
     assert not result.success
     assert "is gone" in failure(result, USERS).description
     assert checks(result) == {}
-    assert told(result, CLICKS)["rows landed"] == 1
+    assert told(result, CLICKS)["rows landed"] == 2
+    assert location.hand.published() == []
+
+    # From the failed step on, as the UI does it: the clicks have landed already.
+    gone.rename(there)
+    lake = Lake(location.lake)
+    planned = lake.epochs.rows("user_info")
+    again = location.materialize(dg.AssetSelection.assets(USERS, STAGED, PUBLISHED))
+    assert again.success
+    assert lake.epochs.rows("user_info")[: len(planned)] == planned, "what was planned was finished, not planned anew"
+    assert told(again, USERS)["dagster/row_count"] == 2
+    assert set(checks(again).values()) == {True}
+    assert told(again, PUBLISHED)["quarantine rows"] == 1
+    assert location.hand.published() == [{"user_id": 1, "item_id": 10, "gender": "F"}]
 
 
 def test_a_snapshot_can_be_taken_again(location: Location):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from pipelines.lake.lake import CommitRole
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
 from pipelines.runtime import faults
+from pipelines.runtime.failures import explained
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import history_of
 from pipelines.runtime.judging import ask
@@ -110,7 +112,8 @@ class Releasing(Standing):
 
     def _store(self, plan: ReleasePlan) -> ReleasePlan:
         row = plan.row()
-        stands = self.lake.epochs.settle(row, application=self._application("plan", plan))
+        with self._explained(plan, "nothing of the epoch is staged; epochs before it stand"):
+            stands = self.lake.epochs.settle(row, application=self._application("plan", plan))
         if stands is None or stands.digest != row.digest:
             raise ConcurrentRun(
                 f"epoch {plan.epoch} of {self.insert.id} was planned by another runner",
@@ -119,6 +122,12 @@ class Releasing(Standing):
             )
         faults.point("insert.planned", self.insert.id)
         return plan
+
+    def _explained(self, plan: ReleasePlan, state: str) -> AbstractContextManager[None]:
+        """What Spark, Delta Lake and the disk throw, told as StepFailed of this plan."""
+        low, high = plan.reads
+        where = f"generation {plan.generation}, epoch {plan.epoch}: epochs {low + 1} to {high} of {plan.probe}"
+        return explained(self.insert.id, where, state)
 
     def _application(self, role: CommitRole, plan: ReleasePlan) -> str:
         return self.lake.application(self.owner, role, plan.generation)
@@ -137,8 +146,9 @@ class Releasing(Standing):
                 state="the epoch is planned and not staged",
                 next_command="run the old script once more to finish the epoch, then the new one",
             )
-        row = self.stager.stage(plan)
-        stands = self.lake.staged.settle(row, application=self._application("stage", plan))
+        with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
+            row = self.stager.stage(plan)
+            stands = self.lake.staged.settle(row, application=self._application("stage", plan))
         if stands is None or stands.folder != row.folder:
             raise ConcurrentRun(
                 f"epoch {plan.epoch} of {self.insert.id} was staged by another runner",
@@ -154,7 +164,8 @@ class Releasing(Standing):
     def judge(self, gate: Gate) -> GateVerdict | None:
         """Ask the gate about the staged epoch and store its word, which is final; None when nothing is staged.
 
-        Raises NoVerdict when it does not answer, and whatever it raises.
+        Raises NoVerdict when it does not answer, StepFailed where the disk or the engine fails, and whatever else it
+        raises.
         """
         self.leases.acquire(self.owner)
         position = self.position()
@@ -163,8 +174,10 @@ class Releasing(Standing):
             return None
         if position.verdict is not None:
             return GateVerdict.of(position.verdict)
-        verdict = ask(gate, self._staged_epoch(plan, position.staged), self.spark, self.gate_timeout_s)
-        stands = self.lake.verdicts.settle(verdict.row(self.clock()), application=self._application("verdict", plan))
+        with self._explained(plan, "the epoch is staged, no verdict is stored, nothing of it is published"):
+            verdict = ask(gate, self._staged_epoch(plan, position.staged), self.spark, self.gate_timeout_s)
+            application = self._application("verdict", plan)
+            stands = self.lake.verdicts.settle(verdict.row(self.clock()), application=application)
         if stands is None or stands.plan_digest != plan.digest:
             raise LakeError(
                 f"the verdict on epoch {plan.epoch} can not be read back",
@@ -208,9 +221,10 @@ class Releasing(Standing):
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
             raise held(self.insert, position)
         replaced = self._replaced(plan)
-        kept_out = self._adopt("quarantine", plan, staged, replaced)
-        faults.point("insert.quarantined", self.insert.id)
-        added = self._adopt("publish", plan, staged, replaced)
+        with self._explained(plan, "the epoch passed the gate; where it was added it stands, and is added once"):
+            kept_out = self._adopt("quarantine", plan, staged, replaced)
+            faults.point("insert.quarantined", self.insert.id)
+            added = self._adopt("publish", plan, staged, replaced)
         faults.point("insert.published", self.insert.id)
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
 

@@ -2,45 +2,101 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from pipelines.runtime import faults
 from tests.pipelines.runtime.test_resources import SCRIPT
 
 RUN = """
-import sys
+import json, os, subprocess, sys
 from pipelines.errors import TidegateError
 from pipelines.lake import Lake
+from pipelines.runtime import faults
 from pipelines.runtime.runner import Runner
 from pipelines.sql import compile_script
 from pipelines.testing import spark_session
-lake = Lake(sys.argv[2])
-with Runner(compile_script(open(sys.argv[1]).read()), lake, spark=spark_session) as runner:
+
+lake, points = Lake(sys.argv[2]), sys.argv[3:]
+filler = lake.root / "filler"
+
+def tell(**facts):
+    print(json.dumps(facts), flush=True)
+
+def fill(point, wanted):
+    if point == wanted:
+        with filler.open("wb", buffering=0) as file:
+            try:
+                while file.write(bytes(1 << 16)):
+                    pass
+            except OSError:
+                pass
+
+def attempt(point=None):
+    disarm = faults.arm(lambda passed: fill(passed, point))
     try:
         report = runner.run()
     except TidegateError as error:
-        print("refused:", error)
-        print("landed:", [row.owner for row in lake.watermarks.rows("user_info")])
+        position = runner.releasing("enriched").position()
+        tell(
+            point=point, what=error.what, where=error.where, state=error.state, kind=type(error).__name__,
+            landed=[row.owner for name in ("user_info", "click_event") for row in lake.watermarks.rows(name)],
+            stands=position.state,
+        )
     else:
-        print("published:", sum(done.rows for item in report.releases for done in item.published))
+        tell(point=point, published=sum(done.rows for item in report.releases for done in item.published))
+    finally:
+        disarm()
+        filler.unlink(missing_ok=True)
+
+with Runner(compile_script(open(sys.argv[1]).read()), lake, spark=spark_session) as runner:
+    attempt()
+    if points:
+        subprocess.run(["mount", "-o", "remount,size=60m", str(lake.root)], check=True)
+    for point in points:
+        attempt(point)
 """
+STANDS = {
+    # Where the disk fills up: how far the epoch has come by then. Without a step before it, nothing is planned.
+    "source.planned": None,
+    "source.written": None,
+    "source.appended": None,
+    "source.landed": None,
+    "source.watermarked": None,  # next is the lease of the INSERT
+    "insert.planned": "planned",
+    "insert.written": "planned",
+    "insert.staged": "staged",
+    "insert.judged": "passed",
+    "insert.quarantined": "passed",
+}
+
+_OF_INSERT = [point for point in STANDS if point.startswith("insert")] + ["source.watermarked"]
 
 
-def test_a_full_disk_is_told_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_told_wherever_it_happens_and_the_next_run_goes_on(tmp_path: Path) -> None:
     script, run, lake = tmp_path / "pipeline.sql", tmp_path / "run.py", tmp_path / "lake"
     script.write_text(SCRIPT.format(build=400_000, probe=1_000))
     run.write_text(RUN)
     lake.mkdir()
+    assert set(faults.POINTS) - set(STANDS) == {"insert.published"}, "after which nothing is written"
     python = f"'{sys.executable}' '{run}' '{script}' '{lake}'"
-    steps = f"mount -t tmpfs -o size=3m none '{lake}' && {python} && mount -o remount,size=500m '{lake}' && {python}"
+    steps = f"mount -t tmpfs -o size=3m none '{lake}' && {python} {' '.join(STANDS)} && {python}"
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     done = subprocess.run(["unshare", *own, "--mount", "sh", "-c", steps], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    first, _, second = done.stdout.partition("landed: []")
-    assert first.startswith("refused: user_info: ")
-    assert "No space left on device" in first
-    assert "generation 1, epoch 1" in first
-    assert "none of its rows are committed" in first
-    assert second.strip() == "published: 1000"
+    first, *refused, last = map(json.loads, done.stdout.splitlines())
+
+    assert first["what"].startswith("user_info: ")
+    assert first["landed"] == []
+    for told in (first, *refused):
+        assert "No space left on device" in told["what"], told
+        assert "generation 1, epoch 1" in told["where"] or told["point"] == "source.watermarked", told
+    assert "none of its rows are committed" in first["state"]
+    assert {told["point"]: told["stands"] for told in refused} == STANDS
+    for told in refused:
+        owner = "enriched" if told["point"] in _OF_INSERT else "click_event"
+        assert told["what"].partition(":")[0].removeprefix("insert ") == owner, told
+    assert last == {"point": None, "published": 1000}

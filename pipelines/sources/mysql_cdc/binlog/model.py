@@ -46,7 +46,8 @@ class ServerOptions:
             "host": self.hostname,
             "port": self.port,
             "user": self.username,
-            "password": self.password,
+            # As the JDBC driver sends it; of a text pymysql would make latin1.
+            "password": self.password.encode(),
             "charset": "utf8mb4",
             "autocommit": True,
             "connect_timeout": max(1, round(self.connect_timeout)),

@@ -7,12 +7,15 @@ is read from the server again.
 
     <folder>/<start>--<end>--<birth>/events        frames of whole events
                                      for-<table>   one for each table that has not read it yet
+
+It holds what the server logged of all its databases, not of the wanted tables alone: the folder is the user's own.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 import struct
 import uuid
 import zlib
@@ -33,6 +36,8 @@ LIMIT_BYTES = 2 << 30
 
 _FRAME = struct.Struct("<QQI")
 """Number of events, their bytes, CRC32 of starts and bytes: a server may send events without checksums."""
+
+PRIVATE = 0o700
 
 _EVENTS, _FOR, _TO = "events", "for-", "--"
 
@@ -130,7 +135,11 @@ class Recording:
         self._spool = spool
         self._place = spool.place(span)
         self._folder = self._place.with_name(f".{uuid.uuid4().hex}")
-        self._folder.mkdir(parents=True)
+        private = Path(spool.folder)
+        private.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        if stat.S_IMODE(private.stat().st_mode) != PRIVATE:  # an older version left it open
+            private.chmod(PRIVATE)
+        self._folder.mkdir()
         self._file = (self._folder / _EVENTS).open("wb")
 
     def __enter__(self) -> Recording:

@@ -3,59 +3,68 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import PlanningError
-from pipelines.sources.mysql_cdc.binlog import BinlogRange, WantedTable, read_binlog
-from pipelines.sources.mysql_cdc.types import (
-    CanonicalType,
-    SourceColumn,
-    canonical,
-    cast_to_declared,
-    compatible,
-    quote,
-    snapshot_expression,
-    snapshot_to_canonical,
-)
+from pipelines.sources.mysql_cdc.types import CanonicalType, SourceColumn, canonical, cast_to_declared, compatible
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog import all_types
-from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of, wanted
+from tests.pipelines.sources.mysql_cdc.binlog.recording import columns_of
+from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 
 
-def snapshot(spark: SparkSession, database: Database, table: WantedTable) -> DataFrame:
-    """The table through Spark's JDBC source, in canonical types."""
-    values = [f"{snapshot_expression(column)} AS {quote(column.name)}" for column in table.columns]
-    rows = (
-        spark.read.format("jdbc")
-        .option("driver", "org.mariadb.jdbc.Driver")
-        .option("url", f"jdbc:mysql://{database.server.host}:{database.server.port}/?permitMysqlScheme=true")
-        .option("user", database.user)
-        .option("password", database.password)
-        .option("dbtable", f"(SELECT {', '.join(values)} FROM {quote(database.name)}.{quote(table.name)}) AS t")
-        .load()
-    )
-    return rows.select(*(F.expr(snapshot_to_canonical(column)).alias(column.name) for column in table.columns))
-
-
-def test_a_row_is_the_same_by_snapshot_and_by_binlog(spark: SparkSession, database: Database) -> None:
+def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_zone(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
     all_types.create(database)
-    start = position(database)
     all_types.fill(database)
-    table = wanted(database, all_types.TABLE)
-    database.execute("UPDATE everything SET id = id + 10")  # each row once more: deleted and created
-    by_snapshot = snapshot(spark, database, table).orderBy("id").toArrow()
-    changed = read_binlog(spark, server_of(database), [BinlogRange(0, start, position(database))], table)
-    by_binlog = changed.where("_op = 'c' AND id >= 10").orderBy("id").select(*by_snapshot.column_names).toArrow()
-    assert by_binlog.num_rows == 4
-    for column in table.columns:
-        have, want = by_binlog[column.name], by_snapshot[column.name]
-        assert have.type == want.type == canonical(column).arrow, column
-        assert have.equals(want), (column.column_type, have.to_pylist(), want.to_pylist())
+    described = columns_of(database, all_types.TABLE)
+    assert len(described) == len(all_types.COLUMNS) + 1
+    types = {found.name: canonical(found).spark for found in described}
+    drivers = {}
+    # Connections take the zone that the server has when they come about; the values are told in UTC.
+    with time_zone(database, "+05:30"):
+        assert database.execute("SELECT @@SESSION.time_zone") == (("+05:30",),)
+        for name, more in (("snapshot", {}), ("binlog", {"scan.startup.mode": "latest-offset"})):
+            table = declare(database.options(all_types.TABLE, **more), types, ["id"], name=name)
+            drivers[name] = Driver(spark, tmp_path / name, table)
+            drivers[name].run()
+        database.execute("UPDATE everything SET id = id + 10")  # each row once more: deleted and created
+        drivers["binlog"].run()
+    by_snapshot = drivers["snapshot"].rows().where("_op = 'r'").orderBy("id").toArrow()
+    by_binlog = drivers["binlog"].rows().where("_op = 'c'").orderBy("id").toArrow()
+    assert by_snapshot["id"].to_pylist() == [0, 1, 2, 3]
+    assert by_binlog["id"].to_pylist() == [10, 11, 12, 13]
+    for found in described[1:]:
+        have, want = by_binlog[found.name], by_snapshot[found.name]
+        assert have.type == want.type == canonical(found).arrow, found
+        assert have.equals(want), (found.column_type, have.to_pylist(), want.to_pylist())
+    instants = by_snapshot[all_types.NAMES[list(all_types.COLUMNS).index("timestamp(6)")]].to_pylist()
+    assert [at and at.astimezone(UTC).replace(tzinfo=None) for at in instants] == [
+        datetime.datetime(1999, 12, 31, 23, 59, 59, 999999),
+        datetime.datetime(2024, 6, 15, 12, 0, 0, 1),
+        None,
+        None,
+    ]
+
+
+@contextmanager
+def time_zone(database: Database, zone: str) -> Iterator[None]:
+    """The zone of sessions that begin now and name none."""
+    before = database.execute("SELECT @@GLOBAL.time_zone")[0][0]
+    database.execute(f"SET GLOBAL time_zone = '{zone}'")
+    try:
+        yield
+    finally:
+        database.execute(f"SET GLOBAL time_zone = '{before}'")
 
 
 def column(data_type: str, column_type: str = "", **more: Any) -> SourceColumn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -75,6 +76,14 @@ def test_an_unfinished_recording_leaves_nothing(tmp_path: Path) -> None:
         assert list(recording.through([])) == []
     assert list(tmp_path.iterdir()) == []
     assert spool.kept(_span(10, 50)) is None
+
+
+def test_nobody_else_may_look_into_it(tmp_path: Path) -> None:
+    folder = tmp_path / "scratch" / "_binlog" / "server_3306"
+    folder.mkdir(parents=True, mode=0o755)  # as it was made before
+    kept(spool_of(folder, "a"), 10, 50)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert spool_of(folder, "b").meeting(at(10), at(90)) == at(50)
 
 
 def test_the_oldest_ranges_go_beyond_the_limit(database: Database, tmp_path: Path) -> None:

@@ -1,0 +1,38 @@
+"""What Spark, Delta Lake and the disk throw in the middle of a step, told as errors are: what, where, state, next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from pipelines.errors import TidegateError
+
+ENGINE = (PySparkException, Py4JError, DeltaError, OSError)
+"""Errors of what a step works with, and not of the step."""
+
+AGAIN = "mend the cause, then run the same command again: it goes on at this epoch"
+
+
+class StepFailed(TidegateError):
+    """Spark, Delta Lake or the disk failed inside a step. What it had committed stands, the next run finishes it."""
+
+
+@contextmanager
+def explained(name: str, where: str, state: str) -> Iterator[None]:
+    """Raise what ENGINE throws as StepFailed of the table or INSERT `name`."""
+    try:
+        yield
+    except ENGINE as error:
+        raise StepFailed(f"{name}: {first_line(error)}", where=where, state=state, next_command=AGAIN) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an engine's error says, without its stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "Traceback", "File "))]
+    told = next((line for line in reversed(kept) if "Error:" in line or "Exception:" in line), None)
+    return (told or (kept[0] if kept else type(error).__name__))[:500]

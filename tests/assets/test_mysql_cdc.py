@@ -1,0 +1,70 @@
+"""The example's assets on a real server: what a build's materialisation tells, and what no run writes down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from assets import build_pipeline_definitions
+from pipelines.runtime.scripts import load_script
+from tests.assets.test_run import CLICKS, PUBLISHED, USERS, checks, told
+from tests.conftest import SECRET, Database
+from tests.secret_traces import traces
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
+
+
+def test_a_build_tells_its_lag_its_chunks_and_their_cuts_and_nobody_the_password(
+    spark: SparkSession,
+    example_database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    example_database.execute(
+        "CREATE TABLE user_info (user_id INT PRIMARY KEY, gender VARCHAR(8) NOT NULL)",
+        "INSERT INTO user_info SELECT seq, 'f' FROM seq_1_to_40",
+    )
+    for name, value in example_database.environment(CLICKS_AT_START=50, GREATEST_USER_ID=50).items():
+        monkeypatch.setenv(name, value)
+    script, lake, home = tmp_path / "clicks.sql", tmp_path / "lake", tmp_path / "dagster"
+    chunks = "'table-name' = 'user_info', 'scan.incremental.snapshot.chunk.size' = '10'"
+    script.write_text(EXAMPLE.read_text().replace("'table-name' = 'user_info'", chunks))
+    job = build_pipeline_definitions(load_script(script), lake=lake).resolve_job_def("clicks")
+    home.mkdir()
+    with dg.DagsterInstance.local_temp(str(home)) as instance:
+        first = job.execute_in_process(instance=instance, raise_on_error=False)
+        example_database.execute("UPDATE user_info SET gender = 'm'", "DELETE FROM user_info WHERE user_id > 30")
+        ((file, end, *_),) = example_database.execute("SHOW MASTER STATUS")
+        second = job.execute_in_process(instance=instance, raise_on_error=False)
+    assert first.success
+    assert second.success
+
+    users = told(first, USERS)
+    assert (users["flip"], users["watermark"], users["flip epoch"]) == (True, "(MIN, true)", 2)
+    assert (users["chunks"], users["chunks done"]) == (4, 4)
+    cuts = [line for line in users["cuts"].splitlines() if "binlog.0" in line]
+    assert len(cuts) == 4, users["cuts"]
+    assert users["lag (ms)"] == 0
+    file_before, _, reached = users["position"].partition(":")
+    assert "chunks 1-4 of 4" in users["epochs"]
+    assert "lag (ms)" not in told(first, CLICKS) or told(first, CLICKS)["lag (ms)"] is not None
+
+    users = told(second, USERS)
+    assert users["lag (ms)"] == 0
+    assert users["position"] == f"{file}:{end}"
+    assert file_before == file
+    assert int(reached) < end
+    assert users["rows landed"] == 40 + 10
+    assert users["chunks done"] == 4
+    assert set(checks(second).values()) == {True}
+    assert told(second, PUBLISHED)["rows published"] > 0
+
+    shown = capfd.readouterr()
+    (tmp_path / "shown").write_text(shown.out + shown.err)
+    assert list(home.rglob("*.db")), "Dagster's history is looked at too"
+    assert list(lake.rglob("*.parquet"))
+    assert traces(SECRET, tmp_path) == []
