@@ -157,7 +157,7 @@ class Landing:
         aligned = self._aligned(context.generation)
         if aligned is None or (not context.flipped and connector(self.table.connector).spec.phases(context.options)):
             return False
-        context.blocked, context.limit = frozenset(item.split for item in aligned.blocked), aligned.limit
+        context.blocked, context.limit = frozenset(item.split for item in aligned.blocked), aligned.reach
         return bool(context.blocked) and context.blocked >= {
             split.split for split in counting(stored_splits(self._last(context.generation))) if not split.ended
         }

@@ -174,7 +174,8 @@ class SourceContext:
     steps of the generation before a step.
 
     For `Source.plan` under watermark alignment (FLIP-182): the splits in `blocked` get no range in the next step, and
-    where the source can tell times, no row whose time is past `limit` (ms, UTC) should be in it. `max_rows` is about
+    where the source can tell times, no row whose rowtime is past `limit` (ms, UTC) should be in it, but something at
+    least of each split that is not blocked: the group may wait for that one. `max_rows` is about
     how many rows it may have ('scan.max-rows-per-epoch'). All three may change from plan to plan. A source all of whose
     splits are blocked is not asked.
 

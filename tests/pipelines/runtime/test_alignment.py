@@ -81,6 +81,30 @@ def test_who_is_not_waited_for(lake: Lake, slow: SplitWatermark) -> None:
     assert blocked(lake, "a") == []
 
 
+def reach(lake: Lake, table: str) -> int | None:
+    return standing(Members(lake, GROUPS), table, GROUP, 0).reach
+
+
+def test_how_far_rows_may_come_is_told_in_rowtimes_and_not_by_the_slowest_itself(lake: Lake) -> None:
+    log(lake, "a", split("0", 100, rowtime=100))
+    log(lake, "b", split("0", 103, rowtime=103))
+    assert (reach(lake, "a"), reach(lake, "b")) == (113, 110)
+    log(lake, "a", split("0", 100, rowtime=400))  # WATERMARK FOR at AS at - 300 ms
+    assert (reach(lake, "a"), reach(lake, "b")) == (413, 110)
+    log(lake, "b", split("0", MIN_TIMESTAMP, rowtime=7))  # it has told nothing
+    assert reach(lake, "b") == 110
+    log(lake, "b", split("0", 0, idle=True))
+    assert (reach(lake, "a"), reach(lake, "b")) == (None, 110)
+
+
+def test_several_splits_go_as_far_as_the_least_allows(lake: Lake) -> None:
+    log(lake, "b", split("0", 100))
+    log(lake, "a", split("0", 90), split("1", 95, rowtime=97), split("2", 101))
+    assert reach(lake, "a") == 90 + 10 + 2  # 2 is blocked, 0 holds 1
+    log(lake, "a", split("0", 80), split("1", 95, rowtime=97), split("2", 101))
+    assert reach(lake, "a") == 95 + 10  # 0 alone goes on: to where the next one is
+
+
 def test_a_finished_bounded_phase_counts_by_its_greatest_until_others_go_on(lake: Lake) -> None:
     log(lake, "b", split("chunk-0", 5, bounded=True), split("chunk-1", 95, bounded=True))
     log(lake, "a", split("0", 100))
@@ -115,7 +139,7 @@ def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
     assert row.alignment is not None
     assert row.alignment["blocked"] == [{"split": "0", "since": 1000, "ahead_ms": 50, "by": ["b", "0"]}]
     assert standing_of(lake, row, 9000) == GroupStanding(
-        "g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),)
+        "g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),), reach=10
     )
     log(lake, "b", split("0", 40))
     log(lake, "a", split("0", 50), split("1", 40), at=3000)
