@@ -234,7 +234,7 @@ class Landing:
                 tally = rows.agg(*map(F.expr, TALLY), *counted, *splits_of_rows()).collect()[0].asDict()
             count = int(tally["rows"])
             epoch_rows = self._epoch_rows(spark, stored) if count else None
-            landed = source.landed(stored, epoch_rows)
+            landed = time.heard(source.landed(stored, epoch_rows))
         faults.point("source.landed")
         with self._reading(source, stored, time.expression):
             passes = time.passes(epoch_rows, tally, stored, told=landed.watermarks is not None)

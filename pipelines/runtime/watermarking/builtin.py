@@ -100,10 +100,10 @@ def valued(rows: DataFrame, generator: BuiltIn) -> DataFrame:
 
 def _value(generator: BuiltIn) -> Column:
     """A row's value in ms; null says nothing."""
-    if isinstance(generator, SourceWatermarks):
-        return F.lit(None).cast("bigint")
     if isinstance(generator, BoundedOutOfOrderness):
         return F.unix_millis(F.col("_rowtime")) - F.lit(generator.behind)
+    if generator.expression is None:
+        return F.lit(None).cast("bigint")
     value = F.expr(generator.expression)
     return value.cast("bigint") if generator.type == "BIGINT" else F.unix_millis(value.cast("timestamp"))
 
