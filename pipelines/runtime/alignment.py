@@ -103,12 +103,10 @@ def standing(
     return replace(found, blocked=_since(found, source, rows, members.lake, moved, now), absent=absent)
 
 
-def standing_of(
-    lake: Lake, row: WatermarkRow, now: int, known: Mapping[str, str | None] | None = None
-) -> GroupStanding | None:
+def standing_of(lake: Lake, row: WatermarkRow, now: int) -> GroupStanding | None:
     """Where the source of a log row stands at `now`, by the log alone; None outside of a group.
 
-    A member that had landed nothing when the row was written is waited for until it has. `known` as Members has it.
+    A member that had landed nothing when the row was written is waited for until it has.
     """
     if row.alignment is None:
         return None
@@ -117,7 +115,7 @@ def standing_of(
     landed = set(lake.watermarks.owners())
     absent = {owner: group for owner in row.alignment.get("absent", ()) if owner not in landed}
     aligned = WatermarkAlignment(group, drift, timedelta(seconds=1))
-    return standing(Members(lake, {**absent, **(known or {})}), row.owner, aligned, now)
+    return standing(Members(lake, absent), row.owner, aligned, now)
 
 
 def _standing(

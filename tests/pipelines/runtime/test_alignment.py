@@ -29,7 +29,13 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def log(
-    lake: Lake, table: str, *splits: SplitWatermark, group: str | None = "g", at: int = 0, timeout: int | None = None
+    lake: Lake,
+    table: str,
+    *splits: SplitWatermark,
+    group: str | None = "g",
+    at: int = 0,
+    timeout: int | None = None,
+    known: dict[str, str | None] | None = None,
 ):
     """The next epoch of `table` as its landing would have logged it."""
     last = lake.watermarks.last(table)
@@ -37,7 +43,7 @@ def log(
     row = WatermarkRow(table, 1, epoch, at, 0, 0, False, flip_epoch=1, splits=[asdict(split) for split in splits])
     if group is not None:
         aligned = WatermarkAlignment(group, GROUP.max_drift, GROUP.update_interval)
-        stands = standing(Members(lake), table, aligned, at, splits).to_log(timeout)
+        stands = standing(Members(lake, known or {}), table, aligned, at, splits).to_log(timeout)
         row = WatermarkRow(**{**vars(row), "alignment": stands})
     lake.watermarks.append([row], application=f"{table}/watermark", version=epoch)
 
@@ -145,6 +151,46 @@ def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
     log(lake, "a", split("0", 50), split("1", 40), at=3000)
     log(lake, "a", split("0", 90), split("1", 40), at=4000)
     assert [item.since for item in standing(Members(lake), "a", GROUP, 5000).blocked] == [4000]
+
+
+def test_a_member_that_has_landed_nothing_is_known_by_the_log(lake: Lake) -> None:
+    log(lake, "a", split("0", 100), at=1000, known={"a": "g", "b": "g"})
+
+    def now(at: int) -> GroupStanding:
+        row = lake.watermarks.last("a")
+        assert row is not None
+        found = standing_of(lake, row, at)
+        assert found is not None
+        return found
+
+    assert (now(5000).held_by, now(5000).absent) == (("b", ""), ("b",))
+    assert [(item.split, item.since) for item in now(5000).blocked] == [("0", 1000)]
+    log(lake, "b", split("0", 95), at=6000)
+    assert (now(7000).held_by, now(7000).absent, now(7000).blocked) == (("b", "0"), (), ())
+    log(lake, "b", split("0", 95), at=8000, group=None)
+    assert now(9000).blocked == ()  # it has left the group
+
+
+def test_a_split_that_others_have_blocked_is_so_since_they_have(lake: Lake) -> None:
+    log(lake, "b", split("0", 45), at=500)
+    log(lake, "a", split("0", 50), at=1000)
+
+    def since(at: int) -> list[int]:
+        row = lake.watermarks.last("a")
+        assert row is not None
+        found = standing_of(lake, row, at)
+        assert found is not None
+        return [item.since for item in found.blocked]
+
+    assert since(1500) == []
+    log(lake, "b", split("0", 46), at=2000)
+    log(lake, "b", split("0", 46), split("1", 0), at=3000)  # a partition that has just come
+    log(lake, "b", split("0", 46), split("1", 5), at=4000)
+    assert (since(9000), since(10_000)) == ([3000], [3000])
+    log(lake, "c", split("0", 3), at=5000)
+    assert since(9000) == [5000]
+    log(lake, "a", split("0", 50), split("1", 90), at=6000)
+    assert since(9000) == [5000, 6000]
 
 
 def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> None:
