@@ -119,6 +119,7 @@ class MysqlCdcSource:
                 instant,
                 self._spool(before.birth),
                 self.context.limit if self._commit_time_is_rowtime else None,
+                self.context.max_rows,
             )
         if step is None:
             return None

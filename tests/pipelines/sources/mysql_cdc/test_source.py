@@ -285,6 +285,20 @@ def test_under_alignment_a_piece_ends_at_the_commit_time_that_the_group_allows(
     assert {row[1] for row in drivers[1].state().values()} == {4}, "what the log tells is not this table's rowtime"
 
 
+def test_a_piece_has_about_as_many_rows_as_an_epoch_may_have(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    driver = Driver(spark, tmp_path, small(database, rows=5))
+    driver.run()
+    database.execute("CREATE TABLE other (v INT)")
+    for value in (1, 2, 3, 4, 5):
+        database.execute(f"UPDATE t SET v = {value} WHERE k = {value}", "INSERT INTO other VALUES (1)")
+    driver.max_rows, snapshot = 2, len(driver.steps)
+    driver.run()
+    assert [driver.rows(step.epoch).count() for step in driver.steps[snapshot:]] == [7, 9, 10]
+    assert driver.state() == on_server(database)
+
+
 def test_tables_of_one_server_read_its_log_once(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     tables = []
     for name in ("t", "u"):
