@@ -73,8 +73,9 @@ class ConnectorSpec:
     have a time of their own (`_rowtime`), so that SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has
     watermarks of its own, for SYSTEM_WATERMARK(): it gives them as `Landed.watermarks`, or its times ascend, so that
     none is still to come before the greatest so far. `tells_time`: its watermarks are what it gives as
-    `Landed.watermarks`, whatever a table declares; those of others are heard where SYSTEM_WATERMARK() asks for them. `parts`: the tables of the script that one of these options reads
-    in its place; they are its `Table.parts`. `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
+    `Landed.watermarks`, whatever a table declares; those of others are heard where SYSTEM_WATERMARK() asks for them.
+    `parts`: the tables of the script that one of these options reads in its place; they are its `Table.parts`.
+    `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
     `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
     `start_options`: its options that say where a table begins, if it can begin at a time (`SourceContext.start_at`).
     `comparable`: the source's table can be read again beside its log, to be compared with the changelog
@@ -210,9 +211,10 @@ class SourceContext:
 class Landed:
     """What `Source.landed` found in a committed step. `lag_ms`: how far the step's end was behind the source then.
 
-    `position` is for people. `watermarks`: what the source itself emitted, by split, in order, for a table that asks for
-    it (SYSTEM_WATERMARK()); None leaves it to the table's strategy. `splits` are all that it reads, also those without rows so far: each holds the table's watermark
-    until it has told one, and goes on after the bounded phase. `ended` are those of which no further row will come."""
+    `position` is for people. `watermarks`: what the source itself emitted, by split, in order, for a table that asks
+    for it (SYSTEM_WATERMARK()); None leaves it to the table's strategy. `splits` are all that it reads, also those
+    without rows so far: each holds the table's watermark until it has told one, and goes on after the bounded phase.
+    `ended` are those of which no further row will come."""
 
     lag_ms: int | None = None
     position: str = ""

@@ -96,8 +96,8 @@ class PartsCompiler:
 
 
 def with_role(table: Table, role: Role) -> Table:
-    """`table` in a role, its parts in the same, with its key, its watermark and its SYSTEM_ROWTIME() in place of theirs:
-    by these a part knows whether its own time is the rowtime, as alignment wants to know it."""
+    """`table` in a role, its parts in the same, with its key, its watermark and its SYSTEM_ROWTIME() in place of
+    theirs: by these a part knows whether its own time is the rowtime, as alignment wants to know it."""
     times = tuple(column for column in table.columns if column.source_time)
     names = {column.name for column in times}
     parts = (

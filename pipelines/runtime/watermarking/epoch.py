@@ -96,8 +96,9 @@ class EpochTime:
     def expression(self) -> str | None:
         """The Spark SQL that each row's watermark is, None where a strategy has none."""
         generator = self._generator
-        named = type(generator) is ExpressionWatermarks or type(generator) is SourceWatermarks
-        return generator.expression if named else None
+        if type(generator) is ExpressionWatermarks or type(generator) is SourceWatermarks:
+            return generator.expression
+        return None
 
     def passes(
         self, rows: DataFrame | None, tally: Mapping[str, Any], step: StoredStep, *, told: bool = False

@@ -147,10 +147,10 @@ class Running:
 
 def _joined(first: Borders, then: Borders) -> Borders:
     """Borders of one file, put together."""
-    parts = zip(
-        (first.positions, first.times, first.types, first.heads),
-        (then.positions, then.times, then.types, then.heads),
-        strict=True,
+    return Borders(
+        first.file,
+        np.concatenate([first.positions, then.positions]),
+        np.concatenate([first.times, then.times]),
+        np.concatenate([first.types, then.types]),
+        np.concatenate([first.heads, then.heads]),
     )
-    positions, times, types, heads = (np.concatenate(pair) for pair in parts)
-    return Borders(first.file, positions, times, types, heads)

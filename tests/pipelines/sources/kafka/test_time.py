@@ -57,7 +57,9 @@ def test_a_topic_s_own_watermark_is_behind_the_greatest_record_of_each_partition
     topic = topics.create(partitions=2)
     for partition, at in ((0, 100_000), (0, 90_000), (1, 50_000)):
         topics.send(topic, {"id": at}, partition=partition, at=at)
-    text = script(given(broker.bootstrap, topic, format="json")).replace("at - INTERVAL '1' SECOND", "SYSTEM_WATERMARK()")
+    text = script(given(broker.bootstrap, topic, format="json")).replace(
+        "at - INTERVAL '1' SECOND", "SYSTEM_WATERMARK()"
+    )
     play = Play(text, spark, tmp_path)
     play.advance()
     row = play.log()[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_a_transaction_may_reach_over_chunks(every: int) -> None:
     starts, _ = split_events(log.data)
     cuts = [*starts[::every], len(log.data)]
     chunks = []
-    for first, last in zip(cuts, cuts[1:], strict=False):
+    for first, last in pairwise(cuts):
         data = log.data[first:last]
         chunks.append(Chunk(data, np.asarray(split_events(data)[0])))
     sums: dict[int, int] = {}
