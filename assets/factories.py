@@ -15,7 +15,7 @@ from assets.names import Names
 from assets.presentation import Presentation
 from assets.reconcile import reconcile_asset, reconcile_schedules
 from assets.resources import TidegateResource
-from assets.sources import source_asset
+from assets.sources import source_assets
 from pipelines.lake import Layout
 from pipelines.sql.model import Pipeline
 from quality_checks.against_source import comparable
@@ -44,7 +44,7 @@ def build_pipeline_definitions(
     names = Names(pipeline.name)
     keys = names.keys(pipeline)
     folder = Layout(lake)
-    assets = [source_asset(pipeline, table, folder, names, look) for table in pipeline.sources]
+    assets = source_assets(pipeline, folder, names, look)
     checks = []
     for insert in pipeline.inserts:
         assets.append(staged_asset(pipeline, insert, folder, names, look))

@@ -64,6 +64,11 @@ class Names:
         return dg.AssetKey([self.pipeline, f"{insert.id}_by_time"])
 
     @property
+    def aligned(self) -> str:
+        """The step that lands the source tables of alignment groups."""
+        return f"{self.job}__aligned__sources"
+
+    @property
     def maintenance(self) -> dg.AssetKey:
         """The upkeep of all of its tables."""
         return dg.AssetKey([self.pipeline, "maintenance"])

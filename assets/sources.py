@@ -1,6 +1,8 @@
-"""The asset of a source table: land what the source has now, as the runner does it."""
+"""The assets of source tables: land what the sources have now, as the runner does it."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
+
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
@@ -10,8 +12,13 @@ from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.specs import source_spec
+from pipelines.errors import PlanningError
 from pipelines.lake import Layout
+from pipelines.runtime.advances import Advance
+from pipelines.runtime.runner import Runner
 from pipelines.sql.model import Pipeline, Table
+
+ALIGNMENT_GROUP = "scan.watermark.alignment.group"
 
 
 class SourceConfig(dg.Config):
@@ -26,6 +33,34 @@ class SourceConfig(dg.Config):
     max_epochs: int = 0
 
 
+class AlignedConfig(dg.Config):
+    """What a person may ask of one run of sources that are aligned with each other.
+
+    Attributes:
+        resnapshot: Names of tables that start a new generation from a fresh snapshot.
+        max_epochs: Land at most so many epochs of each table; all there are when 0.
+    """
+
+    resnapshot: list[str] = []  # noqa: RUF012 pydantic copies it
+    max_epochs: int = 0
+
+
+def source_assets(pipeline: Pipeline, lake: Layout, names: Names, look: Presentation) -> list[dg.AssetsDefinition]:
+    """An asset for every source table. Those that are in alignment groups are made by one step, for they take turns."""
+    together = [table for table in pipeline.sources if is_aligned(pipeline, table)]
+    if len(together) < 2:
+        together = []
+    alone = [table for table in pipeline.sources if table not in together]
+    made = [source_asset(pipeline, table, lake, names, look) for table in alone]
+    return [*made, aligned_assets(pipeline, together, lake, names, look)] if together else made
+
+
+def is_aligned(pipeline: Pipeline, table: Table) -> bool:
+    """Whether the table is in an alignment group, by its strategy or its DDL; which one is known when it runs."""
+    given = pipeline.strategies.get(table.name)
+    return ALIGNMENT_GROUP in table.options if given is None else given.alignment is not None
+
+
 def source_asset(
     pipeline: Pipeline, table: Table, lake: Layout, names: Names, look: Presentation
 ) -> dg.AssetsDefinition:
@@ -37,14 +72,64 @@ def source_asset(
         specs=[spec],
         required_resource_keys={names.resource},
         description=spec.description,
-        # Builds first, as the runner does it: the release then pins the newest they have.
-        op_tags={"dagster/priority": "1" if table.role == "build" else "0"},
+        op_tags=_priority([table]),
     )
     def land(context: dg.AssetExecutionContext, config: SourceConfig) -> dg.MaterializeResult:
         with explained(look.script), runner_of(context, pipeline, names) as runner:
             advance = runner.advance(table.name, resnapshot=config.resnapshot, max_epochs=config.max_epochs or None)
-            for epoch in advance.epochs:
-                context.log.info(f"epoch {epoch.epoch} ({epoch.phase}): {epoch.rows:,} rows, {epoch.summary}")
-            return dg.MaterializeResult(asset_key=spec.key, metadata=of_advance(runner.lake, table, advance))
+            return _materialized(context, runner, table, spec.key, advance)
 
     return land
+
+
+def aligned_assets(
+    pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
+) -> dg.AssetsDefinition:
+    """The assets of the source tables that are in alignment groups. Those that are selected take turns, an epoch each,
+    so that one run comes to the ends of all of them; the others are left alone."""
+    specs = {table.name: source_spec(pipeline, table, lake, names, look) for table in tables}
+
+    @dg.multi_asset(
+        name=names.aligned,
+        specs=[spec.replace_attributes(skippable=True) for spec in specs.values()],
+        can_subset=True,
+        required_resource_keys={names.resource},
+        description=f"Lands {', '.join(specs)}, which are aligned: they take turns, an epoch each.",
+        op_tags=_priority(tables),
+    )
+    def land(context: dg.AssetExecutionContext, config: AlignedConfig) -> Iterator[dg.MaterializeResult]:
+        chosen = [table for table in tables if specs[table.name].key in context.selected_asset_keys]
+        wanted = [table.name for table in chosen]
+        _check(config.resnapshot, wanted)
+        with explained(look.script), runner_of(context, pipeline, names) as runner:
+            most = config.max_epochs or None
+            advances = runner.advance_all(wanted, max_epochs=most, resnapshot=config.resnapshot)
+            for table, advance in zip(chosen, advances, strict=True):
+                yield _materialized(context, runner, table, specs[table.name].key, advance)
+
+    return land
+
+
+def _check(resnapshot: Sequence[str], selected: Sequence[str]) -> None:
+    for name in resnapshot:
+        if name not in selected:
+            raise PlanningError(
+                f"{name} is to be read anew and is not among the tables of this run: {', '.join(selected)}",
+                where="resnapshot",
+                state="nothing was read",
+                next_command="name tables that are selected",
+            )
+
+
+def _priority(tables: Sequence[Table]) -> dict[str, str]:
+    """Builds first, as the runner does it: the release then pins the newest they have."""
+    return {"dagster/priority": "1" if any(table.role == "build" for table in tables) else "0"}
+
+
+def _materialized(
+    context: dg.AssetExecutionContext, runner: Runner, table: Table, key: dg.AssetKey, advance: Advance
+) -> dg.MaterializeResult:
+    for epoch in advance.epochs:
+        told = f"epoch {epoch.epoch} ({epoch.phase}): {epoch.rows:,} rows, {epoch.summary}"
+        context.log.info(f"{table.name}: {told}")
+    return dg.MaterializeResult(asset_key=key, metadata=of_advance(runner.lake, table, advance))

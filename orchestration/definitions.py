@@ -1,6 +1,6 @@
 """The code location that `tidegate ui`, `dg dev` and workspace.yaml open.
 
-$TIDEGATE_SCRIPT names SQL scripts (several are joined by `:`), and $TIDEGATE_LAKE their lake. Without the first, the
+$TIDEGATE_SCRIPT names scripts (several are joined by `:`), and $TIDEGATE_LAKE their lake. Without the first, the
 components in orchestration/defs are loaded: the clicks example, and whatever you put beside it.
 """
 

@@ -13,7 +13,13 @@ DEFAULT_DEMO = Path(".tidegate/demo")
 
 Script = Annotated[
     Path,
-    typer.Argument(metavar="SCRIPT", exists=True, dir_okay=False, readable=True, help="The pipeline: a SQL script."),
+    typer.Argument(
+        metavar="SCRIPT",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="The pipeline: a SQL script, or a Python file.",
+    ),
 ]
 InsertId = Annotated[
     str, typer.Argument(metavar="INSERT", help="The INSERT's id: its target's name, or the target's 'insert.id'.")

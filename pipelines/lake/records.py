@@ -88,6 +88,7 @@ class SplitWatermark:
         late: late rows of this epoch.
         ended: the source has said that no row of it will come.
         bounded: it was read in the bounded phase and not since, and the source does not name it as one that goes on.
+        rowtime: the greatest rowtime of its rows (ms, UTC); None before the first, and in rows of an older lake.
     """
 
     split: str
@@ -99,6 +100,7 @@ class SplitWatermark:
     late: int = 0
     ended: bool = False
     bounded: bool = False
+    rowtime: int | None = None
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ that are more than the drift ahead of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from pipelines.lake import Lake, SplitWatermark, WatermarkRow
 from pipelines.runtime.splits import counting, stored_splits
-from pipelines.watermarks import MIN_TIMESTAMP, AlignmentCoordinator, Watermark, WatermarkAlignment
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, AlignmentCoordinator, Watermark, WatermarkAlignment
 from pipelines.watermarks.duration import milliseconds
 
 NO_SPLIT = ""
@@ -38,8 +38,11 @@ class Blocked:
 class GroupStanding:
     """Where a source stands in its group.
 
-    `minimum` is the group's least watermark and `limit` how far this source may go (ms); None when nobody is waited
-    for, MIN_TIMESTAMP (and the drift) while a member has told nothing. `blocked` are this source's own splits.
+    `minimum` is the group's least watermark and `limit` the greatest that is not too far ahead (ms); None when nobody
+    is waited for, MIN_TIMESTAMP (and the drift) while a member has told nothing. `blocked` are this source's own
+    splits. `reach` (ms, UTC) is the greatest rowtime that its next rows should have, None for any: what its own
+    slowest split has told does not hold that split, and a watermark that stays behind the rowtimes has them go as much
+    further. `absent` are the members that have landed nothing.
     """
 
     group: str
@@ -48,6 +51,8 @@ class GroupStanding:
     limit: int | None
     held_by: tuple[str, str] | None
     blocked: tuple[Blocked, ...] = ()
+    reach: int | None = None
+    absent: tuple[str, ...] = ()
 
     def to_log(self, idle_timeout_ms: int | None) -> dict[str, Any]:
         """As the source's log row has it."""
@@ -84,43 +89,98 @@ def standing(
     `splits` are its own, where its newest log row is not written yet.
     """
     rows = dict(members.rows(alignment.group))
-    own = rows.get(source)
+    own = counting(stored_splits(rows.get(source)) if splits is None else splits)
     coordinator = AlignmentCoordinator(alignment.group, alignment.max_drift)
     told = {owner: _told(row, now) for owner, row in rows.items()}
-    told[source] = _words(counting(stored_splits(own) if splits is None else splits))
+    told[source] = _words(own)
     for owner, words in told.items():
         for split, watermark in words.items():
             coordinator.report(owner, split, watermark)
-    return _standing(coordinator, source, told[source], own, alignment, now)
+    found = _standing(coordinator, source, own, alignment)
+    absent = tuple(owner for owner, row in rows.items() if row is None and owner != source)
+    stood = stored_splits(rows.get(source))
+    moved = {split.split for split in own} - {old.split for old in stood for split in own if _same(old, split)}
+    return replace(found, blocked=_since(found, source, rows, members.lake, moved, now), absent=absent)
 
 
 def standing_of(lake: Lake, row: WatermarkRow, now: int) -> GroupStanding | None:
-    """Where the source of a log row stands at `now`, by the log alone; None outside of a group."""
+    """Where the source of a log row stands at `now`, by the log alone; None outside of a group.
+
+    A member that had landed nothing when the row was written is waited for until it has.
+    """
     if row.alignment is None:
         return None
+    group = row.alignment["group"]
     drift = timedelta(milliseconds=row.alignment["max_drift_ms"])
-    aligned = WatermarkAlignment(row.alignment["group"], drift, timedelta(seconds=1))
-    return standing(Members(lake), row.owner, aligned, now)
+    landed = set(lake.watermarks.owners())
+    absent = {owner: group for owner in row.alignment.get("absent", ()) if owner not in landed}
+    aligned = WatermarkAlignment(group, drift, timedelta(seconds=1))
+    return standing(Members(lake, absent), row.owner, aligned, now)
 
 
 def _standing(
-    coordinator: AlignmentCoordinator,
-    source: str,
-    words: Mapping[str, Watermark],
-    own: WatermarkRow | None,
-    alignment: WatermarkAlignment,
-    now: int,
+    coordinator: AlignmentCoordinator, source: str, own: Sequence[SplitWatermark], alignment: WatermarkAlignment
 ) -> GroupStanding:
+    """All but since when splits are blocked."""
     drift = milliseconds(alignment.max_drift, "the drift", zero=True)
     slowest = coordinator.slowest
     if slowest is None:
         return GroupStanding(alignment.group, drift, None, None, None)
     (by_source, by_split), minimum = slowest
     by = (str(by_source), str(by_split))
-    before = {item["split"]: item["since"] for item in own.alignment["blocked"]} if own and own.alignment else {}
+    stands = {split.split: split.timestamp for split in own}
     names = sorted(str(split) for owner, split in coordinator.blocked() if owner == source)
-    blocked = tuple(Blocked(name, before.get(name, now), words[name].timestamp - minimum, by) for name in names)
-    return GroupStanding(alignment.group, drift, minimum, coordinator.limit, by, blocked)
+    blocked = tuple(Blocked(name, 0, stands[name] - minimum, by) for name in names)
+    reach = _reach(coordinator, source, [split for split in own if split.split not in names])
+    return GroupStanding(alignment.group, drift, minimum, coordinator.limit, by, blocked, reach)
+
+
+def _reach(coordinator: AlignmentCoordinator, source: str, going: Sequence[SplitWatermark]) -> int | None:
+    """How far the rowtimes of the splits that go on may come, for all of them together."""
+    names = [split.split for split in going] or [NO_SPLIT]
+    allowed = [limit for limit in (coordinator.reach(source, name) for name in names) if limit is not None]
+    behind = [split.rowtime - split.timestamp for split in going if split.rowtime is not None and _has_told(split)]
+    return min(allowed) + max([0, *behind]) if allowed else None
+
+
+def _has_told(split: SplitWatermark) -> bool:
+    return not split.use_processing_time and MIN_TIMESTAMP < split.timestamp < MAX_TIMESTAMP
+
+
+def _same(old: SplitWatermark, new: SplitWatermark) -> bool:
+    return (old.split, old.timestamp, old.use_processing_time) == (new.split, new.timestamp, new.use_processing_time)
+
+
+def _since(
+    found: GroupStanding,
+    source: str,
+    rows: Mapping[str, WatermarkRow | None],
+    lake: Lake,
+    moved: Set[str],
+    now: int,
+) -> tuple[Blocked, ...]:
+    """The blocked splits with the time since when they are: as the source's own log row has it, or now for one that has
+    `moved` since. Any other was not blocked when that row was written: it is since the holder's first row after it that
+    is as far behind, or else since that row itself."""
+    if not found.blocked or found.held_by is None or found.minimum is None:
+        return ()
+    own, (holder, split), minimum = rows.get(source), found.held_by, found.minimum
+    before = {item["split"]: item["since"] for item in own.alignment["blocked"]} if own and own.alignment else {}
+    landed = now if own is None else own.landed_at
+    later = []
+    if own is not None and holder != source and any(item.split not in before for item in found.blocked):
+        later = [row for row in lake.watermarks.rows(holder) if row.landed_at > landed]
+
+    def since(item: Blocked) -> int:
+        if item.split in before:
+            return int(before[item.split])
+        if item.split in moved:
+            return now
+        behind = minimum + item.ahead_ms - found.max_drift_ms
+        told = ((row.landed_at, _words(counting(stored_splits(row))).get(split)) for row in later)
+        return next((at for at, word in told if word is not None and word.timestamp < behind), landed)
+
+    return tuple(replace(item, since=since(item)) for item in found.blocked)
 
 
 def _words(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:

@@ -163,7 +163,7 @@ class Landing:
         aligned = self._aligned(context.generation)
         if aligned is None or (not context.flipped and connector(self.table.connector).spec.phases(context.options)):
             return False
-        context.blocked, context.limit = frozenset(item.split for item in aligned.blocked), aligned.limit
+        context.blocked, context.limit = frozenset(item.split for item in aligned.blocked), aligned.reach
         return bool(context.blocked) and context.blocked >= {
             split.split for split in counting(stored_splits(self._last(context.generation))) if not split.ended
         }
@@ -242,7 +242,7 @@ class Landing:
                 tally = rows.agg(*map(F.expr, TALLY), *counted, *splits_of_rows()).collect()[0].asDict()
             count = int(tally["rows"])
             epoch_rows = self._epoch_rows(spark, stored) if count else None
-            landed = source.landed(stored, epoch_rows)
+            landed = time.heard(source.landed(stored, epoch_rows))
         faults.point("source.landed", self.table.name)
         with self._reading(source, stored, time.expression):
             passes = time.passes(epoch_rows, tally, stored, told=landed.watermarks is not None)

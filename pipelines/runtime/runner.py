@@ -6,7 +6,7 @@ A run advances every source to its end as of the run's start, then takes every I
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -243,20 +243,28 @@ class Runner:
         self.judge(insert)
         return self._published(releasing)
 
-    def advance_all(self, tables: Sequence[str]) -> list[Advance]:
+    def advance_all(
+        self, tables: Sequence[str], *, max_epochs: int | None = None, resnapshot: Collection[str] = ()
+    ) -> list[Advance]:
         """Land what these source tables have now, in order. Those of an alignment group take turns, an epoch each,
-        until none of them moves: what one may land depends on how far the others are."""
+        until none of them moves: what one may land depends on how far the others are.
+
+        At most `max_epochs` of each table; those in `resnapshot` begin a new generation. Raises as `advance` does.
+        """
         done: dict[str, Advance] = {}
         for name in tables:
             if self._groups[name] is None:
-                done[name] = self.advance(name)
+                done[name] = self.advance(name, max_epochs=max_epochs, resnapshot=name in resnapshot)
         turns = [name for name in tables if self._groups[name] is not None]
         moving = bool(turns)
         while moving:
             moving = False
             for name in turns:
                 known = done.get(name)
-                turn = self.advance(name, ends=known.ends if known else None, max_epochs=1)
+                if known is not None and max_epochs is not None and len(known.epochs) >= max_epochs:
+                    continue
+                ends, anew = known.ends if known else None, known is None and name in resnapshot
+                turn = self.advance(name, ends=ends, max_epochs=1, resnapshot=anew)
                 done[name] = turn if known is None else replace(turn, epochs=known.epochs + turn.epochs)
                 moving = moving or bool(turn.epochs)
         return [done[name] for name in tables]

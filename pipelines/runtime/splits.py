@@ -31,6 +31,7 @@ def together(splits: Sequence[SplitWatermark]) -> SplitWatermark:
     if len(splits) == 1:
         return replace(splits[0], idle=splits[0].idle or splits[0].ended)
     last_rows = [split.last_row for split in splits if split.last_row is not None]
+    rowtimes = [split.rowtime for split in splits if split.rowtime is not None]
     return SplitWatermark(
         BOUNDED,
         max(split.timestamp for split in splits),
@@ -40,6 +41,7 @@ def together(splits: Sequence[SplitWatermark]) -> SplitWatermark:
         late=sum(split.late for split in splits),
         ended=all(split.ended for split in splits),
         bounded=True,
+        rowtime=max(rowtimes, default=None),
     )
 
 

@@ -72,8 +72,10 @@ class ConnectorSpec:
     `append_only`: it delivers inserts only, unless `updates` says otherwise of these options. `system_time`: its rows
     have a time of their own (`_rowtime`), so that SYSTEM_ROWTIME() can be declared. `system_watermark`: it also has
     watermarks of its own, for SYSTEM_WATERMARK(): it gives them as `Landed.watermarks`, or its times ascend, so that
-    none is still to come before the greatest so far. `parts`: the tables of the script that one of these options reads
-    in its place; they are its `Table.parts`. `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
+    none is still to come before the greatest so far. `tells_time`: its watermarks are what it gives as
+    `Landed.watermarks`, whatever a table declares; those of others are heard where SYSTEM_WATERMARK() asks for them.
+    `parts`: the tables of the script that one of these options reads in its place; they are its `Table.parts`.
+    `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
     `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
     `start_options`: its options that say where a table begins, if it can begin at a time (`SourceContext.start_at`).
     `comparable`: the source's table can be read again beside its log, to be compared with the changelog
@@ -91,6 +93,7 @@ class ConnectorSpec:
     start_options: tuple[str, ...] = ()
     system_time: bool = False
     system_watermark: bool = False
+    tells_time: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
     format_metadata: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda options: {}
     phases: Callable[[Mapping[str, str]], bool] = lambda options: False
@@ -174,7 +177,8 @@ class SourceContext:
     steps of the generation before a step.
 
     For `Source.plan` under watermark alignment (FLIP-182): the splits in `blocked` get no range in the next step, and
-    where the source can tell times, no row whose time is past `limit` (ms, UTC) should be in it. `max_rows` is about
+    where the source can tell times, no row whose rowtime is past `limit` (ms, UTC) should be in it, but something at
+    least of each split that is not blocked: the group may wait for that one. `max_rows` is about
     how many rows it may have ('scan.max-rows-per-epoch'). All three may change from plan to plan. A source all of whose
     splits are blocked is not asked.
 
@@ -207,9 +211,10 @@ class SourceContext:
 class Landed:
     """What `Source.landed` found in a committed step. `lag_ms`: how far the step's end was behind the source then.
 
-    `position` is for people. `watermarks`: what the source itself emitted, by split, in order; None leaves it to the
-    table's strategy. `splits` are all that it reads, also those without rows so far: each holds the table's watermark
-    until it has told one, and goes on after the bounded phase. `ended` are those of which no further row will come."""
+    `position` is for people. `watermarks`: what the source itself emitted, by split, in order, for a table that asks
+    for it (SYSTEM_WATERMARK()); None leaves it to the table's strategy. `splits` are all that it reads, also those
+    without rows so far: each holds the table's watermark until it has told one, and goes on after the bounded phase.
+    `ended` are those of which no further row will come."""
 
     lag_ms: int | None = None
     position: str = ""

@@ -96,6 +96,18 @@ class PartsCompiler:
 
 
 def with_role(table: Table, role: Role) -> Table:
-    """`table` in a role, its parts in the same, with its key and without watermarks of their own."""
-    parts = tuple(replace(part, role=role, primary_key=table.primary_key, watermark=None) for part in table.parts)
-    return replace(table, role=role, parts=parts)
+    """`table` in a role, its parts in the same, with its key, its watermark and its SYSTEM_ROWTIME() in place of
+    theirs: by these a part knows whether its own time is the rowtime, as alignment wants to know it."""
+    times = tuple(column for column in table.columns if column.source_time)
+    names = {column.name for column in times}
+    parts = (
+        replace(
+            part,
+            role=role,
+            primary_key=table.primary_key,
+            watermark=table.watermark,
+            columns=(*(column for column in part.columns if column.name not in names), *times),
+        )
+        for part in table.parts
+    )
+    return replace(table, role=role, parts=tuple(parts))

@@ -56,6 +56,12 @@ class AlignmentCoordinator:
         """The greatest watermark in ms that is not too far ahead; None when nobody takes part."""
         return None if self.slowest is None else self.slowest[1] + self._drift
 
+    def reach(self, source: Hashable, split: Hashable) -> int | None:
+        """How far `split` of `source` may come, in ms: to the least watermark of all others and the drift. What the
+        slowest has told itself does not hold it. None when no other takes part."""
+        others = [timestamp for pair, timestamp in self._timestamps.items() if pair != (source, split)]
+        return min(others) + self._drift if others else None
+
     def blocked(self) -> set[tuple[Hashable, Hashable]]:
         """The (source, split) pairs that must not be read further now. Never all of them."""
         limit = self.limit

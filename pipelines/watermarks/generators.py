@@ -92,7 +92,17 @@ class ExpressionWatermarks:
 
 
 class SourceWatermarks:
-    """Keeps what the source itself emits (FLIP-66, SYSTEM_WATERMARK()); says nothing of its own."""
+    """Keeps what the source itself emits (FLIP-66, SYSTEM_WATERMARK()); says nothing of its own.
+
+    Args:
+        expression: For a source that emits none, as its times ascend: the Spark SQL whose greatest value is the
+            watermark then. None: such a source says nothing.
+        type: What it gives, as of ExpressionWatermarks.
+    """
+
+    def __init__(self, expression: str | None = None, type: str = "TIMESTAMP(3)") -> None:
+        self.expression = expression
+        self.type = type
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         """The source speaks."""

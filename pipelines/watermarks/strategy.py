@@ -79,9 +79,10 @@ class WatermarkStrategy:
         return cls(partial(ExpressionWatermarks, expression, type))
 
     @classmethod
-    def from_source(cls) -> WatermarkStrategy:
-        """The watermarks that the source itself emits, and no others."""
-        return cls(SourceWatermarks)
+    def from_source(cls, expression: str | None = None, type: str = "TIMESTAMP(3)") -> WatermarkStrategy:
+        """The watermarks that the source itself emits; where it emits none, as its times ascend, the greatest value of
+        `expression`, which is as of `for_expression`, or nothing."""
+        return cls(partial(SourceWatermarks, expression, type))
 
     @classmethod
     def for_generator(cls, factory: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:

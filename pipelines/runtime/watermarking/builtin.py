@@ -39,7 +39,7 @@ def _pass(row: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> Sp
     emitted = greatest if gap is None else row["emitted"]
     timestamp = max(before.timestamp, MIN_TIMESTAMP if emitted is None else emitted)
     state = {_KIND: greatest} if gap is None else {_KIND: greatest, "since": (since + row["rows"]) % gap}
-    return SplitPass(split, row["rows"], row["late"], Watermark(timestamp), state)
+    return SplitPass(split, row["rows"], row["late"], Watermark(timestamp), state, rowtime=row["rowtime"])
 
 
 def remembered(state: Any) -> tuple[int | None, int]:
@@ -51,7 +51,7 @@ def remembered(state: Any) -> tuple[int | None, int]:
     return None, 0
 
 
-_FIRST, _LAST, _GREATEST, _LATE = "first_split", "last_split", "greatest", "late"
+_FIRST, _LAST, _GREATEST, _LATE, _ROWTIME = "first_split", "last_split", "greatest", "late", "rowtime"
 
 
 def tally(standing: SplitsBefore) -> list[Column]:
@@ -59,7 +59,7 @@ def tally(standing: SplitsBefore) -> list[Column]:
 
     Which splits they are of is not counted row by row: to compare strings costs more than all the rest. The files tell.
     """
-    return [F.max(VALUE).alias(_GREATEST), _late(standing, _threshold(standing))]
+    return [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(standing, _threshold(standing))]
 
 
 def splits_of_rows() -> list[Column]:
@@ -100,10 +100,10 @@ def valued(rows: DataFrame, generator: BuiltIn) -> DataFrame:
 
 def _value(generator: BuiltIn) -> Column:
     """A row's value in ms; null says nothing."""
-    if isinstance(generator, SourceWatermarks):
-        return F.lit(None).cast("bigint")
     if isinstance(generator, BoundedOutOfOrderness):
         return F.unix_millis(F.col("_rowtime")) - F.lit(generator.behind)
+    if generator.expression is None:
+        return F.lit(None).cast("bigint")
     value = F.expr(generator.expression)
     return value.cast("bigint") if generator.type == "BIGINT" else F.unix_millis(value.cast("timestamp"))
 
@@ -112,6 +112,11 @@ def rowtime_ms() -> Column:
     """The rowtime in ms, a part of one counted as a whole one: it is at or below t exactly if this is."""
     rowtime = F.col("_rowtime")
     return F.unix_millis(rowtime) + F.when(F.pmod(F.unix_micros(rowtime), F.lit(1000)) == 0, 0).otherwise(1)
+
+
+def _rowtime() -> Column:
+    """The greatest rowtime in ms."""
+    return F.unix_millis(F.max("_rowtime")).alias(_ROWTIME)
 
 
 def _by_split(values: Mapping[str, int], default: int) -> Column:
@@ -138,6 +143,7 @@ def _periodic(rows: DataFrame, standing: SplitsBefore) -> DataFrame:
     return rows.groupBy("_split").agg(
         F.count(F.lit(1)).alias("rows"),
         F.max(VALUE).alias("greatest"),
+        _rowtime(),
         _late(standing, _threshold(standing)),
     )
 
@@ -170,5 +176,6 @@ def _punctuated(rows: DataFrame, gap: int, standing: SplitsBefore) -> DataFrame:
         F.count(F.lit(1)).alias("rows"),
         F.max("_value").alias("greatest"),
         F.max(emitted).alias("emitted"),
+        _rowtime(),
         _late(standing, here),
     )

@@ -19,7 +19,22 @@ from pipelines.runtime.watermarking.running import GeneratorRun
 from pipelines.sql.types import quoted
 from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
 
-_TOLD = "split STRING, rows BIGINT, late BIGINT, timestamp BIGINT, processing BOOLEAN, idle BOOLEAN, state STRING"
+_TOLD = (
+    "split STRING, rows BIGINT, late BIGINT, timestamp BIGINT, processing BOOLEAN, idle BOOLEAN, state STRING, "
+    "rowtime BIGINT"
+)
+_SCHEMA = pa.schema(
+    [
+        ("split", pa.string()),
+        ("rows", pa.int64()),
+        ("late", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("processing", pa.bool_()),
+        ("idle", pa.bool_()),
+        ("state", pa.string()),
+        ("rowtime", pa.int64()),
+    ]
+)
 
 
 def scan(
@@ -47,7 +62,8 @@ def scan(
         for row in told.collect():  # one row a split
             watermark = Watermark(row["timestamp"], row["processing"])
             state = json.loads(row["state"])
-            found.append(SplitPass(row["split"], row["rows"], row["late"], watermark, state, row["idle"]))
+            counts = (row["split"], row["rows"], row["late"])
+            found.append(SplitPass(*counts, watermark, state, row["idle"], row["rowtime"]))
     seen = {item.split for item in found}
     quiet = [name for name, split in standing.splits.items() if name not in seen and not split.ended]
     return found + [GeneratorRun(strategy, name, standing, now).end() for name in quiet]
@@ -85,5 +101,6 @@ def _told(item: SplitPass) -> pa.RecordBatch:
         "processing": item.watermark.use_processing_time,
         "idle": item.idle,
         "state": json.dumps(item.state),
+        "rowtime": item.rowtime,
     }
-    return pa.RecordBatch.from_pylist([row])
+    return pa.RecordBatch.from_pylist([row], _SCHEMA)

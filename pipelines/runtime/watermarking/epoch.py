@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -14,7 +14,8 @@ from pipelines.lake import WatermarkRow
 from pipelines.runtime.splits import stored_splits
 from pipelines.runtime.watermarking import builtin, custom
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from pipelines.sources.protocol import StoredStep
+from pipelines.sources.protocol import Landed, StoredStep
+from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
 from pipelines.watermarks import (
     BoundedOutOfOrderness,
@@ -59,6 +60,16 @@ class EpochTime:
     def _generator(self) -> object:
         return self.strategy.generator_factory()
 
+    def heard(self, landed: Landed) -> Landed:
+        """`landed` without the source's own watermarks where the table does not ask for them (FLIP-66: it is
+        SYSTEM_WATERMARK() that does, and WatermarkStrategy.from_source()), unless its connector is all that tells its
+        time."""
+        tables = (self.table, *self.table.parts)
+        asked = type(self._generator) is SourceWatermarks
+        if asked or any(connector(table.connector).spec.tells_time for table in tables):
+            return landed
+        return replace(landed, watermarks=None)
+
     @property
     def _built_in(self) -> builtin.BuiltIn | SourceWatermarks | None:
         """The generator, if its watermarks are those of a SQL expression; an assigner is Python, and sees every row."""
@@ -85,7 +96,9 @@ class EpochTime:
     def expression(self) -> str | None:
         """The Spark SQL that each row's watermark is, None where a strategy has none."""
         generator = self._generator
-        return generator.expression if type(generator) is ExpressionWatermarks else None
+        if type(generator) is ExpressionWatermarks or type(generator) is SourceWatermarks:
+            return generator.expression
+        return None
 
     def passes(
         self, rows: DataFrame | None, tally: Mapping[str, Any], step: StoredStep, *, told: bool = False

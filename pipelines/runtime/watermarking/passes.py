@@ -20,6 +20,7 @@ class SplitPass:
         watermark: the last one emitted, also before this epoch; BEGINNING before the first.
         state: of its generator, after them, as JSON.
         idle: a generator of one's own has said that the split is idle.
+        rowtime: the greatest rowtime (ms, UTC) among the rows; None where none has one.
     """
 
     split: str
@@ -28,6 +29,7 @@ class SplitPass:
     watermark: Watermark
     state: Any
     idle: bool = False
+    rowtime: int | None = None
 
 
 @dataclass(frozen=True)

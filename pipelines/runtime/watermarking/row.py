@@ -82,7 +82,9 @@ def splits_after(
     for item in passes:
         known = found.get(item.split) or SplitWatermark(item.split, MIN_TIMESTAMP, False, last_row=time.now)
         word = known if told else replace(known, state=item.state, **_word(item.watermark))
-        found[item.split] = replace(word, late=item.late, idle=item.idle if not told else known.idle)
+        rowtime = max((at for at in (known.rowtime, item.rowtime) if at is not None), default=None)
+        idle = item.idle if not told else known.idle
+        found[item.split] = replace(word, late=item.late, idle=idle, rowtime=rowtime)
     for name, watermark in landed.watermarks or ():
         known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
         found[name] = replace(known, **_word(watermark))

@@ -77,6 +77,7 @@ class GeneratorRun:
             generator = self._generator
             self._asked(lambda: generator.restore(known[_KIND]))
         self.rows = self.late = 0
+        self._rowtime = MIN_TIMESTAMP
 
     def row(self, element: dict[str, Any], offset: int, own: int, whole: int) -> None:
         """One row: `element` by column, `own` its timestamp (ms, UTC, or MIN_TIMESTAMP for none), `whole` the same with
@@ -84,6 +85,7 @@ class GeneratorRun:
         self._offset = offset
         timestamp = self._asked(lambda: self._assign(element, own))
         self.rows += 1
+        self._rowtime = max(self._rowtime, own)
         due = whole if timestamp == own else timestamp
         if self._floor is not None and due != MIN_TIMESTAMP and due <= max(self._floor, self._told().timestamp):
             self.late += 1
@@ -102,7 +104,8 @@ class GeneratorRun:
         if isinstance(self._generator, StatefulGenerator):
             generator = self._generator
             state[_KIND] = self._asked(lambda: json.loads(json.dumps(generator.state())))
-        return SplitPass(self._split, self.rows, self.late, self._told(), state, self._recorder.idle)
+        rowtime = None if self._rowtime == MIN_TIMESTAMP else self._rowtime
+        return SplitPass(self._split, self.rows, self.late, self._told(), state, self._recorder.idle, rowtime)
 
     def _told(self) -> Watermark:
         return self._recorder.last or BEGINNING

@@ -47,11 +47,9 @@ def declared(table: Table, environment: Mapping[str, str] | None = None) -> Wate
 
 
 def _emits(table: Table) -> WatermarkStrategy:
-    """A table without WATERMARK FOR is in processing time.
-
-    A WatermarkSpec that names the source's own watermark belongs here, as WatermarkStrategy.from_source().
-    """
+    """A table without WATERMARK FOR is in processing time."""
     spec = table.watermark
     if spec is None:
         return WatermarkStrategy.no_watermarks()
-    return WatermarkStrategy.for_expression(spec.expression, spec.type)
+    makes = WatermarkStrategy.from_source if spec.source else WatermarkStrategy.for_expression
+    return makes(spec.expression, spec.type)

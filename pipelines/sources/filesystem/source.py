@@ -74,10 +74,11 @@ class FilesystemSource:
         return Step(ranges, flips=flips, summary=self._summary(start, stop))
 
     def _in_time(self, files: list[File]) -> list[File]:
-        """The first of `files`, up to one that is past the limit of the table's alignment group."""
+        """The first of `files`, up to one that is past the limit of the table's alignment group; one at least: the
+        slowest of the group may be this table."""
         limit = source_time.limit(self._context)
         late = (place for place, file in enumerate(files) if limit is not None and file.modified // 1_000_000 > limit)
-        return files[: next(late, len(files))]
+        return files[: max(next(late, len(files)), 1)]
 
     def _fitting(self, files: list[File]) -> list[File]:
         """The first of `files`, as many as one step may have, but one at least."""

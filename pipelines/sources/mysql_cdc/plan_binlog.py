@@ -7,8 +7,8 @@ from dataclasses import replace
 from pymysql.cursors import Cursor
 
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from pipelines.sources.mysql_cdc.binlog.scan import border_past
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
+from pipelines.sources.mysql_cdc.binlog.touching import TableName, end_of_piece
 from pipelines.sources.mysql_cdc.catalog import SourceTable
 from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.log import LogFiles, check_reachable, log_files
@@ -61,11 +61,13 @@ def next_piece(
     seen_at: int,
     spool: Spool | None = None,
     latest: int | None = None,
+    most: int | None = None,
 ) -> BinlogStep | None:
     """What follows `before`, up to `end` and at least to the flip; None when there is nothing.
 
     A table of scan.startup.mode snapshot ends at its flip. With a `spool`, a piece ends where those of the other tables
-    do; with `latest` (ms, UTC), before the first transaction that committed after it.
+    do. It also ends before the first transaction of the table that committed after `latest` (ms, UTC), or after `most`
+    row events of the table, but has one transaction of the table at least, if there is one.
     """
     start, flip_at = before.span.end, before.flip_at
     if options.startup.mode == "snapshot":
@@ -77,8 +79,9 @@ def next_piece(
     goal = _within(files, start, max([start, end, flip_at or end], key=lambda position: position.order))
     if spool is not None:
         goal = spool.meeting(start, goal)
-    if latest is not None:
-        goal = border_past(options.server, start, goal, latest * 1000 + 999) or goal
+    if latest is not None or most is not None:
+        name, instant = TableName(options.database, options.table), None if latest is None else latest * 1000 + 999
+        goal = end_of_piece(options.server, start, goal, name, instant=instant, most=most) or goal
     step = replace(
         before,
         start_birth=before.birth,

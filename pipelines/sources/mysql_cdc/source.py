@@ -19,6 +19,7 @@ from pipelines.errors import SourceError
 from pipelines.progress import Task
 from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable, split_by_file
+from pipelines.sources.mysql_cdc.binlog.output import SPLIT
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
 from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server
 from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
@@ -30,6 +31,7 @@ from pipelines.sources.mysql_cdc.failures import explain
 from pipelines.sources.mysql_cdc.footers import Span, spans_of
 from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.log import Birth, check_birth, check_reachable, log_files, resnapshot, with_number
+from pipelines.sources.mysql_cdc.log_time import log_time
 from pipelines.sources.mysql_cdc.options import parse
 from pipelines.sources.mysql_cdc.plan_binlog import from_options, from_snapshot, next_piece
 from pipelines.sources.mysql_cdc.plan_snapshot import chunks_of, first_batch, greatest_cut, next_batch
@@ -39,6 +41,7 @@ from pipelines.sources.mysql_cdc.snapshot import SnapshotQuery, jdbc_properties,
 from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep, step_of
 from pipelines.sources.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep
 from pipelines.sql.model import Table
+from pipelines.watermarks import Watermark
 
 
 class MysqlCdcSource:
@@ -119,6 +122,7 @@ class MysqlCdcSource:
                 instant,
                 self._spool(before.birth),
                 self.context.limit if self._commit_time_is_rowtime else None,
+                self.context.max_rows,
             )
         if step is None:
             return None
@@ -252,7 +256,17 @@ class MysqlCdcSource:
         bar.advance(files.bytes_between(step.span.start, step.span.end), f"{behind:,} bytes behind")
         gone = [column.name for column in step.columns if column.name.lower() not in there]
         told = f"; dropped on the server, NULL since then: {', '.join(gone)}" if gone and there else ""
-        return Landed(lag_ms=lag_ms, position=f"{step.span.end}{told}")
+        return Landed(lag_ms=lag_ms, position=f"{step.span.end}{told}", watermarks=self._told(step))
+
+    def _told(self, step: BinlogStep) -> Sequence[tuple[str, Watermark]] | None:
+        """How far the log's own time has come, where SYSTEM_WATERMARK() asks for it: just before the last transaction,
+        of whatever table. Only where the step reaches what the server had: before that the table's own rows tell
+        enough, and a part of the log is scanned again for it."""
+        watermark = self.context.table.watermark
+        if watermark is None or not watermark.source or step.span.end != step.server_end:
+            return None
+        at = log_time(self.options.server, step)
+        return None if at is None else [(SPLIT, Watermark(at - 1))]
 
     def retention(self) -> LogRetention | None:
         """`protocol.KeepsALog`: how long the server still has the binlog after the last step."""

@@ -151,6 +151,7 @@ class ScriptedConnector:
         ),
         source=True,
         sink=True,
+        tells_time=True,
         phases=lambda options: options.get("phases", "false").lower() == "true",
         signals=lambda options: options.get("signals", "false").lower() == "true",
     )

@@ -2,7 +2,8 @@
 
 A row is a dict by column; `_rowtime` in it is the source's own time (ms). Options: `rows-per-epoch` ("a=1,b=1000", all
 there are without it), `bounded` (so many rows of every split are its bounded phase), `ends` (a split is over after its
-last row), `chunks` (the splits of the bounded phase are not named as those that go on).
+last row), `chunks` (the splits of the bounded phase are not named as those that go on), `tells` (the source has
+watermarks of its own: so many ms past the greatest `_rowtime` that it has read of a split).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pipelines.sources.protocol import (
     Step,
     StoredStep,
 )
+from pipelines.watermarks import Watermark
 
 Tape = Mapping[str, list[dict[str, Any]]]
 
@@ -116,7 +118,14 @@ class TapeSource:
         over = self.context.options.get("ends") == "true"
         ended = frozenset(split for split, (_, stop) in splits.items() if over and stop == len(self.tape()[split]))
         going = frozenset() if self.context.options.get("chunks") == "true" else frozenset(splits)
-        return Landed(position=step.step.summary, splits=going, ended=ended)
+        return Landed(position=step.step.summary, splits=going, ended=ended, watermarks=self.told(splits))
+
+    def told(self, splits: Mapping[str, list[int]]) -> list[tuple[str, Watermark]] | None:
+        if "tells" not in self.context.options:
+            return None
+        ahead, tape = int(self.context.options["tells"]), self.tape()
+        times = {split: [row["_rowtime"] for row in tape[split][:stop]] for split, (_, stop) in splits.items()}
+        return [(split, Watermark(max(found) + ahead)) for split, found in times.items() if found]
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         return False
@@ -134,7 +143,10 @@ class TapeConnector:
             OptionSpec("bounded", "integer"),
             OptionSpec("ends", "boolean"),
             OptionSpec("chunks", "boolean"),
+            OptionSpec("tells", "integer"),
         ),
+        system_time=True,
+        system_watermark=True,
         phases=lambda options: "bounded" in options,
         signals=lambda options: "bounded" in options,
     )

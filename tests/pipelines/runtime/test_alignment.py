@@ -29,7 +29,13 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def log(
-    lake: Lake, table: str, *splits: SplitWatermark, group: str | None = "g", at: int = 0, timeout: int | None = None
+    lake: Lake,
+    table: str,
+    *splits: SplitWatermark,
+    group: str | None = "g",
+    at: int = 0,
+    timeout: int | None = None,
+    known: dict[str, str | None] | None = None,
 ):
     """The next epoch of `table` as its landing would have logged it."""
     last = lake.watermarks.last(table)
@@ -37,7 +43,7 @@ def log(
     row = WatermarkRow(table, 1, epoch, at, 0, 0, False, flip_epoch=1, splits=[asdict(split) for split in splits])
     if group is not None:
         aligned = WatermarkAlignment(group, GROUP.max_drift, GROUP.update_interval)
-        stands = standing(Members(lake), table, aligned, at, splits).to_log(timeout)
+        stands = standing(Members(lake, known or {}), table, aligned, at, splits).to_log(timeout)
         row = WatermarkRow(**{**vars(row), "alignment": stands})
     lake.watermarks.append([row], application=f"{table}/watermark", version=epoch)
 
@@ -81,6 +87,30 @@ def test_who_is_not_waited_for(lake: Lake, slow: SplitWatermark) -> None:
     assert blocked(lake, "a") == []
 
 
+def reach(lake: Lake, table: str) -> int | None:
+    return standing(Members(lake, GROUPS), table, GROUP, 0).reach
+
+
+def test_how_far_rows_may_come_is_told_in_rowtimes_and_not_by_the_slowest_itself(lake: Lake) -> None:
+    log(lake, "a", split("0", 100, rowtime=100))
+    log(lake, "b", split("0", 103, rowtime=103))
+    assert (reach(lake, "a"), reach(lake, "b")) == (113, 110)
+    log(lake, "a", split("0", 100, rowtime=400))  # WATERMARK FOR at AS at - 300 ms
+    assert (reach(lake, "a"), reach(lake, "b")) == (413, 110)
+    log(lake, "b", split("0", MIN_TIMESTAMP, rowtime=7))  # it has told nothing
+    assert reach(lake, "b") == 110
+    log(lake, "b", split("0", 0, idle=True))
+    assert (reach(lake, "a"), reach(lake, "b")) == (None, 110)
+
+
+def test_several_splits_go_as_far_as_the_least_allows(lake: Lake) -> None:
+    log(lake, "b", split("0", 100))
+    log(lake, "a", split("0", 90), split("1", 95, rowtime=97), split("2", 101))
+    assert reach(lake, "a") == 90 + 10 + 2  # 2 is blocked, 0 holds 1
+    log(lake, "a", split("0", 80), split("1", 95, rowtime=97), split("2", 101))
+    assert reach(lake, "a") == 95 + 10  # 0 alone goes on: to where the next one is
+
+
 def test_a_finished_bounded_phase_counts_by_its_greatest_until_others_go_on(lake: Lake) -> None:
     log(lake, "b", split("chunk-0", 5, bounded=True), split("chunk-1", 95, bounded=True))
     log(lake, "a", split("0", 100))
@@ -115,12 +145,52 @@ def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
     assert row.alignment is not None
     assert row.alignment["blocked"] == [{"split": "0", "since": 1000, "ahead_ms": 50, "by": ["b", "0"]}]
     assert standing_of(lake, row, 9000) == GroupStanding(
-        "g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),)
+        "g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),), reach=10
     )
     log(lake, "b", split("0", 40))
     log(lake, "a", split("0", 50), split("1", 40), at=3000)
     log(lake, "a", split("0", 90), split("1", 40), at=4000)
     assert [item.since for item in standing(Members(lake), "a", GROUP, 5000).blocked] == [4000]
+
+
+def test_a_member_that_has_landed_nothing_is_known_by_the_log(lake: Lake) -> None:
+    log(lake, "a", split("0", 100), at=1000, known={"a": "g", "b": "g"})
+
+    def now(at: int) -> GroupStanding:
+        row = lake.watermarks.last("a")
+        assert row is not None
+        found = standing_of(lake, row, at)
+        assert found is not None
+        return found
+
+    assert (now(5000).held_by, now(5000).absent) == (("b", ""), ("b",))
+    assert [(item.split, item.since) for item in now(5000).blocked] == [("0", 1000)]
+    log(lake, "b", split("0", 95), at=6000)
+    assert (now(7000).held_by, now(7000).absent, now(7000).blocked) == (("b", "0"), (), ())
+    log(lake, "b", split("0", 95), at=8000, group=None)
+    assert now(9000).blocked == ()  # it has left the group
+
+
+def test_a_split_that_others_have_blocked_is_so_since_they_have(lake: Lake) -> None:
+    log(lake, "b", split("0", 45), at=500)
+    log(lake, "a", split("0", 50), at=1000)
+
+    def since(at: int) -> list[int]:
+        row = lake.watermarks.last("a")
+        assert row is not None
+        found = standing_of(lake, row, at)
+        assert found is not None
+        return [item.since for item in found.blocked]
+
+    assert since(1500) == []
+    log(lake, "b", split("0", 46), at=2000)
+    log(lake, "b", split("0", 46), split("1", 0), at=3000)  # a partition that has just come
+    log(lake, "b", split("0", 46), split("1", 5), at=4000)
+    assert (since(9000), since(10_000)) == ([3000], [3000])
+    log(lake, "c", split("0", 3), at=5000)
+    assert since(9000) == [5000]
+    log(lake, "a", split("0", 50), split("1", 90), at=6000)
+    assert since(9000) == [5000, 6000]
 
 
 def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ def _connector(monkeypatch: pytest.MonkeyPatch) -> None:
 def runner(spark: SparkSession, lake: Lake, one: str = "", two: str = "", drift: str = "30 ms") -> Runner:
     options = [f", {ALIGNED.format(drift=drift)}{more}" for more in (one, two)]
     pipeline = compile_script(SCRIPT.format(one=options[0], two=options[1]))
-    return Runner(pipeline, lake, spark=lambda: spark, clock=lambda: 0, environment={})
+    ticks = itertools.count()
+    return Runner(pipeline, lake, spark=lambda: spark, clock=lambda: next(ticks), environment={})
 
 
 def numbers(count: int, start: int = 0) -> list[dict[str, int]]:
@@ -76,9 +78,38 @@ def test_sources_of_one_group_take_turns_and_come_to_their_ends(spark: SparkSess
         assert [item.blocked for item in report.advances] == [(), ()]
         assert [item.rows for item in report.advances] == [200, 200]
         assert not active.run().moved
-        # One is two epochs ahead at most where it would be five.
-        order = sorted((row.landed_at, row.epoch, row.owner) for t in ("one", "two") for row in lake.watermarks.rows(t))
-        assert len(order) >= 8
+    rows = sorted((row for t in ("one", "two") for row in lake.watermarks.rows(t)), key=lambda row: row.landed_at)
+    assert [row.owner for row in rows] == ["one", "two", "two", "one", "two", "two", "one", "two"]
+    stands = {"one": -1, "two": -1}
+    for row in rows:  # the drift and an epoch is how far one may be ahead, where a day's backlog would be all of it
+        stands[row.owner] = row.splits[0]["timestamp"]
+        assert max(stands.values()) - min(stands.values()) <= 30 + 80
+
+
+def unreleased(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[int]:
+    """After every tick of an epoch each, one three times as fast as two: landed rows that the combined watermark has
+    not reached. A row's number is its time, so as many of a table are released as the watermark says."""
+    options = [f"{aligned}, 'scan.max-rows-per-epoch' = '{pace}'" for pace in (30, 10)]
+    pipeline = compile_script(SCRIPT.format(one=options[0], two=options[1]))
+    found = []
+    for rows in (1, 1000):  # the flip is at the first row
+        for name in ("one", "two"):
+            tape.write(lake, name, {"0": numbers(rows)})
+        with Runner(pipeline, lake, spark=lambda: spark, clock=lambda: 0, environment={}) as active:
+            for _ in range(1 if rows == 1 else ticks):
+                last = [active.advance(name, max_epochs=1).last for name in ("one", "two")]
+                released = min(row.timestamp for row in last if row is not None) + 1
+                found.append(sum(landed(lake, name) - released for name in ("one", "two")))
+    return found[1:]
+
+
+def test_what_has_landed_and_is_not_released_stays_bounded_with_alignment_and_grows_without(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    without = unreleased(spark, Lake(tmp_path / "without"), "", 6)
+    assert without == [20, 40, 60, 80, 100, 120]
+    aligned = unreleased(spark, Lake(tmp_path / "aligned"), f", {ALIGNED.format(drift='40 ms')}", 6)
+    assert aligned == [20, 40, 60, 50, 40, 60], "the drift and an epoch at most"
 
 
 def test_a_blocked_source_s_advance_ends_and_says_why(spark: SparkSession, tmp_path: Path) -> None:

@@ -134,6 +134,29 @@ def test_a_strategy_in_python_takes_the_place_of_the_ddl(spark, tmp_path) -> Non
     assert (row.timestamp, row.use_processing_time, row.late) == (MIN_TIMESTAMP, True, 0)
 
 
+SOURCES_OWN = ", src AS SYSTEM_ROWTIME(), WATERMARK FOR src AS SYSTEM_WATERMARK()"
+
+
+@pytest.mark.parametrize(
+    ("watermark", "strategy", "tells", "told"),
+    [
+        pytest.param(WATERMARK, None, True, Watermark(95), id="an expression is the user's word"),
+        pytest.param("", None, True, Watermark(MIN_TIMESTAMP, True), id="no watermark is processing time"),
+        pytest.param(WATERMARK, WatermarkStrategy.for_monotonous_timestamps(), True, Watermark(99), id="a strategy is"),
+        pytest.param(WATERMARK, WatermarkStrategy.from_source(), True, Watermark(73), id="the source's is asked for"),
+        pytest.param(SOURCES_OWN, None, True, Watermark(73), id="and by SYSTEM_WATERMARK()"),
+        pytest.param(SOURCES_OWN, None, False, Watermark(69), id="which has ascending times where none is told"),
+    ],
+)
+def test_a_source_s_own_watermarks_are_heard_where_they_are_asked_for(
+    spark, tmp_path, watermark: str, strategy: WatermarkStrategy | None, tells: bool, told: Watermark
+) -> None:
+    run = Run(spark, tmp_path, {"tells": "3"} if tells else {}, watermark, strategy)
+    run.push("a", 100, _rowtime=70)
+    row = run.advance()
+    assert (row.timestamp, row.use_processing_time) == (told.timestamp, told.use_processing_time)
+
+
 def test_without_a_timestamp_of_its_own_a_row_has_the_source_s(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, watermark="", strategy=WatermarkStrategy.for_monotonous_timestamps())
     run.push("a", 1, _rowtime=700)

@@ -1,8 +1,12 @@
 """The connectors as a script names them: found where they are installed, and refused at their place in the script."""
 
+from pathlib import Path
+
 import pytest
 
 from pipelines.sql import SqlError, compile_script
+
+ROOT = Path(__file__).parents[3]
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH ({users});
@@ -56,3 +60,16 @@ def test_it_is_refused_where_it_stands(options, line, words):
     with pytest.raises(SqlError, match=words) as error:
         compile_script(script(**options))
     assert error.value.line in (line, line + 1)
+
+
+@pytest.mark.parametrize(
+    "path", ["tests/fixtures/sql/flip_66.sql", "tests/fixtures/sql/flip_326.sql", "examples/clicks/pipeline.sql"]
+)
+def test_what_the_flips_show_compiles_with_the_connectors_that_are_installed(path: str) -> None:
+    assert compile_script((ROOT / path).read_text()).inserts
+
+
+def test_a_topic_has_a_watermark_of_its_own() -> None:
+    pipeline = compile_script((ROOT / "tests/fixtures/sql/flip_66.sql").read_text())
+    found = [pipeline.table(name).watermark for name in ("preserved", "preserved_since", "behind_the_source")]
+    assert [spec.source for spec in found if spec is not None] == [True, True, False]

@@ -65,12 +65,13 @@ CONNECTORS: dict[str, ConnectorSpec] = {
     "delta": ConnectorSpec("delta", (OptionSpec("path", required=True),), "A Delta table.", sink=True),
     "kafka": ConnectorSpec(
         "kafka",
-        (OptionSpec("topic", required=True),),
+        (OptionSpec("topic", required=True), OptionSpec("properties.bootstrap.servers"), OptionSpec("format")),
         "A topic.",
         system_time=True,
         system_watermark=True,
         metadata={"timestamp": "TIMESTAMP_LTZ(3)", "partition": "INT", "offset": "BIGINT"},
     ),
+    "filesystem": ConnectorSpec("filesystem", (OptionSpec("path"), OptionSpec("format")), "Files.", system_time=True),
     "queue": ConnectorSpec("queue", (), "Messages with a time, in any order.", system_time=True),
     "upsert-kafka": ConnectorSpec(
         "upsert-kafka", (OptionSpec("topic", required=True),), "A topic.", append_only=False, needs_primary_key=True

@@ -27,6 +27,18 @@ def test_a_number_is_a_watermark_in_event_time():
     assert coordinator.blocked() == {("s", 1)}
 
 
+def test_nobody_is_held_by_what_it_has_told_itself():
+    coordinator = AlignmentCoordinator("group", timedelta(milliseconds=10))
+    assert coordinator.reach("a", 0) is None
+    coordinator.report("a", 0, 5)
+    assert coordinator.reach("a", 0) is None
+    coordinator.report("b", 0, 100)
+    coordinator.report("a", 1, 50)
+    assert [coordinator.reach(*pair) for pair in (("a", 0), ("a", 1), ("b", 0), ("c", 0))] == [60, 15, 15, 15]
+    coordinator.withdraw("a", 0)
+    assert [coordinator.reach(*pair) for pair in (("a", 1), ("b", 0))] == [110, 60]
+
+
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(InvalidWatermark, match="needs a name"):
         AlignmentCoordinator("", timedelta(0))

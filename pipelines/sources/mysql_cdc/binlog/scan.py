@@ -44,7 +44,7 @@ class Borders:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def __getitem__(self, cut: slice) -> Borders:
+    def __getitem__(self, cut: slice | NDArray[np.int64]) -> Borders:
         return Borders(self.file, self.positions[cut], self.times[cut], self.types[cut], self.heads[cut])
 
     def place(self, index: int) -> BinlogPosition:
@@ -76,14 +76,15 @@ def scan_borders(
     with closing(dump(server, start, server_id=server_id)) as chunks:
         for chunk in chunks:
             for events in stream.feed(chunk):
-                borders = _until(_borders(events), end)
+                borders = borders_before(borders_of(events), end)
                 if len(borders):
                     yield borders
             if end is not None and stream.place.order >= end.order:
                 return
 
 
-def _borders(events: Events) -> Borders:
+def borders_of(events: Events) -> Borders:
+    """The transactions that begin in `events`."""
     begins = gtid_indices(events)
     types, starts = events.types[begins], events.starts[begins]
     heads = np.zeros((len(begins), _MYSQL_NAME_BYTES), np.uint8)
@@ -93,7 +94,8 @@ def _borders(events: Events) -> Borders:
     return Borders(events.file, events.positions[begins], begin_times(events, begins), types, heads)
 
 
-def _until(borders: Borders, end: BinlogPosition | None) -> Borders:
+def borders_before(borders: Borders, end: BinlogPosition | None) -> Borders:
+    """Those of `borders` that lie before `end`."""
     if end is None or not len(borders):
         return borders
     number = borders.place(0).number
@@ -135,15 +137,3 @@ def commit_time(
     for borders in scan_borders(server, start, position, server_id=server_id):
         latest = int(borders.times[-1])
     return latest
-
-
-def border_past(
-    server: ServerOptions, start: BinlogPosition, end: BinlogPosition, instant: int, *, server_id: int = 0
-) -> BinlogPosition | None:
-    """Where the first transaction begins in [start, end) that committed after `instant` (microseconds, UTC)."""
-    with closing(scan_borders(server, start, end, server_id=server_id)) as found:
-        for borders in found:
-            past = np.flatnonzero(borders.times > instant)
-            if len(past):
-                return borders.place(int(past[0]))
-    return None

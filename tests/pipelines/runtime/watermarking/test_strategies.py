@@ -10,7 +10,7 @@ from pipelines.errors import PlanningError
 from pipelines.runtime.watermarking import strategy_of
 from pipelines.sql import compile_script
 from pipelines.sql.model import Pipeline
-from pipelines.watermarks import ExpressionWatermarks, NoWatermarks, WatermarkStrategy
+from pipelines.watermarks import ExpressionWatermarks, NoWatermarks, SourceWatermarks, WatermarkStrategy
 
 SECOND = timedelta(seconds=1)
 
@@ -34,6 +34,17 @@ def test_watermark_for_is_an_expression() -> None:
     assert isinstance(generator, ExpressionWatermarks)
     assert (generator.expression, generator.type) == (spec.expression, "TIMESTAMP(3)")
     assert (of(made).idle_timeout, of(made).alignment, of(made).gap) == (None, None, None)
+
+
+def test_the_source_s_own_watermark_is_its_word_and_else_ascending_times() -> None:
+    made = compile_script(
+        "CREATE TABLE clicks (id INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK()) "
+        "WITH ('connector' = 'datagen'); CREATE TABLE kept (id INT) WITH ('connector' = 'scripted'); "
+        "INSERT INTO kept SELECT id FROM clicks"
+    )
+    generator = of(made).generator_factory()
+    assert isinstance(generator, SourceWatermarks)
+    assert (generator.expression, generator.type) == ("(`at` - INTERVAL '0.001' SECOND)", "TIMESTAMP_LTZ(3)")
 
 
 def test_a_table_without_is_in_processing_time() -> None:

@@ -152,24 +152,35 @@ def test_max_rows_takes_whole_commits_one_at_least(lake):
     assert [stop for _, _, stop in spans(bench)] == [0, 1, 3, 4]
 
 
-@pytest.mark.parametrize(("rowtime", "stops"), [("at", [0, 1]), ("k", [0, 2])])
+@pytest.mark.parametrize(("rowtime", "stops"), [("at", [0, 1, 2, 3]), ("k", [0, 3])])
 def test_alignment_limits_commits_where_their_time_is_the_rowtime(lake, rowtime, stops):
     lake.append(0)
     at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
     bench = lake.bench()
     bench.table = table(COLUMNS, "delta", {"path": str(lake.path)}, rowtime=rowtime, more=[at])
     bench.plan()
-    for version, seconds in ((1, 100), (2, 200)):
+    for version, seconds in ((1, 100), (2, 200), (3, 300)):
         lake.append(version)
         os.utime(lake.path / "_delta_log" / f"{version:020d}.json", (seconds, seconds))
     bench.limit = 100_000
     while bench.plan():
         pass
-    assert [stop for _, _, stop in spans(bench)] == stops
-    bench.limit = None
-    while bench.plan():
-        pass
-    assert spans(bench)[-1][-1] == 2
+    assert [stop for _, _, stop in spans(bench)] == stops, "one commit at least: the group may wait for this table"
+
+
+def test_the_one_commit_past_the_limit_has_rows(lake):
+    lake.append(0)
+    lake.append(1)
+    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
+    bench = lake.bench()
+    bench.table = table(COLUMNS, "delta", {"path": str(lake.path)}, rowtime="at", more=[at])
+    bench.plan()
+    lake.table.optimize.compact()
+    lake.append(2)
+    lake.append(3)
+    bench.limit = 0
+    bench.plan()
+    assert spans(bench)[1:] == [("added", 1, 3)]
 
 
 def test_only_inside_of_the_allowed_folders_where_they_are_named(lake, monkeypatch, tmp_path):

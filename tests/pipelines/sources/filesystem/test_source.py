@@ -137,7 +137,7 @@ def test_alignment_holds_it_back(files: Files) -> None:
     assert bench.plan() is not None
 
 
-@pytest.mark.parametrize(("rowtime", "stops"), [("at", [1, 2]), ("id", [1, 3])])
+@pytest.mark.parametrize(("rowtime", "stops"), [("at", [1, 2, 3, 4]), ("id", [1, 4])])
 def test_alignment_limits_files_where_their_time_is_the_rowtime(files: Files, rowtime: str, stops: list[int]) -> None:
     files.write("a.json", ROW)
     at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
@@ -146,14 +146,11 @@ def test_alignment_limits_files_where_their_time_is_the_rowtime(files: Files, ro
     bench.plan()
     files.write("b.json", ROW)
     files.write("c.json", ROW)
+    files.write("d.json", ROW)
     bench.limit = (LONG_AGO + 2) * 1000
     while bench.plan():
         pass
-    assert [stop for _, stop, _ in spans(bench)] == stops
-    bench.limit = None
-    while bench.plan():
-        pass
-    assert spans(bench)[-1][1] == 3
+    assert [stop for _, stop, _ in spans(bench)] == stops, "one file at least: the group may wait for this table"
 
 
 def test_a_file_that_changed_is_told_at_the_next_run(files: Files) -> None:

@@ -12,7 +12,7 @@ from pipelines.sources import paths
 from pipelines.sources.hybrid import CONNECTOR
 from pipelines.sources.protocol import Source
 from pipelines.sql import compile_script
-from tests.pipelines.sources.filesystem.folders import Files
+from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 from tests.pipelines.sources.sources_help import Bench, MemorySplits
 
 TABLES = """
@@ -97,6 +97,29 @@ def test_splits_have_their_parts_name_and_end_with_it(root: Path) -> None:
     assert table.plan() is None
     table.blocked = frozenset({"one/0"})
     assert table.plan() is not None
+
+
+@pytest.mark.parametrize(
+    ("rowtime", "stop"),
+    [
+        pytest.param("SYSTEM_ROWTIME()", 3, id="up to what its group allows"),
+        pytest.param("TO_TIMESTAMP_LTZ(id, 3)", 4, id="the time of a file says nothing of what is in it"),
+    ],
+)
+def test_a_part_s_own_time_is_the_rowtime_that_the_hybrid_table_declares(root: Path, rowtime: str, stop: int) -> None:
+    one, two = Files(root / "one"), Files(root / "two", at=LONG_AGO + 100)
+    one.write("a.json", [{"id": 1}])
+    two.write("a.json", [{"id": 2}])
+    text = TABLES.format(root=root, sources="one, two")
+    made = compile_script(text.replace("p AS PROCTIME()", f"at AS {rowtime}, WATERMARK FOR at AS at")).table("t")
+    table = Bench(CONNECTOR, made, str(root), now=int(time.time() * 1000), splits=MemorySplits())
+    table.plan()
+    table.plan()
+    for name in ("b.json", "c.json", "d.json"):
+        two.write(name, [{"id": 3}])
+    table.limit = (LONG_AGO + 103) * 1000
+    table.plan()
+    assert [step.step.ranges["step"]["to"] for step in table.steps] == [1, 1, stop]
 
 
 def test_a_file_that_is_awaited_holds_the_switch(root: Path) -> None:

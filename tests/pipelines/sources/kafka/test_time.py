@@ -51,6 +51,22 @@ def test_the_slowest_partition_holds_until_it_is_idle(
     }
 
 
+def test_a_topic_s_own_watermark_is_behind_the_greatest_record_of_each_partition(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    for partition, at in ((0, 100_000), (0, 90_000), (1, 50_000)):
+        topics.send(topic, {"id": at}, partition=partition, at=at)
+    text = script(given(broker.bootstrap, topic, format="json")).replace(
+        "at - INTERVAL '1' SECOND", "SYSTEM_WATERMARK()"
+    )
+    play = Play(text, spark, tmp_path)
+    play.advance()
+    row = play.log()[-1]
+    assert {split["split"]: split["timestamp"] for split in row.splits} == {f"{topic}-0": 99_999, f"{topic}-1": 49_999}
+    assert row.timestamp == 49_999
+
+
 def test_alignment_goes_one_record_past_the_limit_and_no_further(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ class Driver:
     ) -> None:
         self.peers = peers
         self.limit: int | None = None
+        self.max_rows: int | None = None
         self.spark = spark
         self.directory = directory
         self.table = table
@@ -99,6 +100,7 @@ class Driver:
             scratch=str(self.directory.parent / "scratch" / self.table.name),
             peers=self.peers,
             limit=self.limit,
+            max_rows=self.max_rows,
             clock=self.clock,
             previous=self.steps[-1] if self.steps else None,
             first=self.steps[0] if self.steps else None,
@@ -145,7 +147,7 @@ class Driver:
 
     def _refresh(self, source: Any) -> None:
         fresh = self.context()
-        for name in ("previous", "first", "flipped", "limit"):
+        for name in ("previous", "first", "flipped", "limit", "max_rows"):
             setattr(source.context, name, getattr(fresh, name))
 
     def _land(self, source: Source, stored: StoredStep, crash: Callable[[str, StoredStep], bool]) -> None:

@@ -267,18 +267,36 @@ def test_under_alignment_a_piece_ends_at_the_commit_time_that_the_group_allows(
     for driver in drivers:
         driver.run()
     first = 2_000_000_000
-    for second in range(3):
+    database.execute("CREATE TABLE other (v INT)")
+    for second in range(4):
         with database.connect(autocommit=False) as connection, connection.cursor() as cursor:
             cursor.execute(f"SET timestamp = {first + second}")
-            cursor.execute(f"UPDATE t SET v = {second + 1}")
-            connection.commit()
-    for allowed, seen in [(first - 1, 0), (first, 1), (first, 1), (first + 1, 2), (first + 9, 3)]:
+            for statement in (f"UPDATE t SET v = {second + 1}", "INSERT INTO other VALUES (1)"):
+                cursor.execute(statement)
+                connection.commit()
+    # One transaction of the table at least, and those of others are no matter: the group may wait for this one.
+    for allowed, seen in [(first - 9, 1), (first + 1, 2), (first - 9, 3), (first + 9, 4)]:
         drivers[0].limit = 1000 * allowed
-        drivers[0].run()
+        drivers[0].run(max_steps=1)
         assert {row[1] for row in drivers[0].state().values()} == {seen}
+    assert drivers[0].run() == []
     drivers[1].limit = 1000 * first
     drivers[1].run()
-    assert {row[1] for row in drivers[1].state().values()} == {3}, "what the log tells is not this table's rowtime"
+    assert {row[1] for row in drivers[1].state().values()} == {4}, "what the log tells is not this table's rowtime"
+
+
+def test_a_piece_has_about_as_many_rows_as_an_epoch_may_have(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    driver = Driver(spark, tmp_path, small(database, rows=5))
+    driver.run()
+    database.execute("CREATE TABLE other (v INT)")
+    for value in (1, 2, 3, 4, 5):
+        database.execute(f"UPDATE t SET v = {value} WHERE k = {value}", "INSERT INTO other VALUES (1)")
+    driver.max_rows, snapshot = 2, len(driver.steps)
+    driver.run()
+    assert [driver.rows(step.epoch).count() for step in driver.steps[snapshot:]] == [7, 9, 10]
+    assert driver.state() == on_server(database)
 
 
 def test_tables_of_one_server_read_its_log_once(spark: SparkSession, database: Database, tmp_path: Path) -> None:

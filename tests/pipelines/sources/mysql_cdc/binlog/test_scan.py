@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.sources.mysql_cdc.binlog import BinlogPosition, commit_time, last_border, next_border, scan_borders
 from pipelines.sources.mysql_cdc.binlog.events import Event
-from pipelines.sources.mysql_cdc.binlog.scan import Borders, _borders, border_past
+from pipelines.sources.mysql_cdc.binlog.scan import Borders, borders_of
 from pipelines.sources.mysql_cdc.binlog.stream import EventStream
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
@@ -93,7 +93,7 @@ def test_commit_times(database: Database, start: BinlogPosition) -> None:
 
 
 def scanned(log: Log) -> list[Borders]:
-    return [_borders(events) for events in EventStream(START).feed(log.chunk()) if len(events) > 1]
+    return [borders_of(events) for events in EventStream(START).feed(log.chunk()) if len(events) > 1]
 
 
 def test_gtids_of_mysql() -> None:
@@ -129,11 +129,3 @@ def test_a_gtid_at_the_very_end_of_a_chunk() -> None:
     (borders,) = scanned(log)
     assert borders.gtid(0) == "3-1-7"
     assert np.array_equal(borders.positions, [log.position - 31])
-
-
-def test_the_first_border_past_an_instant(database: Database, start: BinlogPosition) -> None:
-    places = [place for place, _ in gtid_events(database, start)]
-    end, server = position(database), server_of(database)
-    seconds = [border_past(server, start, end, (1_700_000_000 + number) * 1_000_000) for number in (-1, 0, 1, 2)]
-    assert seconds == [*places, None]
-    assert border_past(server, start, places[1], 1_700_000_000 * 1_000_000) is None, "the end is not looked past"

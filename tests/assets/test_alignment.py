@@ -1,0 +1,127 @@
+"""Source tables of an alignment group as Dagster runs them: one step, in turns; each alone if it is chosen so."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from assets import build_pipeline_definitions
+from pipelines.lake import Lake
+from pipelines.sql import compile_script
+from tests.pipelines.runtime import tape
+
+TABLE = """
+CREATE TABLE {name} (n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at) WITH ('connector' = 'tape',
+    'scan.max-rows-per-epoch' = '20'{options});
+CREATE TABLE kept_{name} (n BIGINT) WITH ('connector' = 'delta');
+INSERT INTO kept_{name} SELECT n FROM {name};
+"""
+ALIGNED = ", 'scan.watermark.alignment.group' = '{group}', 'scan.watermark.alignment.max-drift' = '10 ms'"
+G = ALIGNED.format(group="g")
+
+
+@pytest.fixture(autouse=True)
+def _connector(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape.install(monkeypatch)
+
+
+def definitions(lake: Path, **options: str) -> dg.Definitions:
+    text = "".join(TABLE.format(name=name, options=more) for name, more in options.items())
+    return build_pipeline_definitions(replace(compile_script(text), name="p"), lake=lake)
+
+
+def steps(found: dg.Definitions) -> dict[str, set[str]]:
+    """The steps of the source tables: their names, and what each makes."""
+    told = {}
+    for item in found.assets or []:
+        assert isinstance(item, dg.AssetsDefinition)
+        names = {key.path[-1] for key in item.keys}
+        if not any(name.endswith("_staged") or name.startswith("kept_") or name == "maintenance" for name in names):
+            told[item.op.name] = names
+    return told
+
+
+class Dagster:
+    """A code location, its lake and its history."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.lake, self.instance = Lake(folder), instance
+        self.definitions = definitions(folder, one=G, two=G, other="")
+
+    def run(self, *tables: str, **config: Any) -> dict[str, dict[str, Any]]:
+        """What the source tables' materialisations tell; of the whole job without `tables`."""
+        found = self.definitions
+        ops = {"p__aligned__sources": {"config": config}} if config else {}
+        if tables:
+            result = dg.materialize(
+                list(found.assets or []),  # type: ignore[arg-type]
+                selection=[dg.AssetKey(["p", name]) for name in tables],
+                resources=found.resources,
+                instance=self.instance,
+                run_config={"ops": ops},
+            )
+        else:
+            result = found.resolve_job_def("p").execute_in_process(instance=self.instance, run_config={"ops": ops})
+        return {
+            event.asset_key.path[-1]: {
+                name: value.value for name, value in event.step_materialization_data.materialization.metadata.items()
+            }
+            for event in result.get_asset_materialization_events()
+            if event.asset_key is not None
+        }
+
+    def landed(self) -> dict[str, int]:
+        return {name: sum(row.rows for row in self.lake.watermarks.rows(name)) for name in ("one", "two", "other")}
+
+
+@pytest.fixture
+def dagster(tmp_path: Path, spark: SparkSession) -> Iterator[Dagster]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Dagster(tmp_path, instance)
+
+
+def rows(count: int) -> list[dict[str, int]]:
+    return [{"n": n} for n in range(count)]
+
+
+def test_one_run_comes_to_the_ends_of_the_whole_group_and_its_rows_are_released(dagster: Dagster) -> None:
+    for name in ("one", "two", "other"):
+        tape.write(dagster.lake, name, {"0": rows(100)})
+    told = dagster.run()
+    assert dagster.landed() == {"one": 100, "two": 100, "other": 100}
+    assert {name: told[name]["epochs landed"] for name in ("one", "two", "other")} == {"one": 5, "two": 5, "other": 5}
+    assert [told[name]["blocked splits"] for name in ("one", "two")] == [0, 0]
+    assert told["kept_one"]["published rows"] == 100
+    plans = sorted((row.planned_at, name) for name in ("one", "two") for row in dagster.lake.epochs.rows(name))
+    assert [name for _, name in plans] == ["one", "two"] * 5, "an epoch each, none is further ahead than that"
+
+
+def test_a_table_that_is_chosen_alone_lands_alone_and_waits_for_its_group(dagster: Dagster) -> None:
+    for name in ("one", "two"):
+        tape.write(dagster.lake, name, {"0": rows(60)})
+    assert set(dagster.run("one")) == {"one"}
+    assert dagster.landed() == {"one": 20, "two": 0, "other": 0}
+    told = dagster.run("one")["one"]
+    assert (told["rows landed"], told["blocked splits"]) == (0, 1)
+    assert "two" in told["blocked"]
+    assert dagster.run("one", "two", max_epochs=1)["two"]["epochs landed"] == 1
+    assert dagster.landed() == {"one": 40, "two": 20, "other": 0}
+    told = dagster.run("one", "two", resnapshot=["one"])
+    assert (told["one"]["generation"], told["two"]["generation"]) == (2, 1)
+    assert (told["one"]["rows landed"], told["two"]["rows landed"]) == (60, 40)
+    with pytest.raises(dg.DagsterError, match="one is to be read anew and is not among the tables of this run: two"):
+        dagster.run("two", resnapshot=["one"])
+
+
+def test_tables_that_are_not_aligned_or_alone_in_it_have_steps_of_their_own(tmp_path: Path) -> None:
+    other = ALIGNED.format(group="h")
+    assert steps(definitions(tmp_path, one="", two="", three=G)) == {
+        "p__one": {"one"}, "p__two": {"two"}, "p__three": {"three"}
+    }  # fmt: skip
+    assert steps(definitions(tmp_path, one=G, two=other, three="", four=G)) == {
+        "p__three": {"three"}, "p__aligned__sources": {"one", "two", "four"}
+    }  # fmt: skip

@@ -1,0 +1,97 @@
+"""Scripts in files, SQL and Python; the Python door of docs/watermarks.md in whole runs, by these very lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from assets import build_pipeline_definitions
+from orchestration.cli import app
+from pipelines.errors import PlanningError
+from pipelines.lake import Lake
+from pipelines.runtime.runner import Runner
+from pipelines.runtime.scripts import load_script
+from tests.pipelines.runtime import tape
+
+PAGE = Path(__file__).parents[3] / "docs" / "watermarks.md"
+TABLE = """
+CREATE TABLE {name} (id BIGINT, n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at) WITH (
+    'connector' = 'tape', 'rows-per-epoch' = '0=1,1=1'{options});
+CREATE TABLE kept_{name} (id BIGINT) WITH ('connector' = 'delta');
+INSERT INTO kept_{name} SELECT id FROM {name};
+"""
+SLOW = ", 'scan.watermark.alignment.group' = 'orders', 'scan.watermark.alignment.max-drift' = '5 min'"
+MINUTE = 60_000
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """clicks.py of the page, beside a clicks.sql whose watermark says something else."""
+    tape.install(monkeypatch)
+    found = re.search(r"a test runs these lines -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    (tmp_path / "clicks.py").write_text(found[1])
+    text = TABLE.format(name="clicks", options="") + TABLE.format(name="slow", options=SLOW)
+    (tmp_path / "clicks.sql").write_text(text)
+    return tmp_path / "clicks.py"
+
+
+def rows(*minutes: int) -> list[dict[str, int]]:
+    return [{"id": number, "n": minute * MINUTE} for number, minute in enumerate(minutes)]
+
+
+def test_a_strategy_in_python_runs_with_its_idleness_and_its_alignment(
+    spark: SparkSession, script: Path, tmp_path: Path
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    tape.write(lake, "clicks", {"0": rows(10, 11, 12, 30, 31), "1": rows(10)})
+    tape.write(lake, "slow", {"0": rows(10)})
+    now = 0
+    with Runner(load_script(script), lake, spark=lambda: spark, clock=lambda: now, environment={}) as runner:
+        clicks, slow = runner.advance_all(["clicks", "slow"])
+        assert (clicks.rows, slow.rows) == (5, 1), "three minutes are no drift, twenty are"
+        [item] = clicks.blocked
+        assert (item.split, item.by) == ("0", ("clicks", "1"))
+        assert clicks.last is not None
+        assert {split["split"]: split["timestamp"] for split in clicks.last.splits} == {
+            "0": 30 * MINUTE - 5001, "1": 10 * MINUTE - 5001
+        }  # fmt: skip
+        now = MINUTE
+        tape.write(lake, "slow", {"0": rows(10, 40)})
+        clicks, slow = runner.advance_all(["clicks", "slow"])
+        assert (clicks.rows, clicks.blocked) == (1, ()), "1 is idle, and holds nobody"
+        assert clicks.last is not None
+        assert [split["split"] for split in clicks.last.splits if split["idle"]] == ["1"]
+
+
+def test_every_door_takes_the_python_file(script: Path, tmp_path: Path) -> None:
+    pipeline = load_script(script)
+    assert (pipeline.name, load_script(script, "other").name) == ("clicks", "other")
+    definitions = build_pipeline_definitions(pipeline, lake=tmp_path / "lake")
+    assert dg.AssetKey(["clicks", "clicks"]) in definitions.resolve_asset_graph().get_all_asset_keys()
+    told = CliRunner().invoke(app, ["explain", str(script), "--json"])
+    assert told.exit_code == 0
+    assert json.loads(told.stdout)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("pipelines = 1", "the script has no `pipeline`"),
+        ("pipeline = 'clicks.sql'", "`pipeline` is no Pipeline"),
+        ("pipeline = 1 / 0", "the script failed: ZeroDivisionError: division by zero"),
+        ("from pathlib import Path\nfrom pipelines.runtime.scripts import load_script\n"
+         "pipeline = load_script(Path(__file__).with_name('none.sql'))", "the script can not be read"),
+    ],
+)  # fmt: skip
+def test_a_python_file_without_a_pipeline_is_told(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "clicks.py").write_text(text)
+    with pytest.raises(PlanningError, match=what) as told:
+        load_script(tmp_path / "clicks.py")
+    assert str(told.value.where).startswith(str(tmp_path))
