@@ -135,11 +135,21 @@ def held(insert: Insert, position: Position) -> GateHeld:
             state="it is staged; the target is unchanged",
             next_command="tidegate run SCRIPT   (judges it)",
         )
-    way = "quarantines them" if plan.backfill is None else "gives the backfill up; what is published stays"
+    way = given_up_by(plan)
+    again = plan.from_quarantine is not None
     return GateHeld(
         f"the gate holds epoch {plan.epoch} of {insert.id}: {'; '.join(position.verdict.reasons)}",
         where=f"probe {plan.probe}, epochs {plan.reads[0] + 1} to {plan.reads[1]}",
-        state="its rows are staged and count as waiting; the target is unchanged",
+        state="its rows are in quarantine, as they were; the target is unchanged"
+        if again
+        else "its rows are staged and count as waiting; the target is unchanged",
         next_command=f"tidegate release SCRIPT {insert.id}   (joins again against newer pins)   or   "
         f"tidegate discard SCRIPT {insert.id}   ({way})",
     )
+
+
+def given_up_by(plan: ReleasePlan) -> str:
+    """What `tidegate discard` does to a held plan."""
+    if plan.from_quarantine is not None:
+        return "gives it up; the rows stay in quarantine"
+    return "quarantines them" if plan.backfill is None else "gives the backfill up; what is published stays"
