@@ -107,8 +107,9 @@ class Standing:
         return rows_between(self.lake.watermarks.rows(self.insert.probe, generation=generation), after, upto)
 
     def released(self, plan: ReleasePlan) -> int:
-        """The probe rows that a plan releases, by the watermark log; in event time, as they were counted for it."""
-        if plan.time is not None:
+        """The probe rows that a plan releases, by the watermark log; in event time, and out of quarantine, as they were
+        counted for it."""
+        if plan.time is not None or plan.from_quarantine is not None:
             return released_rows((), plan)
         return self.rows_between(plan.probe_generation, plan.after, plan.upto)
 
