@@ -130,9 +130,9 @@ class Harness:
         found = self.pipeline.insert(insert)
         path = self.lake.quarantine_path(self.pipeline.table(found.target), found)
         kept = kept_out(history_of(self.lake, self.pipeline, found))
-        gone = {(item.epoch, item.reason) for item in kept if item.state == "released"}
+        there = {(item.epoch, item.reason) for item in kept if item.state != "released"}
         rows = self._rows(path, found, "true", extra=("_reason", "_epoch"))
-        still = [row for row in rows if (row["_epoch"], row["_reason"]) not in gone]
+        still = [row for row in rows if (row["_epoch"], row["_reason"]) in there]
         return [{name: value for name, value in row.items() if name != "_epoch"} for row in still]
 
     def _rows(self, path: Path, insert: Insert, where: str, extra: Sequence[str] = ()) -> list[dict[str, Any]]:
