@@ -148,15 +148,21 @@ def test_what_is_discarded_stays_counted_and_goes_nowhere(spark: SparkSession, t
         Runner(harness.pipeline, harness.lake, label="another").out_of_quarantine("enriched", DISCARD)
 
 
-@pytest.mark.parametrize("request_", [RELEASE, DISCARD], ids=["release", "discard"])
-def test_an_abort_at_any_point_is_recovered_from(spark: SparkSession, tmp_path: Path, request_: FromQuarantine) -> None:
+POINTS = [point for point in faults.POINTS if point.startswith("insert.")]
+
+
+@pytest.mark.parametrize(
+    ("request_", "points"), [(RELEASE, POINTS), (DISCARD, ["insert.planned", "insert.quarantined"])]
+)
+def test_an_abort_at_any_point_is_recovered_from(
+    spark: SparkSession, tmp_path: Path, request_: FromQuarantine, points: list[str]
+) -> None:
     harness = clicks(spark, tmp_path)
     users(harness, 1)
     harness.end_of_snapshot("users")
     number = 1
     expected = [(1, "f")]
     click(harness, 1)
-    points = [point for point in faults.POINTS if point.startswith("insert.")]
     for point in points:
         number += 2
         click(harness, number, number + 1)
