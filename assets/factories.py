@@ -13,6 +13,7 @@ from assets.jobs import pipeline_job, pipeline_schedule
 from assets.maintenance import maintenance_asset, maintenance_schedule
 from assets.names import Names
 from assets.presentation import Presentation
+from assets.quarantine import quarantine_jobs
 from assets.reconcile import reconcile_asset, reconcile_schedules
 from assets.resources import TidegateResource
 from assets.sources import source_assets
@@ -58,7 +59,7 @@ def build_pipeline_definitions(
         assets.append(reconcile_asset(pipeline, tables, names, look))
         schedules += reconcile_schedules(names, look)
     job = pipeline_job(names, keys, look)
-    jobs = [job]
+    jobs = [job, *quarantine_jobs(pipeline, names, look)]
     if look.partitions is not None and any(insert.time == "event" for insert in pipeline.inserts):
         jobs.append(by_time_job(pipeline, names))
     return dg.Definitions(

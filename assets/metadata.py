@@ -183,6 +183,7 @@ def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
         "instant": instant(plan.instant),
         "probe epochs": f"{plan.probe} {plan.reads[0] + 1} to {plan.reads[1]}",
         **(_of_backfill(plan.backfill) if plan.backfill else {}),
+        **({"rows out of quarantine": plan.from_quarantine.rows} if plan.from_quarantine else {}),
         **({"watermark": instant(plan.time.watermark)} if plan.time else {}),
         "pins": dg.MetadataValue.md(
             _table(

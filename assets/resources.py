@@ -71,7 +71,9 @@ class TidegateResource(dg.ConfigurableResource):
 
 
 def runner_of(
-    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, pipeline: Pipeline, names: Names
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext,
+    pipeline: Pipeline,
+    names: Names,
 ) -> Runner:
     """The runner of one step; leave it to let its leases go."""
     resource: TidegateResource = getattr(context.resources, names.resource)

@@ -160,9 +160,14 @@ def _of_insert(lake: Layout, insert: Insert, lineage: dg.TableColumnLineage) -> 
     return {
         LAKE: str(lake.root),
         INSERT: insert.id,
-        JOINS: dg.MetadataValue.json([_join(insert, join) for join in insert.joins]),
+        JOINS: dg.MetadataValue.json(joins_of(insert)),
         "dagster/column_lineage": lineage,
     }
+
+
+def joins_of(insert: Insert) -> list[dict[str, Any]]:
+    """The joins of an INSERT, as JSON."""
+    return [_join(insert, join) for join in insert.joins]
 
 
 def _join(insert: Insert, join: Join) -> dict[str, Any]:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from orchestration.commands import demo, explain, held, maintain, reconcile, report, run, status, ui, verify
+from orchestration.commands import (
+    demo,
+    explain,
+    held,
+    maintain,
+    quarantine,
+    reconcile,
+    report,
+    run,
+    status,
+    ui,
+    verify,
+)
 
 app = typer.Typer(
     name="tidegate",
@@ -27,6 +39,7 @@ app.command(epilog=ui.EPILOG)(ui.ui)
 app.command(epilog=maintain.EPILOG)(maintain.maintain)
 app.command(epilog=held.RELEASE_EPILOG)(held.release)
 app.command(epilog=held.DISCARD_EPILOG)(held.discard)
+app.add_typer(quarantine.app, name="quarantine")
 
 
 def main() -> None:

@@ -24,7 +24,9 @@ from pipelines.clock import Clock, system_clock
 from pipelines.lake import Lake
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
+from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import insert_owner
+from pipelines.runtime.quarantine import kept_out
 from pipelines.runtime.runner import Runner, RunReport
 from pipelines.runtime.session import start_session
 from pipelines.sources.scripted import ScriptedInput
@@ -124,10 +126,14 @@ class Harness:
         return self._rows(path, found, f"_epoch > {after}")
 
     def quarantined(self, insert: str) -> list[dict[str, Any]]:
-        """The rows that the gate of an INSERT kept out, with `_reason`."""
+        """The rows that the gate of an INSERT keeps out, with `_reason`; not those that were released since."""
         found = self.pipeline.insert(insert)
         path = self.lake.quarantine_path(self.pipeline.table(found.target), found)
-        return self._rows(path, found, "true", extra=("_reason",))
+        kept = kept_out(history_of(self.lake, self.pipeline, found))
+        there = {(item.epoch, item.reason) for item in kept if item.state != "released"}
+        rows = self._rows(path, found, "true", extra=("_reason", "_epoch"))
+        still = [row for row in rows if (row["_epoch"], row["_reason"]) in there]
+        return [{name: value for name, value in row.items() if name != "_epoch"} for row in still]
 
     def _rows(self, path: Path, insert: Insert, where: str, extra: Sequence[str] = ()) -> list[dict[str, Any]]:
         if not (path / "_delta_log").exists():

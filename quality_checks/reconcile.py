@@ -60,7 +60,7 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
             f"of {many(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are in a place "
             f"(published, quarantined, dropped, waiting): {abs(rows.landed - rows.accounted):,} too {few}"
         )
-    said = {"probe": rows.landed, "target": rows.published, "quarantine": sum(rows.quarantined.values())}
+    said = {"probe": rows.landed, "target": rows.published, "quarantine": rows.kept_out}
     names = {"probe": f"the table of {rows.probe}", "target": f"the table of {target.name}"}
     retained = "changelog.retention" in pipeline.table(insert.probe).options
     for place, there in tables.items():

@@ -16,6 +16,7 @@ from pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.runtime.history import history
 from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.releasing.standing import given_up_by
 
 _REASONS = ("unmatched:", "dropped:")
 _TELL_OF_ROWS = ("constraints", "suite")
@@ -38,7 +39,7 @@ def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: Al
         f"tidegate {verb} {watched.script} {watched.insert} --lake {watched.lake}" for verb in ("release", "discard")
     )
     plan, told = ReleasePlan.of(row), _said(verdict, options.keys)
-    second = "quarantines them" if plan.backfill is None else "gives the backfill up: what is published stays"
+    second = given_up_by(plan)
     key = f"gate-held {watched.lake} {watched.insert} {row.generation}/"
     before = row.plan.get("supersedes")
     return Incident(
@@ -127,10 +128,13 @@ def growing_quarantine(
     ]
     had = {item.plan.epoch: item.staged.counts.get("to:quarantine", 0) for item in epochs if item.staged}
     there = [item for item in epochs if item.published and item.staged and item.staged.staged_at >= since]
-    young = [item.staged for item in there if item.staged and not item.staged.counts.get("discarded")]
+    # What is released again was there before: what is left of it is no growth.
+    new = [item for item in there if item.plan.from_quarantine is None]
+    young = [item.staged for item in new if item.staged and not item.staged.counts.get("discarded")]
     # What a backfill sends to quarantine again, in the place of what it replaces, is no growth.
     fills = [item.plan.backfill for item in there if item.plan.backfill]
     again = sum(rows for epoch, rows in had.items() if any(fill.replaced(epoch) for fill in fills))
+    again += sum(lot.rows for fill in fills for lot in fill.lots)
     rows = sum(row.counts.get("to:quarantine", 0) for row in young) - again
     if rows <= options.quarantine_rows:
         return None
@@ -152,6 +156,9 @@ def growing_quarantine(
         keys=tuple(missed_keys(lake, watched, plan, last, options.keys)),
         positions=positions(lake, [plan.probe, *(pin.table for pin in plan.pins)]),
         run=last_run(instance, watched.pipeline, options.dagster_url),
-        next=(f"tidegate status {watched.script} --lake {watched.lake}", f"look at the rows in {watched.quarantine}"),
+        next=tuple(
+            f"tidegate quarantine {verb} {watched.script} {watched.insert} --lake {watched.lake}"
+            for verb in ("list", "show")
+        ),
         details={"insert": watched.insert, "rows": rows, "lake": watched.lake},
     )

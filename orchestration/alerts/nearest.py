@@ -61,6 +61,27 @@ def missed_keys(lake: Lake, watched: WatchedInsert, plan: ReleasePlan, staged: S
     return told
 
 
+def nearest_by_place(
+    lake: Lake, watched: WatchedInsert, plan: ReleasePlan, rows: Sequence[Mapping[str, Any]]
+) -> dict[tuple[Any, ...], MissedKey]:
+    """Of rows that an epoch has quarantined (their `_reason` and place): place -> the key without a match."""
+    probes = _probe_rows(lake, watched, plan, rows)
+    found: dict[tuple[Any, ...], MissedKey] = {}
+    for join in watched.joins:
+        end = f"@{join.alias}"
+        own = [row for row in rows if row["_reason"].startswith(UNMATCHED) and row["_reason"].endswith(end)]
+        places = [place for row in own if (place := tuple(row[name] for name in _PLACE)) in probes]
+        whys = {tuple(row[name] for name in _PLACE): row["_reason"].removeprefix(UNMATCHED) for row in own}
+        keys = [
+            (whys[p], {column: probes[p][name] for column, name in join.keys.items()}, probes[p]["_rowtime"])
+            for p in places
+        ]
+        pin = next((pin for pin in plan.pins if pin.table == join.build), None)
+        if keys:
+            found |= dict(zip(places, _with_nearest(lake, join, pin, keys), strict=True))
+    return found
+
+
 def _probe_rows(
     lake: Lake, watched: WatchedInsert, plan: ReleasePlan, places: Sequence[Mapping[str, Any]]
 ) -> dict[tuple[Any, ...], dict[str, Any]]:

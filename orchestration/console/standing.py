@@ -95,7 +95,7 @@ def _notes(insert: InsertStatus) -> Iterator[RenderableType]:
         yield escape(f"\n{insert.insert} waits until {' and '.join(insert.waits_for)} is complete.")
     if insert.rows is not None and insert.rows.quarantined:
         reasons = ", ".join(f"{count:,} {why(name)}" for name, count in insert.rows.quarantined.items())
-        yield escape(f"\n{insert.insert}, quarantined: {reasons}")
+        yield escape(f"\n{insert.insert}, quarantined: {reasons}   (tidegate quarantine list SCRIPT {insert.insert})")
     if insert.held:
         yield f"\n[bold red]Held:[/] epoch {insert.epoch} of {escape(insert.insert)}"
         for reason in insert.reasons:

@@ -119,6 +119,7 @@ def of_published(done: Published | None) -> dict[str, Any]:
         "rows": done.rows,
         "quarantined": done.quarantined,
         **({"again": done.plan.backfill.rows_again} if done.plan.backfill else {}),
+        **({"from_quarantine": done.plan.from_quarantine.rows} if done.plan.from_quarantine else {}),
         "pins": [{"table": pin.table, "generation": pin.generation, "epoch": pin.epoch} for pin in done.plan.pins],
     }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pipelines.lake import Lake
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.quarantine import kept_out
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class WhereRowsAre:
         matched: published rows that every build had a version for.
         null_extended: published rows without one, by `why@alias` (policy `publish`, LEFT).
         quarantined: rows that were kept out, by `why@alias`, `violated:constraint`, `time-null` or `discarded`.
+        released_again: rows that were kept out once, by the same reasons, until later epochs joined them again: they
+            are counted where those have put them.
         dropped: rows that WHERE (`where`) or INNER (`why@alias`, policy `publish`) left out.
         waiting: not released yet, or in an epoch that is not published; `held` of them in one that the gate holds.
     """
@@ -37,10 +40,16 @@ class WhereRowsAre:
     dropped: Mapping[str, int] = field(default_factory=dict)
     waiting: int = 0
     held: int = 0
+    released_again: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def published(self) -> int:
         return self.matched + sum(self.null_extended.values())
+
+    @property
+    def kept_out(self) -> int:
+        """Rows of the quarantine's table: it keeps those that were released again."""
+        return sum(self.quarantined.values()) + sum(self.released_again.values())
 
     @property
     def accounted(self) -> int:
@@ -66,7 +75,7 @@ def where_rows_are(
         newest = lake.watermarks.last(probe)
         generation = newest.generation if newest else 1
     log = lake.watermarks.rows(probe, generation=generation)
-    matched, extended, quarantined, dropped = 0, Counter[str](), Counter[str](), Counter[str]()
+    matched, extended, dropped = 0, Counter[str](), Counter[str]()
     released = 0
     for epoch in epochs:
         if not epoch.published or epoch.staged is None:
@@ -74,13 +83,17 @@ def where_rows_are(
         released = max(released, epoch.plan.upto)
         counts = epoch.staged.counts
         matched += counts.get("matched", 0)
-        unmatched = extended if epoch.plan.on_unmatched == "publish" else quarantined
-        unmatched.update(_reasons(counts, "unmatched:"))
+        if epoch.plan.on_unmatched == "publish":
+            extended.update(_reasons(counts, "unmatched:"))
         dropped.update(_reasons(counts, "dropped:"))
-        quarantined.update({name: n for name, n in counts.items() if n and name.startswith("violated:")})
-        quarantined.update({name: counts[name] for name in ("discarded", "time-null") if counts.get(name)})
+    quarantined, again = Counter[str](), Counter[str]()
+    for item in kept_out(epochs):
+        if item.state == "released":
+            again[item.short] += item.rows
+        else:
+            quarantined["discarded" if item.state == "discarded" else item.short] += item.rows
     held = sum(waiting_rows(log, epoch.plan) for epoch in epochs if epoch.state == "held")
-    in_time = [epoch.plan.rows_in_time for epoch in epochs if epoch.published and epoch.plan.time is not None]
+    in_time = [landed_rows(log, epoch.plan) for epoch in epochs if epoch.published and epoch.plan.time is not None]
     waiting = [row.rows for row in log if in_time or row.epoch > released]
     return WhereRowsAre(
         insert=insert,
@@ -93,6 +106,7 @@ def where_rows_are(
         dropped=dict(dropped),
         waiting=sum(waiting) - sum(in_time),
         held=held,
+        released_again=dict(again),
     )
 
 
@@ -103,14 +117,21 @@ def rows_between(log: Iterable, after: int, upto: int) -> int:
 
 def released_rows(log: Iterable, plan: ReleasePlan) -> int:
     """The probe rows that a plan takes, with those that it takes again."""
+    if plan.from_quarantine is not None:
+        return sum(lot.rows for lot in plan.lots)
     if plan.time is None:
         return rows_between(log, plan.after, plan.upto)
-    return plan.rows_in_time
+    return plan.time.rows + (plan.backfill.rows_again if plan.backfill else 0)
+
+
+def landed_rows(log: Iterable, plan: ReleasePlan) -> int:
+    """Of them those that it takes as they have landed, and not out of the quarantine of epochs that stay."""
+    return released_rows(log, plan) - sum(lot.rows for lot in plan.lots)
 
 
 def waiting_rows(log: Iterable, plan: ReleasePlan) -> int:
     """The probe rows that wait until a plan is published: what it takes again is still where it was."""
-    return released_rows(log, plan) if plan.time is None else plan.time.rows
+    return landed_rows(log, plan) if plan.time is None else plan.time.rows
 
 
 def _reasons(counts: Mapping[str, int], prefix: str) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from pipelines.sources.protocol import Step, StoredStep
 from pipelines.sql.model import OnUnmatched
 from pipelines.watermarks import MIN_TIMESTAMP
 
-ReleaseKind = Literal["release", "re-release", "discard", "backfill"]
+ReleaseKind = Literal["release", "re-release", "discard", "backfill", "quarantine-release", "quarantine-discard"]
 
 
 def insert_owner(insert_id: str) -> str:
@@ -81,6 +81,64 @@ class TimeSpan:
 
 
 @dataclass(frozen=True)
+class Lot:
+    """All rows that the epochs from `first` to `last` sent to quarantine for one reason (as `_reason` tells it): `rows`
+    of them, landed in probe epochs after < epoch <= upto. A published epoch gains no rows, so a lot is the same
+    whenever it is read."""
+
+    reason: str
+    first: int
+    last: int
+    rows: int
+    after: int
+    upto: int
+
+    def holds(self, epoch: int, reason: str) -> bool:
+        """Whether what an epoch has quarantined for a reason is in it."""
+        return self.reason == reason and self.first <= epoch <= self.last
+
+
+def lots_of(stored: Sequence[Mapping[str, Any]]) -> tuple[Lot, ...]:
+    """Lots, read back from a plan."""
+    return tuple(Lot(**lot) for lot in stored)
+
+
+@dataclass(frozen=True)
+class FromQuarantine:
+    """What a plan takes out of quarantine instead of what has landed: to release it again, or (`discards`) for good.
+
+    Attributes:
+        reasons, epochs: What was asked for; none: all of them.
+        lots: What that was when it was planned.
+        oldest: No row of theirs that has a time lies before (ms, UTC).
+        by, because: Who asked, and why, in their own words.
+    """
+
+    discards: bool
+    reasons: tuple[str, ...] = ()
+    epochs: tuple[int, ...] = ()
+    lots: tuple[Lot, ...] = ()
+    oldest: int = MIN_TIMESTAMP
+    by: str = ""
+    because: str = ""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it takes."""
+        return sum(lot.rows for lot in self.lots)
+
+    def same(self, other: FromQuarantine) -> bool:
+        """Whether both ask for the same."""
+        return (self.discards, self.reasons, self.epochs) == (other.discards, other.reasons, other.epochs)
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> FromQuarantine:
+        """Read back from a plan."""
+        told = {"reasons": tuple(stored["reasons"]), "epochs": tuple(stored["epochs"])}
+        return cls(**{**stored, **told, "lots": lots_of(stored["lots"])})
+
+
+@dataclass(frozen=True)
 class Backfill:
     """What a plan takes instead of what is new: the rows of a span of time, whoever has released them before.
 
@@ -88,7 +146,8 @@ class Backfill:
         low, high: The span that was asked for, low <= rowtime < high, in ms, UTC; MIN and MAX where it is open.
         replaces: The published epochs, first and last of each row of them, whose place it takes: as wholes, so that no
             row of a table has to be looked up.
-        again: The rows of those epochs, `rows_again` of them.
+        again, lots: The rows of those epochs, `rows_again` of them; lots are those that they had taken out of the
+            quarantine of epochs that stay.
         new: Rows of the span that nothing has released before, less those of `without`.
         oldest: No row that it takes lies before (ms, UTC).
     """
@@ -101,6 +160,7 @@ class Backfill:
     new: tuple[Area, ...] = ()
     without: tuple[Area, ...] = ()
     oldest: int = MIN_TIMESTAMP
+    lots: tuple[Lot, ...] = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -128,6 +188,7 @@ class Backfill:
             new=areas_of(stored["new"]),
             without=areas_of(stored["without"]),
             oldest=stored["oldest"],
+            lots=lots_of(stored.get("lots", ())),
         )
 
 
@@ -137,7 +198,7 @@ class ReleasePlan:
 
     In event time (`time`) only those of them whose time the watermark has reached, or that have none; and of the epochs
     before, those that it has reached since (pipelines.lake.due). A `backfill` takes the rows of a span of time instead,
-    and leaves P and W where they are.
+    and one `from_quarantine` takes rows that releases before it have kept out; both leave P and W where they are.
 
     `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies the INSERT's text.
     `supersedes` is the held epoch that a re-release or a discard takes the place of.
@@ -158,6 +219,7 @@ class ReleasePlan:
     supersedes: int | None = None
     time: TimeSpan | None = None
     backfill: Backfill | None = None
+    from_quarantine: FromQuarantine | None = None
 
     @property
     def digest(self) -> str:
@@ -173,14 +235,36 @@ class ReleasePlan:
         """The same as areas."""
         if self.backfill is not None:
             return self.backfill.parts
+        if self.from_quarantine is not None:
+            return ()
         assert self.time is not None
         span = self.time
         return (released(self.after, self.upto, span.before, span.watermark, span.since, span.ahead),)
 
     @property
+    def follows(self) -> bool:
+        """Whether it goes on where the release before it stood, and is no look back."""
+        return self.backfill is None and self.from_quarantine is None
+
+    @property
+    def lots(self) -> tuple[Lot, ...]:
+        """What it joins again of what epochs that stay have quarantined."""
+        if self.backfill is not None:
+            return self.backfill.lots
+        again = self.from_quarantine
+        return () if again is None or again.discards else again.lots
+
+    @property
+    def discards(self) -> bool:
+        """Whether nothing of it is published: a person has given up what it takes."""
+        return self.kind == "discard" or (self.from_quarantine is not None and self.from_quarantine.discards)
+
+    @property
     def late_upto(self) -> int | None:
-        """A row with a rowtime (us) up to here is late; None before the first release, and in a backfill."""
-        if self.time is None or self.backfill is not None or self.time.before == MIN_TIMESTAMP:
+        """A row with a rowtime (us) up to here is late; None before the first release, and where rows that were
+        released before are released again."""
+        again = self.backfill is not None or self.from_quarantine is not None
+        if self.time is None or again or self.time.before == MIN_TIMESTAMP:
             return None
         return micros(self.time.before)
 
@@ -188,20 +272,17 @@ class ReleasePlan:
     def reads(self) -> tuple[int, int]:
         """After which and up to which probe epoch its rows may lie."""
         if self.backfill is not None:
-            return 0, max((part.upto for part in self.backfill.parts), default=0)
+            return 0, max((taken.upto for taken in (*self.backfill.parts, *self.lots)), default=0)
+        if self.from_quarantine is not None:
+            return min((lot.after for lot in self.lots), default=0), max((lot.upto for lot in self.lots), default=0)
         return (self.after if self.time is None else self.time.since), self.upto
 
     @property
     def oldest(self) -> int:
         """In event time: its rows, but for late ones, are not older than this (ms, UTC)."""
         assert self.time is not None
-        return self.time.before if self.backfill is None else self.backfill.oldest
-
-    @property
-    def rows_in_time(self) -> int:
-        """In event time: how many probe rows it takes, with those that it takes again."""
-        assert self.time is not None
-        return self.time.rows + (self.backfill.rows_again if self.backfill else 0)
+        again = self.backfill or self.from_quarantine
+        return self.time.before if again is None else again.oldest
 
     def takes_the_place_of(self, other: ReleasePlan) -> bool:
         """Whether it is a backfill that replaces another published epoch."""
@@ -211,9 +292,11 @@ class ReleasePlan:
         """The plan as it is stored. What an older one has no word for is left out, so that its digest stands."""
         plan = asdict(self)
         left_out = ["insert", "generation", "epoch"]
-        left_out += [name for name in ("time", "backfill") if plan[name] is None]
+        left_out += [name for name in ("time", "backfill", "from_quarantine") if plan[name] is None]
         if self.time is not None and not self.time.ahead:
             del plan["time"]["ahead"]
+        if self.backfill is not None and not self.backfill.lots:
+            del plan["backfill"]["lots"]
         return {name: value for name, value in plan.items() if name not in left_out}
 
     def row(self) -> EpochRow:
@@ -229,4 +312,6 @@ class ReleasePlan:
         plan["pins"] = tuple(Pin(**pin) for pin in plan["pins"])
         plan["time"] = TimeSpan.of(plan["time"]) if plan.get("time") else None
         plan["backfill"] = Backfill.of(plan["backfill"]) if plan.get("backfill") else None
+        again = plan.get("from_quarantine")
+        plan["from_quarantine"] = FromQuarantine.of(again) if again else None
         return cls(insert=row.owner.removeprefix("insert "), generation=row.generation, epoch=row.epoch, **plan)

@@ -29,11 +29,14 @@ PLACE = (
 
 @dataclass(frozen=True)
 class Views:
-    """Names of temporary views: the releases (see `release_rows`), the landed probe, and the changelog of each join."""
+    """Names of temporary views: the releases (see `release_rows`), the landed probe, the changelog of each join, the
+    quarantine and the lots (see `lot_rows`) that releases have taken out of it."""
 
     releases: str
     probe: str
     changelogs: Sequence[str]
+    quarantine: str
+    lots: str
 
 
 def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
@@ -58,11 +61,42 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
         if plan.time is not None:
             rows.append({**row, **span(plan)})
             continue
-        rows += [{**row, "_landed_epoch": landed} for landed in range(plan.after + 1, plan.upto + 1)]
+        landed = list(range(plan.after + 1, plan.upto + 1)) if plan.follows else [None]
+        rows += [{**row, "_landed_epoch": epoch} for epoch in landed]
     table = pa.Table.from_pylist([{name: row[name] for name in row if name not in SPAN.names} for row in rows])
+    if "_landed_epoch" in table.column_names:  # of nothing but looks back no number is known
+        place = table.column_names.index("_landed_epoch")
+        table = table.set_column(place, "_landed_epoch", table["_landed_epoch"].cast(pa.int64()))
     for column in SPAN if insert.time == "event" else ():
         table = table.append_column(column, pa.array([row[column.name] for row in rows], column.type))
     return table
+
+
+LOT = pa.schema(
+    [
+        ("_in_generation", pa.int64()),
+        ("_in_epoch", pa.int64()),
+        ("reason", pa.string()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+    ]
+)
+
+
+def lot_rows(plans: Sequence[ReleasePlan]) -> pa.Table:
+    """One row per lot that a plan joins again: which epoch of the INSERT it is in, and what it has quarantined."""
+    rows = [
+        {
+            "_in_generation": plan.generation,
+            "_in_epoch": plan.epoch,
+            "reason": lot.reason,
+            "first": lot.first,
+            "last": lot.last,
+        }
+        for plan in plans
+        for lot in plan.lots
+    ]
+    return pa.Table.from_pylist(rows, schema=LOT)
 
 
 def recompute_sql(
@@ -70,7 +104,8 @@ def recompute_sql(
 ) -> str:
     """Every row that `plans` release, with its place (publish, quarantine, drop): the columns of `compared`. Where the
     target has constraints, also a row of the place VIOLATION for each that a row violates."""
-    steps = {"_landed": _landed(insert, tables[insert.probe], views)}
+    again = any(plan.lots for plan in plans)
+    steps = {"_landed": _landed(insert, tables[insert.probe], views, again)}
     last = "_landed"
     for number, join in enumerate(insert.joins):
         pins = [pin.epoch for plan in plans for pin in plan.pins if pin.table == join.build]
@@ -141,14 +176,35 @@ def _proved(insert: Insert) -> list[str]:
     ]
 
 
-def _landed(insert: Insert, probe: Table, views: Views) -> str:
+def _landed(insert: Insert, probe: Table, views: Views, again: bool) -> str:
+    """The landed rows that each release takes; with `again`, also those behind the lots of some of them."""
     released = "_p._epoch = _r._landed_epoch" if insert.time == "processing" else IS_DUE
-    return (
+    landed = (
         f"SELECT /*+ BROADCAST(_r) */ {_struct(probe, '_p')} AS {quoted(insert.probe_alias)}, _p._op, "
         f"_p._epoch AS _probe_epoch, _p._split, _p._offset, unix_micros(_p._rowtime) AS _time, _r.*, "
         f"timestamp_millis(_r._ms) AS _instant "
         f"FROM {views.probe} _p JOIN {views.releases} _r "
         f"ON _p._generation = _r._landed_generation AND ({released})"
+    )
+    return f"{landed} UNION ALL {_landed_again(probe, views)}" if again else landed
+
+
+def _landed_again(probe: Table, views: Views) -> str:
+    """The same of lots: a quarantined row says which landed row it is."""
+    taken = (
+        f"SELECT DISTINCT _q._probe_epoch, _q._op, _q._split, _q._offset, _l._in_generation, _l._in_epoch "
+        f"FROM {views.quarantine} _q JOIN {views.lots} _l ON _q._generation = _l._in_generation "
+        f"AND _q._reason = _l.reason AND _q._epoch BETWEEN _l.first AND _l.last"
+    )
+    placed = (
+        f"SELECT _t._probe_epoch, _t._op, _t._split, _t._offset, _o.* FROM ({taken}) _t JOIN {views.releases} _o "
+        f"ON _o._in_epoch = _t._in_epoch AND _o._in_generation = _t._in_generation"
+    )
+    return (
+        f"SELECT {_struct(probe, '_p')}, _p._op, _p._epoch, _p._split, _p._offset, unix_micros(_p._rowtime), "
+        f"_r.* EXCEPT (_probe_epoch, _op, _split, _offset), timestamp_millis(_r._ms) "
+        f"FROM {views.probe} _p JOIN ({placed}) _r ON _p._generation = _r._landed_generation "
+        f"AND _p._epoch = _r._probe_epoch AND _p._op = _r._op AND _p._split = _r._split AND _p._offset = _r._offset"
     )
 
 

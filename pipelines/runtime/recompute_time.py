@@ -51,7 +51,7 @@ def span(plan: ReleasePlan) -> dict[str, Any]:
     bounds = {"_after": plan.after, "_upto": plan.upto}
     times = {"_from": plan.time.before, "_to": plan.time.watermark}
     return {
-        "_line": plan.backfill is None,
+        "_line": plan.follows,
         **bounds,
         **{name: max(MIN_TIMESTAMP, min(ms * 1000, MAX_TIMESTAMP)) for name, ms in times.items()},
         "_ahead": [asdict(area) for area in plan.time.ahead],

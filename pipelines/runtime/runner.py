@@ -27,7 +27,7 @@ from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from pipelines.runtime.judging import prepare
 from pipelines.runtime.landing import Landing
 from pipelines.runtime.maintenance import KEEP, Maintenance
-from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from pipelines.runtime.releasing import Published, Releasing, Waiting
 from pipelines.runtime.session import start_session
 from pipelines.runtime.watermarking import strategy_of
@@ -231,6 +231,26 @@ class Runner:
                 and (plan.backfill.low, plan.backfill.high) == (low, high)
             ):
                 return Released(insert, tuple(published))
+
+    def out_of_quarantine(
+        self, insert: str, request: FromQuarantine, on_unmatched: OnUnmatched | None = None
+    ) -> tuple[Published, ...]:
+        """Take quarantined rows that nobody has taken: join them again as an ordinary epoch, at today's pins or (in
+        event time) at their own times, or give them up. Rows that still may not leave are quarantined again.
+
+        An unfinished epoch is finished first; where that was this very request, nothing else is done. None are
+        published where there is nothing to take. Raises GateHeld, PlanningError.
+        """
+        releasing, published = self.releasing(insert), []
+        while (plan := releasing.out_of_quarantine(request, on_unmatched)) is not None:
+            releasing.stage(plan)
+            self.judge(insert)
+            done = self._published(releasing)
+            if done is not None:
+                published.append(done)
+            if plan.from_quarantine is not None and plan.kind != "discard" and request.same(plan.from_quarantine):
+                break
+        return tuple(published)
 
     def resolve_held(
         self, insert: str, *, discard: bool = False, on_unmatched: OnUnmatched | None = None

@@ -24,7 +24,7 @@ from pipelines.lake.rows import quoted
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.plans import Pin, ReleasePlan
-from pipelines.runtime.recompute import Views, compared, proof_names, recompute_sql, release_rows
+from pipelines.runtime.recompute import Views, compared, lot_rows, proof_names, recompute_sql, release_rows
 from pipelines.runtime.recompute_constraints import VIOLATION
 from pipelines.runtime.retention import Horizon, Retention
 from pipelines.sql.model import Insert, Pipeline, Table
@@ -189,7 +189,8 @@ class _Verification:
                 found[_key(epoch)] = ("other script", (), text)
                 continue
             spans = [(plan.probe, plan.probe_generation, *plan.reads)]
-            spans += [(pin.table, pin.generation, 0, pin.epoch) for pin in plan.pins if not self._spared(epoch, pin)]
+            joined = plan.pins if plan.reads[0] < plan.reads[1] else ()
+            spans += [(pin.table, pin.generation, 0, pin.epoch) for pin in joined if not self._spared(epoch, pin)]
             lost = {
                 table: sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
                 for table, generation, after, upto in spans
@@ -239,6 +240,7 @@ class _Verification:
             "target": lake_rows.read(spark, self.lake.target_path(self.target)),
             "quarantine": lake_rows.read(spark, self.lake.quarantine_path(self.target, self.insert)),
             "counted": spark.createDataFrame(_counted(batch)),
+            "lots": spark.createDataFrame(lot_rows(plans)),
             **{
                 f"build{number}": lake_rows.read(spark, self.lake.table_path(join.build))
                 for number, join in enumerate(self.insert.joins)
@@ -247,7 +249,11 @@ class _Verification:
         with as_views(frames) as views:
             builds = [views[f"build{number}"] for number in range(len(self.insert.joins))]
             expected = recompute_sql(
-                self.insert, self.target, self.pipeline.tables, plans, Views(views["releases"], views["probe"], builds)
+                self.insert,
+                self.target,
+                self.pipeline.tables,
+                plans,
+                Views(views["releases"], views["probe"], builds, views["quarantine"], views["lots"]),
             )
             return spark.sql(self._difference_sql(plans, expected, views))
 
@@ -306,7 +312,7 @@ class _Verification:
 
     def _problems(self, counts: Counts, epochs: Sequence[ReleasedEpoch]) -> Iterator[str]:
         upto, published = 0, [epoch for epoch in epochs if epoch.published]
-        line = [epoch for epoch in epochs if (epoch.published or epoch.replaced) and epoch.plan.backfill is None]
+        line = [epoch for epoch in epochs if (epoch.published or epoch.replaced) and epoch.plan.follows]
         for epoch in sorted(line, key=lambda epoch: epoch.plan.after):
             if epoch.plan.after != upto:
                 what = "left out" if epoch.plan.after > upto else "released twice"

@@ -11,9 +11,10 @@ NAME = "discard-publishes-nothing"
 
 
 def check(evidence: Evidence) -> CheckResult:
-    """A discard quarantines every row that would leave, as discarded. Of other plans nothing is asked."""
+    """A discard quarantines every row that would leave, as discarded; one of quarantined rows has no rows to move. Of
+    other plans nothing is asked."""
     staged = evidence.staged
-    if staged.plan.kind != "discard":
+    if not staged.plan.discards:
         return CheckResult(NAME, True, staged.plan.kind, None, "not a discard")
     counts = OutcomeCounts(staged.staged.counts)
     leaving = max(counts.to("publish"), evidence.rows("publish"))

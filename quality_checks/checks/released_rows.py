@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.runtime.gate import CheckResult
+from pipelines.runtime.gate import CheckResult, StagedEpoch
 from quality_checks.evidence import Evidence
 from quality_checks.outcome_counts import OutcomeCounts
 from quality_checks.words import join_again, many, subject
@@ -22,8 +22,14 @@ def check(evidence: Evidence) -> CheckResult:
         expected=landed,
         detail=f"{many(joined, 'row')} of {staged.plan.probe} released, as many as landed"
         if joined == landed
-        else f"{subject(staged)}: the join saw {many(joined, 'row')} of {staged.plan.probe}, but by the watermark log "
-        f"{landed:,} landed in its epochs {staged.plan.reads[0] + 1} to {staged.plan.reads[1]}: "
+        else f"{subject(staged)}: the join saw {many(joined, 'row')} of {staged.plan.probe}, but {_expected(staged)}: "
         f"{abs(landed - joined):,} {what} than there are. Nothing was published. Look at the table of "
         f"{staged.plan.probe}, then join again: {join_again(staged)}",
     )
+
+
+def _expected(staged: StagedEpoch) -> str:
+    if staged.plan.from_quarantine is not None:
+        return f"earlier epochs have quarantined {staged.released:,} of what it releases again"
+    after, upto = staged.plan.reads
+    return f"by the watermark log {staged.released:,} landed in its epochs {after + 1} to {upto}"

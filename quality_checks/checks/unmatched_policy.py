@@ -21,7 +21,7 @@ def check(evidence: Evidence) -> CheckResult:
         "drop": counts.to("drop"),
         "unmatched": counts.unmatched,
     }
-    if staged.plan.kind == "discard":
+    if staged.plan.discards:
         return CheckResult(NAME, True, observed, {"policy": policy}, "a discard publishes nothing, matched or not")
     if policy == "block" and unmatched:
         tables = " or ".join(dict.fromkeys(_builds(evidence)))

@@ -52,7 +52,9 @@ def check(evidence: Evidence) -> CheckResult:
     staged = evidence.staged
     found, limits = statistics(evidence), Limits.of(staged.target.options)
     ratio, expected, problems = found.unmatched_ratio, {}, []
-    if staged.plan.kind != "discard" and found.rows >= limits.least_rows:
+    # Most of what was in quarantine may well stay there.
+    looks_back = staged.plan.from_quarantine is not None
+    if not staged.plan.discards and not looks_back and found.rows >= limits.least_rows:
         if limits.greatest is not None:
             expected["max"] = limits.greatest
             if ratio > limits.greatest:
@@ -86,7 +88,7 @@ def recent(staged: StagedEpoch, limits: Limits) -> list[float]:
     plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner)]
     fills = [item for item in plans if item.backfill and (item.generation, item.epoch, item.digest) in passed]
     # A backfill is of another time, and what it replaced was not as it should be.
-    left_out = {
+    left_out = {(item.generation, item.epoch) for item in plans if not item.follows} | {
         (item.generation, item.epoch)
         for item in plans
         if item in fills or any(fill.takes_the_place_of(item) for fill in fills)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow
-from pipelines.runtime.plans import Pin, ReleasePlan, insert_owner, source_row
+from pipelines.runtime.plans import FromQuarantine, Lot, Pin, ReleasePlan, insert_owner, source_row
 from pipelines.sources.protocol import Step
 from pipelines.watermarks import MIN_TIMESTAMP
 
@@ -40,10 +41,13 @@ class ControlRows:
         )
         self._add("watermarks", row)
 
-    def plan(self, epoch: int, supersedes: int | None = None) -> ReleasePlan:
+    def plan(self, epoch: int, supersedes: int | None = None, again: int = 0) -> ReleasePlan:
+        """The plan of an INSERT's epoch; `again` rows of the first two epochs' quarantine are released in it."""
         kind = "release" if supersedes is None else "re-release"
         pins = (Pin(self.build, 1, 1, 1),)
-        return ReleasePlan(self.insert, 1, epoch, kind, 0, self.probe, 1, 0, 1, pins, "block", "-", supersedes)
+        plan = ReleasePlan(self.insert, 1, epoch, kind, 0, self.probe, 1, 0, 1, pins, "block", "-", supersedes)
+        lots = (Lot(f"unmatched:key-absent@{self.build}", 1, 2, again, 0, 1),)
+        return replace(plan, from_quarantine=FromQuarantine(False, lots=lots)) if again else plan
 
     def judged(self, epoch: int, passed: bool, counts: Mapping[str, int], at: int = 0, **plan: int) -> None:
         """An INSERT's epoch with its verdict."""

@@ -158,14 +158,17 @@ class TestSources:
         cursor = tick(definitions, instance)
         assert webhook.messages == [], "60 rows in the last hour; the bound is 100"
         rows.judged(3, True, {**absent, "discarded": 5000}, now())
-        rows.judged(4, True, absent, now())
+        rows.judged(4, True, absent, now(), again=120)
+        rows.judged(5, True, absent, now())
         cursor = tick(definitions, instance, cursor)
-        assert webhook.messages == [], "epoch 4 is not published, epoch 3 was a person's own decision"
-        rows.published(4)
+        told = "epoch 5 is not published, epoch 3 was a person's own decision, rows of epoch 4 came back"
+        assert webhook.messages == [], told
+        rows.published(5)
         tick(definitions, instance, cursor)
         (message,) = webhook.messages
         assert (message["kind"], message["rows"]) == ("quarantine-growing", 120)
         assert message["counts"] == {"key-absent@user_info": 120}
+        assert message["next"][0].startswith("tidegate quarantine list ")
 
 
 class TestDelivery:

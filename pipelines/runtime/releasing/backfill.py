@@ -12,8 +12,10 @@ from dataclasses import replace
 
 from pipelines.lake.areas import Area, Part, joined, just_before, micros
 from pipelines.lake.due import released
+from pipelines.runtime.accounting import landed_rows
 from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import Backfill, ReleasePlan
+from pipelines.runtime.plans import Backfill, Lot, ReleasePlan
+from pipelines.runtime.quarantine import kept_out, lots_of
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
@@ -32,7 +34,10 @@ def fresh_areas(low: int, high: int, upto: int, landed: int, watermark: int) -> 
 
 
 def touches(epoch: ReleasedEpoch, low: int, high: int) -> bool:
-    """Whether a published epoch has a row with low <= rowtime < high (ms)."""
+    """Whether a published epoch has a row with low <= rowtime < high (ms). Rows out of quarantine are those of the
+    epochs that had them first (`with_what_they_became`)."""
+    if epoch.plan.from_quarantine is not None:
+        return False
     least, greatest = extent(epoch)
     return least <= greatest and least <= just_before(high) and greatest > just_before(low)
 
@@ -71,7 +76,7 @@ def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) ->
     found: list[Part] = []
     line: list[ReleasePlan] = []
     for epoch in epochs:
-        if not (epoch.published or epoch.replaced) or epoch.plan.backfill is not None:
+        if not (epoch.published or epoch.replaced) or not epoch.plan.follows:
             continue
         if epoch.plan.epoch in chosen:
             line.append(epoch.plan)
@@ -82,6 +87,36 @@ def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) ->
         found.append(_line(line))
     fills = [epoch.plan.backfill for epoch in replaced if epoch.plan.backfill is not None]
     return joined([*found, *(part for fill in fills for part in fill.parts)])
+
+
+def with_what_they_became(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> list[ReleasedEpoch]:
+    """`replaced`, and all published epochs that have joined rows of their quarantine again: those hold rows of theirs,
+    so their place is taken, too. What a person has discarded was in no other epoch."""
+    found = list(replaced)
+    numbers = {epoch.plan.epoch for epoch in found}
+    # An epoch takes rows of earlier ones only, so that one look in their order finds all.
+    for epoch in epochs:
+        taken = any(lot.first <= number <= lot.last for lot in epoch.plan.lots for number in numbers)
+        if epoch.published and taken and epoch.plan.epoch not in numbers:
+            found.append(epoch)
+            numbers.add(epoch.plan.epoch)
+    return sorted(found, key=lambda epoch: epoch.plan.epoch)
+
+
+def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> tuple[Lot, ...]:
+    """What replaced epochs had taken out of the quarantine of epochs that stay."""
+    numbers, kept = {epoch.plan.epoch for epoch in replaced}, kept_out(epochs)
+    wanted = [
+        item
+        for item in kept
+        if item.epoch not in numbers and item.taken is not None and item.taken.epoch in numbers and item.taken.lots
+    ]
+    return lots_of(wanted, kept)
+
+
+def own_rows(epoch: ReleasedEpoch) -> int:
+    """The rows that an epoch took as they had landed."""
+    return landed_rows((), epoch.plan)
 
 
 def _line(plans: Sequence[ReleasePlan]) -> Part:
@@ -95,7 +130,9 @@ def _line(plans: Sequence[ReleasePlan]) -> Part:
 
 def given_up(plan: ReleasePlan) -> ReleasePlan:
     """A discard. That of a backfill takes nothing: what it would have replaced stays, and what it would have released
-    first goes on waiting."""
+    first goes on waiting. Nor does one of quarantined rows: they are where they were."""
+    if plan.from_quarantine is not None:
+        return replace(plan, from_quarantine=replace(plan.from_quarantine, lots=()))
     if plan.backfill is None or plan.time is None:
         return plan
     ahead = plan.time.ahead[: len(plan.time.ahead) - len(plan.backfill.new)]

@@ -15,8 +15,20 @@ from pipelines.lake import WatermarkRow, delta_log
 from pipelines.lake.areas import just_before, merged, micros
 from pipelines.lake.due import Due, settled
 from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import Backfill, Pin, ReleasePlan, TimeSpan
-from pipelines.runtime.releasing.backfill import again, extent, fresh_areas, given_up, oldest, spans_of, touches
+from pipelines.runtime.plans import Backfill, FromQuarantine, Pin, ReleasePlan, TimeSpan
+from pipelines.runtime.quarantine import chosen, kept_out, lots_of
+from pipelines.runtime.releasing.backfill import (
+    again,
+    extent,
+    fresh_areas,
+    given_up,
+    lots_again,
+    oldest,
+    own_rows,
+    spans_of,
+    touches,
+    with_what_they_became,
+)
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting
 from pipelines.runtime.retention import Retention
 from pipelines.sources.registry import connector
@@ -101,6 +113,57 @@ class ReleasePlanner(ABC):
             supersedes=held.epoch,
         )
         return given_up(plan) if kind == "discard" else plan
+
+    def out_of_quarantine(
+        self,
+        last: ReleasePlan | None,
+        epochs: Sequence[ReleasedEpoch],
+        request: FromQuarantine,
+        on_unmatched: OnUnmatched | None,
+    ) -> ReleasePlan | None:
+        """The epoch after `last` that takes what a request names and nobody has taken; None where that is nothing.
+
+        Raises PlanningError where a build still loads, or the rows are of another probe than the script's.
+        """
+        insert, kept = self.standing.insert, kept_out(epochs)
+        wanted = chosen(insert.id, kept, request)
+        landed = self.standing.lake.watermarks.last(insert.probe)
+        if last is None or not wanted:
+            return None
+        pins = self._pins()
+        if isinstance(pins, Waiting):
+            raise PlanningError(pins.reason, state="the rows stay in quarantine", next_command="tidegate status")
+        others = [] if request.discards else wanted
+        strange = next((item.plan for item in others if item.plan.probe != insert.probe), None)
+        if landed is None or strange is not None:
+            raise PlanningError(
+                f"the quarantined rows of {insert.id} are rows of {strange.probe if strange else insert.probe}, which "
+                "its INSERT does not read any more",
+                where=f"line {insert.location.line} of the script",
+                state="the rows stay in quarantine",
+                next_command="put the old FROM back, or discard them: tidegate quarantine discard SCRIPT "
+                f"{insert.id} --because TEXT",
+            )
+        stands = last.time
+        if stands is not None:
+            stands = replace(stands, before=stands.watermark, rows=0, earlier=stands.earlier + stands.rows)
+        # _plan() compares it with the script's own kind of time.
+        plan = self._plan(last, landed, pins, stands if insert.time == "event" else None)
+        # Rows that are in quarantine already are no reason to hold their INSERT.
+        policy = on_unmatched or ("quarantine" if plan.on_unmatched == "block" else plan.on_unmatched)
+        numbers = {item.epoch for item in wanted}
+        known = [oldest(epoch) for epoch in epochs if epoch.plan.epoch in numbers] if plan.time is not None else []
+        return replace(
+            plan,
+            kind="quarantine-discard" if request.discards else "quarantine-release",
+            upto=plan.after,
+            on_unmatched=policy,
+            from_quarantine=replace(
+                request,
+                lots=lots_of(wanted, kept),
+                oldest=min(known, default=MIN_TIMESTAMP),
+            ),
+        )
 
     def _pins(self) -> tuple[Pin, ...] | Waiting:
         """The newest flipped generation of every build, at its newest landed epoch."""
@@ -220,15 +283,18 @@ class EventTimePlanner(ReleasePlanner):
             low, min(just_before(high), micros(seen.watermark)), plan.upto, seen.landed.epoch, span.before
         )
         replaced = [epoch for epoch in epochs if epoch.published and touches(epoch, low, high)]
+        replaced = with_what_they_became(replaced, epochs)
+        lots = lots_again(replaced, epochs)
         fill = Backfill(
             low=low,
             high=high,
             replaces=spans_of(replaced),
             again=again(replaced, epochs),
-            rows_again=sum(epoch.plan.rows_in_time for epoch in replaced),
+            rows_again=sum(map(own_rows, replaced)) + sum(lot.rows for lot in lots),
             new=new,
             without=tuple(area for area in span.ahead if any(area.meets(one) for one in new)),
             oldest=min([low, *map(oldest, replaced)]),
+            lots=lots,
         )
         path = lake.table_path(insert.probe)
         rows = Due(plan.probe_generation, fill.fresh).count(path, self.spark)

@@ -24,7 +24,7 @@ from pipelines.runtime.failures import explained
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import history_of
 from pipelines.runtime.judging import ask
-from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from pipelines.runtime.releasing.planning import EventTimePlanner, ProcessingTimePlanner, ReleasePlanner
 from pipelines.runtime.releasing.staging import Stager
 from pipelines.runtime.releasing.standing import Standing, Waiting, held
@@ -104,6 +104,22 @@ class Releasing(Standing):
         epochs = history_of(self.lake, self.pipeline, self.insert)
         drafted = planner.backfill(position.plan, epochs, low, high)
         return drafted if isinstance(drafted, Waiting) else self._store(drafted)
+
+    def out_of_quarantine(self, request: FromQuarantine, on_unmatched: OnUnmatched | None = None) -> ReleasePlan | None:
+        """Plan the epoch that takes what a request names of the quarantine, once the newest epoch is published; None
+        where that is nothing.
+
+        Raises GateHeld when the newest epoch is held, PlanningError where the rows can not be joined any more.
+        """
+        self.leases.acquire(self.owner)
+        position = self.position()
+        if position.state == "held":
+            raise held(self.insert, position)
+        if position.plan is not None and position.state != "published":
+            return position.plan
+        epochs = history_of(self.lake, self.pipeline, self.insert)
+        drafted = self.planner.out_of_quarantine(position.plan, epochs, request, on_unmatched)
+        return None if drafted is None else self._store(drafted)
 
     def supersede(self, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None = None) -> ReleasePlan:
         """Plan the epoch that takes the place of the held one. Raises PlanningError when none is held."""

@@ -21,6 +21,7 @@ from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.runtime.releasing.requeued import landed_again
 from pipelines.runtime.releasing.standing import Standing
 from pipelines.runtime.releasing.violations import counted
 from pipelines.sources.protocol import SEQ_TYPE
@@ -116,6 +117,9 @@ class Stager:
             rows, late = lake_rows.between(spark, path, plan.probe_generation, plan.after, plan.upto), None
         else:
             rows, late = plan.due.rows(spark, path), plan.late_upto
+        if plan.lots:
+            again = landed_again(spark, path, self.standing.quarantine_path, plan)
+            rows = again if plan.backfill is None else rows.unionByName(again)
         columns = [column.name for column in pipeline.table(plan.probe).stored_columns]
         return joined(
             spark,

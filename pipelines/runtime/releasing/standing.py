@@ -10,7 +10,7 @@ from pipelines.errors import GateHeld
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.lake.control import ControlTable
 from pipelines.lake.delta_log import committed
-from pipelines.runtime.accounting import rows_between
+from pipelines.runtime.accounting import released_rows, rows_between
 from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.durations import parse_duration
@@ -107,9 +107,10 @@ class Standing:
         return rows_between(self.lake.watermarks.rows(self.insert.probe, generation=generation), after, upto)
 
     def released(self, plan: ReleasePlan) -> int:
-        """The probe rows that a plan releases, by the watermark log; in event time, as they were counted for it."""
-        if plan.time is not None:
-            return plan.rows_in_time
+        """The probe rows that a plan releases, by the watermark log; in event time, and out of quarantine, as they were
+        counted for it."""
+        if plan.time is not None or plan.from_quarantine is not None:
+            return released_rows((), plan)
         return self.rows_between(plan.probe_generation, plan.after, plan.upto)
 
     def waiting(self, position: Position) -> int:
@@ -135,11 +136,21 @@ def held(insert: Insert, position: Position) -> GateHeld:
             state="it is staged; the target is unchanged",
             next_command="tidegate run SCRIPT   (judges it)",
         )
-    way = "quarantines them" if plan.backfill is None else "gives the backfill up; what is published stays"
+    way = given_up_by(plan)
+    again = plan.from_quarantine is not None
     return GateHeld(
         f"the gate holds epoch {plan.epoch} of {insert.id}: {'; '.join(position.verdict.reasons)}",
         where=f"probe {plan.probe}, epochs {plan.reads[0] + 1} to {plan.reads[1]}",
-        state="its rows are staged and count as waiting; the target is unchanged",
+        state="its rows are in quarantine, as they were; the target is unchanged"
+        if again
+        else "its rows are staged and count as waiting; the target is unchanged",
         next_command=f"tidegate release SCRIPT {insert.id}   (joins again against newer pins)   or   "
         f"tidegate discard SCRIPT {insert.id}   ({way})",
     )
+
+
+def given_up_by(plan: ReleasePlan) -> str:
+    """What `tidegate discard` does to a held plan."""
+    if plan.from_quarantine is not None:
+        return "gives it up; the rows stay in quarantine"
+    return "quarantines them" if plan.backfill is None else "gives the backfill up; what is published stays"

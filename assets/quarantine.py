@@ -1,0 +1,160 @@
+"""Quarantined rows released again or discarded from Dagster: two jobs of a pipeline; their config says which."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from assets.failures import explained
+from assets.jobs import job_tags
+from assets.metadata import table_rows
+from assets.names import Names
+from assets.presentation import Presentation
+from assets.resources import runner_of
+from assets.text import markdown_table
+from pipelines.errors import PlanningError
+from pipelines.lake import Lake
+from pipelines.runtime.history import history_of
+from pipelines.runtime.plans import FromQuarantine
+from pipelines.runtime.quarantine import Kept, chosen, kept_out
+from pipelines.runtime.releasing import Published
+from pipelines.sql.model import Pipeline
+
+
+class QuarantineReleaseConfig(dg.Config):
+    """Which rows are joined again (in the launchpad).
+
+    Attributes:
+        target: The INSERT: its target's name, or the target's 'insert.id'. May be left out where there is one.
+        reasons: Only rows with these reasons, such as key-absent@u; all when empty.
+        epochs: Only rows that these epochs have quarantined; all when empty.
+        dry_run: Only tell which rows it would be.
+    """
+
+    target: str = ""
+    reasons: list[str] = []  # noqa: RUF012 pydantic copies it
+    epochs: list[int] = []  # noqa: RUF012
+    dry_run: bool = False
+
+
+class QuarantineDiscardConfig(QuarantineReleaseConfig):
+    """Which rows are given up, and why.
+
+    Attributes:
+        because: Why; it is kept with the decision.
+    """
+
+    because: str
+
+
+def quarantine_jobs(pipeline: Pipeline, names: Names, look: Presentation) -> list[dg.JobDefinition]:
+    """`<pipeline>_quarantine_release` and `<pipeline>_quarantine_discard`. Neither runs by itself."""
+
+    @dg.op(
+        name=f"{names.job}_release_quarantined",
+        out=dg.Out(int, description="Rows that were published."),
+        required_resource_keys={names.resource},
+        description="Joins quarantined rows again, as an epoch that goes through the gate; publishes those that match.",
+    )
+    def release(context: dg.OpExecutionContext, config: QuarantineReleaseConfig) -> int:
+        request = FromQuarantine(False, tuple(config.reasons), tuple(config.epochs), by=_who(context))
+        done = _taken(context, pipeline, names, look, config, request)
+        return sum(item.rows for item in done)
+
+    @dg.op(
+        name=f"{names.job}_discard_quarantined",
+        out=dg.Out(int, description="Rows that were discarded."),
+        required_resource_keys={names.resource},
+        description="Gives quarantined rows up: they stay in the quarantine, counted as discarded.",
+    )
+    def discard(context: dg.OpExecutionContext, config: QuarantineDiscardConfig) -> int:
+        if not config.because.strip():
+            raise dg.Failure("a discard needs a reason", metadata={"next": "fill in `because`"}, allow_retries=False)
+        request = FromQuarantine(
+            True, tuple(config.reasons), tuple(config.epochs), by=_who(context), because=config.because.strip()
+        )
+        done = _taken(context, pipeline, names, look, config, request)
+        return sum(item.plan.from_quarantine.rows for item in done if item.plan.from_quarantine)
+
+    tags = job_tags(names, look)
+
+    @dg.job(name=f"{names.job}_quarantine_release", executor_def=dg.in_process_executor, tags=tags)
+    def release_job() -> None:
+        """Release quarantined rows again; the launchpad says which."""
+        release()
+
+    @dg.job(name=f"{names.job}_quarantine_discard", executor_def=dg.in_process_executor, tags=tags)
+    def discard_job() -> None:
+        """Discard quarantined rows; the launchpad says which, and why."""
+        discard()
+
+    return [release_job, discard_job]
+
+
+def _taken(
+    context: dg.OpExecutionContext,
+    pipeline: Pipeline,
+    names: Names,
+    look: Presentation,
+    config: QuarantineReleaseConfig,
+    request: FromQuarantine,
+) -> Sequence[Published]:
+    """Do it, and tell it in the metadata of the op's output."""
+    with explained(look.script), runner_of(context, pipeline, names) as runner:
+        insert = _insert(pipeline, config.target)
+        wanted = chosen(insert, _kept(runner.lake, pipeline, insert), request)
+        done = () if config.dry_run else runner.out_of_quarantine(insert, request)
+        after = _kept(runner.lake, pipeline, insert)
+        context.add_output_metadata(of_taken(insert, wanted, done, after, config.dry_run))
+        if any(item.rows for item in done):
+            path = str(runner.lake.target_path(pipeline.table(pipeline.insert(insert).target)))
+            context.log_event(
+                dg.AssetMaterialization(
+                    names.published(pipeline.insert(insert)),
+                    description="Quarantined rows were released again.",
+                    metadata={"dagster/row_count": table_rows(path), "rows published": sum(d.rows for d in done)},
+                )
+            )
+        return done
+
+
+def of_taken(
+    insert: str, wanted: Sequence[Kept], done: Sequence[Published], after: Sequence[Kept], dry_run: bool
+) -> dict[str, Any]:
+    """What was done: numbers, and a line for each epoch and reason that was taken."""
+    own = [item for item in done if item.plan.from_quarantine is not None]
+    taken = sum(item.plan.from_quarantine.rows for item in own if item.plan.from_quarantine)
+    headers = ("quarantined by epoch", "reason", "rows")
+    return {
+        "insert": insert,
+        "dry run": dry_run,
+        "rows taken": taken,
+        "rows published": sum(item.rows for item in own),
+        "rows back in quarantine": sum(item.quarantined for item in own),
+        "rows in quarantine now": sum(item.rows for item in after if item.state == "open"),
+        "epochs": ", ".join(str(item.epoch) for item in own) or "none: there was nothing to take",
+        "rows": dg.MetadataValue.md(markdown_table(headers, [(item.epoch, item.reason, item.rows) for item in wanted])),
+    }
+
+
+def _kept(lake: Lake, pipeline: Pipeline, insert: str) -> list[Kept]:
+    return kept_out(history_of(lake, pipeline, pipeline.insert(insert)))
+
+
+def _insert(pipeline: Pipeline, target: str) -> str:
+    known = [item.id for item in pipeline.inserts]
+    if not target and len(known) == 1:
+        return known[0]
+    if target not in known:
+        told = f"the pipeline has no INSERT {target}" if target else "the pipeline has several INSERTs"
+        raise PlanningError(
+            told, state="nothing was changed", next_command=f"set `target` to one of {', '.join(known)}"
+        )
+    return target
+
+
+def _who(context: dg.OpExecutionContext) -> str:
+    user = context.run.tags.get("user", "")
+    return f"{user} (dagster run {context.run.run_id})" if user else f"dagster run {context.run.run_id}"

@@ -1,0 +1,252 @@
+"""`tidegate quarantine list | show | release | discard`: rows that a gate has kept out, and what becomes of them."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from orchestration.commands.held import OnUnmatched
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, InsertId, LakePath, Master, Script, examples
+from orchestration.commands.run import runner
+from orchestration.console import Bars, Screen, reported
+
+if TYPE_CHECKING:
+    from pipelines.lake import Lake
+    from pipelines.runtime.plans import FromQuarantine
+    from pipelines.runtime.quarantine import Kept
+    from pipelines.sql.model import Insert, Pipeline
+
+app = typer.Typer(
+    help="List the rows that a gate has kept out, look at them, release them again, or discard them.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reason",
+        metavar="REASON",
+        help="Only rows with this reason, such as key-absent@u or violated:priced; may be repeated.",
+        show_default="all",
+    ),
+]
+Epochs = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--epoch",
+        metavar="EPOCH",
+        help="Only rows that this epoch has quarantined; may be repeated.",
+        show_default="all",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show which rows it would be, and change nothing.")]
+State = Literal["open", "released", "discarded", "all"]
+
+LIST_EPILOG = examples(
+    "tidegate quarantine list pipeline.sql",
+    "tidegate quarantine list pipeline.sql enriched_clicks --by-epoch",
+    "tidegate quarantine list pipeline.sql --json",
+)
+SHOW_EPILOG = examples(
+    "tidegate quarantine show pipeline.sql enriched_clicks",
+    "tidegate quarantine show pipeline.sql enriched_clicks --reason key-absent --limit 5",
+    "tidegate quarantine show pipeline.sql enriched_clicks --state discarded --json",
+)
+RELEASE_EPILOG = examples(
+    "tidegate quarantine release pipeline.sql enriched_clicks --dry-run",
+    "tidegate quarantine release pipeline.sql enriched_clicks --reason key-absent@user_info",
+    "tidegate quarantine release pipeline.sql enriched_clicks --epoch 12 --epoch 13",
+)
+DISCARD_EPILOG = examples(
+    "tidegate quarantine discard pipeline.sql enriched_clicks --epoch 12 --because 'clicks of a load test'",
+    "tidegate quarantine discard pipeline.sql enriched_clicks --reason key-null --because 'no user' --yes",
+)
+
+
+@app.command("list", epilog=LIST_EPILOG)
+def list_(
+    script: Script,
+    insert: Annotated[
+        str | None,
+        typer.Argument(metavar="[INSERT]", help="Only this INSERT: its target's name, or the target's 'insert.id'."),
+    ] = None,
+    lake: LakePath = DEFAULT_LAKE,
+    by_epoch: Annotated[bool, typer.Option("--by-epoch", help="A line for every epoch.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show how many rows are in quarantine, by reason, and since when; what was released or discarded since, apart.
+
+    Reads the lake's control tables in well under a second, without Spark or Java.
+    """
+    from orchestration.console.quarantined import listing, of_listing
+
+    screen = Screen(as_json, debug)
+    with reported(screen):
+        pipeline, folder = _opened(script, lake)
+        wanted = pipeline.inserts if insert is None else (_insert(pipeline, insert),)
+        found = {item.id: _kept(folder, pipeline, item) for item in wanted}
+        screen.result(of_listing(found), *listing(found, by_epoch))
+
+
+@app.command(epilog=SHOW_EPILOG)
+def show(
+    script: Script,
+    insert: InsertId,
+    lake: LakePath = DEFAULT_LAKE,
+    reasons: Reasons = None,
+    epochs: Epochs = None,
+    state: Annotated[State, typer.Option("--state", help="What has become of the rows.")] = "open",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, metavar="ROWS", help="At most so many.")] = 20,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show quarantined rows: when and why they were kept out, what they are, and which version comes nearest.
+
+    Rows of the same epoch and reason stand together, the oldest first. Values of rows are shown as they are.
+    """
+    from orchestration.console.quarantined import of_rows, row_lines
+    from orchestration.nearest_rows import nearest_of_rows
+    from pipelines.runtime.quarantine import asked_for
+    from pipelines.runtime.quarantine_rows import rows_of
+
+    screen = Screen(as_json, debug)
+    with reported(screen):
+        pipeline, folder = _opened(script, lake)
+        found = _insert(pipeline, insert)
+        wanted = [
+            item
+            for item in _kept(folder, pipeline, found)
+            if asked_for(item, reasons or (), epochs or ()) and state in ("all", item.state)
+        ]
+        rows = rows_of(folder, pipeline, found, wanted, limit)
+        nearest = nearest_of_rows(folder, pipeline, found, rows)
+        total = sum(item.rows for item in wanted)
+        screen.result(of_rows(found.id, rows, nearest, total), *row_lines(rows, nearest, total))
+
+
+@app.command(epilog=RELEASE_EPILOG)
+def release(
+    script: Script,
+    insert: InsertId,
+    lake: LakePath = DEFAULT_LAKE,
+    reasons: Reasons = None,
+    epochs: Epochs = None,
+    on_unmatched: OnUnmatched = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Join quarantined rows again, to what the build tables hold now, and publish those that may leave.
+
+    It is an epoch like any other, through the gate. A processing-time join takes the newest versions, an event-time
+    join those of each row's own time. Rows that still may not leave go back to quarantine, under the new epoch. What
+    was released or discarded before is passed over, so the same command again does nothing twice.
+    """
+    from pipelines.runtime.plans import FromQuarantine
+
+    request = FromQuarantine(False, tuple(reasons or ()), tuple(epochs or ()), by=_who())
+    screen = Screen(as_json, debug)
+    with reported(screen):
+        _take(screen, script, insert, lake, master, request, dry_run=dry_run, on_unmatched=on_unmatched)
+
+
+@app.command(epilog=DISCARD_EPILOG)
+def discard(
+    script: Script,
+    insert: InsertId,
+    because: Annotated[str, typer.Option("--because", metavar="TEXT", help="Why; it is kept with the decision.")],
+    lake: LakePath = DEFAULT_LAKE,
+    reasons: Reasons = None,
+    epochs: Epochs = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    master: Master = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Give quarantined rows up: they stay where they are and stay counted, as discarded, and are not released again.
+
+    Who did it, when and why is kept; `list` and `show --state discarded` tell it.
+    """
+    from pipelines.runtime.plans import FromQuarantine
+
+    if not because.strip():
+        raise typer.BadParameter("--because must say why")
+    if as_json and not yes and not dry_run:
+        raise typer.BadParameter("--json asks nothing: add --yes or --dry-run")
+    request = FromQuarantine(True, tuple(reasons or ()), tuple(epochs or ()), by=_who(), because=because.strip())
+    screen = Screen(as_json, debug)
+    with reported(screen):
+        _take(screen, script, insert, lake, master, request, dry_run=dry_run, ask=not yes)
+
+
+def _take(
+    screen: Screen,
+    script: Path,
+    insert: str,
+    lake: Path,
+    master: str | None,
+    request: FromQuarantine,
+    *,
+    dry_run: bool,
+    ask: bool = False,
+    on_unmatched: Literal["quarantine", "block", "publish"] | None = None,
+) -> None:
+    from orchestration.console.quarantined import of_taken, taken_lines, would_take
+    from pipelines.runtime.quarantine import chosen
+
+    pipeline, folder = _opened(script, lake)
+    found = _insert(pipeline, insert)
+    wanted = chosen(found.id, _kept(folder, pipeline, found), request)
+    if dry_run:
+        screen.result(of_taken(found.id, request, wanted, None), *would_take(found.id, request, wanted))
+        return
+    if ask and wanted:
+        for line in would_take(found.id, request, wanted):
+            screen.say(line)
+        if not typer.confirm("Discard them?", err=True):
+            screen.say("Nothing was changed.")
+            raise typer.Exit(1)
+    # Where nothing is to be taken, an epoch that an aborted command has left unfinished may still be this one's.
+    label = f"tidegate quarantine {'discard' if request.discards else 'release'}"
+    with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label) as active:
+        done = active.out_of_quarantine(found.id, request, on_unmatched)
+    screen.result(of_taken(found.id, request, wanted, done), *taken_lines(found.id, request, done))
+
+
+def _opened(script: Path, lake: Path) -> tuple[Pipeline, Lake]:
+    from pipelines.lake import Lake
+    from pipelines.runtime.scripts import load_script
+
+    return load_script(script), Lake(lake, create=False)
+
+
+def _insert(pipeline: Pipeline, name: str) -> Insert:
+    known = [item.id for item in pipeline.inserts]
+    if name not in known:
+        raise typer.BadParameter(f"the script has no INSERT {name}; it has {', '.join(known)}")
+    return pipeline.insert(name)
+
+
+def _kept(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[Kept]:
+    from pipelines.runtime.history import history_of
+    from pipelines.runtime.quarantine import kept_out
+
+    return kept_out(history_of(lake, pipeline, insert))
+
+
+def _who() -> str:
+    """The user and the machine."""
+    try:
+        user: Any = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        user = os.getuid()
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,201 @@
+"""The quarantine of INSERTs: for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from orchestration.alerts.incident import MissedKey
+from orchestration.console.grid import grid
+from orchestration.console.words import counted, moment, number, why
+from pipelines.runtime.plans import FromQuarantine
+from pipelines.runtime.quarantine import Kept
+from pipelines.runtime.quarantine_rows import KeptRow
+from pipelines.runtime.releasing import Published
+
+SHOWN_EPOCHS = 40
+LONGEST = 200
+"""Characters of a row that is shown to a person."""
+_STATES = {"open": "in quarantine", "released": "released since", "discarded": "discarded"}
+
+
+def of_listing(found: Mapping[str, Sequence[Kept]]) -> dict[str, Any]:
+    """All of it by epoch and reason; times in ms, UTC."""
+    return {
+        "inserts": [
+            {"insert": insert, **_totals(kept), "kept": [_of_kept(item) for item in kept]}
+            for insert, kept in found.items()
+        ]
+    }
+
+
+def _totals(kept: Sequence[Kept]) -> dict[str, int]:
+    return {state: sum(item.rows for item in kept if item.state == state) for state in _STATES}
+
+
+def _of_kept(item: Kept) -> dict[str, Any]:
+    return {
+        "epoch": item.epoch,
+        "reason": item.reason,
+        "rows": item.rows,
+        "at": item.at,
+        "state": item.state,
+        "pins": [{"table": pin.table, "generation": pin.generation, "epoch": pin.epoch} for pin in item.plan.pins],
+        "taken": _of_taken(item),
+    }
+
+
+def _of_taken(item: Kept) -> dict[str, Any] | None:
+    if item.taken is None:
+        return None
+    who = item.taken.from_quarantine
+    told = {"epoch": item.taken.epoch, "at": item.taken.instant, "kind": item.taken.kind}
+    return {**told, **({"by": who.by, "because": who.because} if who else {})}
+
+
+def listing(found: Mapping[str, Sequence[Kept]], by_epoch: bool) -> Iterator[RenderableType]:
+    """The same for people: what is in quarantine first, then what became of the rest."""
+    for insert, kept in found.items():
+        totals = _totals(kept)
+        told = ", ".join(f"{counted(rows, 'row')} {_STATES[state]}" for state, rows in totals.items() if rows)
+        yield escape(f"{insert}: {told or 'no row was ever quarantined'}")
+        for state in _STATES:
+            own = [item for item in kept if item.state == state]
+            if own:
+                yield ""
+                yield _table(own, state, by_epoch)
+        if totals["open"]:
+            yield escape(f"\n  next:  tidegate quarantine show SCRIPT {insert}")
+        yield ""
+
+
+def _table(kept: Sequence[Kept], state: str, by_epoch: bool) -> RenderableType:
+    after = {"open": (), "released": ("by epoch",), "discarded": ("by", "because")}[state]
+    shown = grid(_STATES[state], "rows", "epoch", "first (UTC)", "last", *after, right=("rows",))
+    for group in _groups(kept, by_epoch)[:SHOWN_EPOCHS]:
+        first, last = group[0], group[-1]
+        epochs = str(first.epoch) if len(group) == 1 else f"{first.epoch} to {last.epoch} ({len(group)})"
+        rows, until = sum(item.rows for item in group), moment(last.at) if len(group) > 1 else ""
+        shown.add_row(
+            escape(first.short), number(rows), epochs, moment(first.at), until, *map(escape, _after(first, state))
+        )
+    if len(_groups(kept, by_epoch)) > SHOWN_EPOCHS:
+        shown.add_row("…", "", "", "", "", *("" for _ in after))
+    return shown
+
+
+def _groups(kept: Sequence[Kept], by_epoch: bool) -> list[list[Kept]]:
+    """By reason and by who has taken them; with `by_epoch`, each by itself."""
+
+    def group(item: Kept) -> tuple[Any, ...]:
+        return (item.short, item.taken.epoch if item.taken else 0, item.epoch if by_epoch else 0)
+
+    return [list(items) for _, items in groupby(sorted(kept, key=group), key=group)]
+
+
+def _after(item: Kept, state: str) -> tuple[str, ...]:
+    if state == "open":
+        return ()
+    if item.taken is None:
+        return ("", "its held epoch was discarded")
+    if state == "released":
+        return (f"{item.taken.epoch}, {moment(item.taken.instant)}",)
+    who = item.taken.from_quarantine
+    return (f"{who.by}, {moment(item.taken.instant)}", who.because) if who else ("", "")
+
+
+def of_rows(insert: str, rows: Sequence[KeptRow], nearest: Sequence[MissedKey | None], total: int) -> dict[str, Any]:
+    """Rows for programs."""
+    return {
+        "insert": insert,
+        "rows": [
+            {
+                **_of_kept(row.kept),
+                "op": row.op,
+                "place": {name.removeprefix("_"): value for name, value in row.place.items()},
+                "values": dict(row.values),
+                "key": dict(missed.key) if missed else None,
+                "nearest": missed.nearest if missed else None,
+            }
+            for row, missed in zip(rows, nearest, strict=True)
+        ],
+        "of": total,
+    }
+
+
+def row_lines(rows: Sequence[KeptRow], nearest: Sequence[MissedKey | None], total: int) -> Iterator[RenderableType]:
+    """Rows for people: a heading for each epoch and reason, the rows below it."""
+    if not rows:
+        yield "There is no such row."
+        return
+    last: Kept | None = None
+    for row, missed in zip(rows, nearest, strict=True):
+        if row.kept is not last:
+            last = row.kept
+            pins = ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in last.plan.pins)
+            yield escape(f"epoch {last.epoch}, {moment(last.at)} UTC, joined to {pins}: {why(last.short)}")
+        text = json.dumps(dict(row.values), default=str, ensure_ascii=False)
+        yield escape(f"  {text if len(text) <= LONGEST else text[: LONGEST - 1] + '…'}")
+        if missed is not None:
+            key = ", ".join(f"{name} = {value!r}" for name, value in missed.key.items())
+            yield escape(f"    {key or 'the key is an expression'}; nearest version: {missed.nearest}")
+    if total > len(rows):
+        yield f"… and {total - len(rows):,} more: --limit, or --json"
+
+
+def of_taken(
+    insert: str, request: FromQuarantine, wanted: Sequence[Kept], done: Sequence[Published] | None
+) -> dict[str, Any]:
+    """What a release or a discard did, or (`done` is None) would do."""
+    own = [item for item in done or () if item.plan.from_quarantine is not None]
+    took = [item.plan.from_quarantine.rows for item in own if item.plan.from_quarantine]
+    return {
+        "insert": insert,
+        "discards": request.discards,
+        "dry_run": done is None,
+        "taken": sum(item.rows for item in wanted) if done is None else sum(took),
+        "lots": [{"epoch": item.epoch, "reason": item.reason, "rows": item.rows} for item in wanted],
+        "epochs": [item.epoch for item in own],
+        "published": sum(item.rows for item in own),
+        "quarantined": sum(item.quarantined for item in own),
+    }
+
+
+def would_take(insert: str, request: FromQuarantine, wanted: Sequence[Kept]) -> Iterator[RenderableType]:
+    """What a release or a discard would do."""
+    if not wanted:
+        yield escape(nothing(insert, request))
+        return
+    verb = "discard" if request.discards else "join again"
+    yield escape(f"{insert}: this would {verb} {counted(sum(item.rows for item in wanted), 'row')}.")
+    yield _table(wanted, "open", by_epoch=False)
+
+
+def taken_lines(insert: str, request: FromQuarantine, done: Sequence[Published]) -> Iterator[RenderableType]:
+    """What a release or a discard did."""
+    if not any(item.plan.from_quarantine is not None for item in done):
+        yield escape(nothing(insert, request))
+    for item in done:
+        took = item.plan.from_quarantine
+        if took is None:
+            yield escape(f"Epoch {item.epoch} of {insert} was unfinished, and is published first.")
+        elif took.discards:
+            yield escape(f"{counted(took.rows, 'row')} of {insert} discarded (epoch {item.epoch}).")
+        else:
+            rest = took.rows - item.rows - item.quarantined
+            dropped = f", {rest:,} left out by WHERE or INNER" if rest else ""
+            yield escape(
+                f"Epoch {item.epoch} of {insert} has joined {counted(took.rows, 'quarantined row')} again: "
+                f"{item.rows:,} published, {item.quarantined:,} back in quarantine{dropped}."
+            )
+
+
+def nothing(insert: str, request: FromQuarantine) -> str:
+    """There was nothing to take."""
+    verb = "discard" if request.discards else "release"
+    return f"There is nothing to {verb}: no row of {insert} that fits is in quarantine. Nothing was changed."

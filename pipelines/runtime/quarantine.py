@@ -1,0 +1,152 @@
+"""Rows that were kept out of a target, and what became of them since: by epoch and reason, from control tables alone.
+
+    open         kept out, and nobody has decided anything
+    released     a later epoch has joined them again: they are where that epoch has put them
+    discarded    a person has given them up; they are kept, and counted
+
+Rows stay in the quarantine's table as they were written, and are never moved. What one epoch has kept out for one
+reason is a whole (`Kept`), and a plan takes wholes: so "exactly once" is a matter of lots that do not meet.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pipelines.errors import PlanningError
+from pipelines.runtime.history import ReleasedEpoch
+from pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan
+
+DISCARDED = "discarded"
+"""The reason of rows whose held epoch was discarded."""
+_UNMATCHED = "unmatched:"
+_VIOLATED = "violated:"
+_ALWAYS = (DISCARDED, "time-null")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What one epoch has kept out for one reason (as `_reason` tells it).
+
+    `at` is the epoch's instant (ms, UTC); `taken` the plan that has released or discarded the rows since.
+    """
+
+    plan: ReleasePlan
+    reason: str
+    rows: int
+    taken: ReleasePlan | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self.plan.epoch
+
+    @property
+    def at(self) -> int:
+        return self.plan.instant
+
+    @property
+    def state(self) -> Literal["open", "released", "discarded"]:
+        if self.taken is not None:
+            return "discarded" if self.taken.discards else "released"
+        return "discarded" if self.reason == DISCARDED else "open"
+
+    @property
+    def short(self) -> str:
+        """The reason as `tidegate status` tells it."""
+        return short(self.reason)
+
+
+def short(reason: str) -> str:
+    """`unmatched:key-absent@u` as `key-absent@u`."""
+    return reason.removeprefix(_UNMATCHED)
+
+
+def kept_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, int]:
+    """Reason -> rows that a staged epoch keeps out, by its counts."""
+
+    def out(name: str) -> bool:
+        if name.startswith(_UNMATCHED):
+            return plan.on_unmatched != "publish"
+        return name.startswith(_VIOLATED) or name in _ALWAYS
+
+    return {name: number for name, number in counts.items() if number and out(name)}
+
+
+def claims(plan: ReleasePlan) -> tuple[Lot, ...]:
+    """What a plan takes out of quarantine, for whatever end."""
+    return plan.lots if plan.from_quarantine is None else plan.from_quarantine.lots
+
+
+def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[Kept]:
+    """All that published epochs have kept out, in their order. Epochs that a backfill has replaced have nothing there
+    any more."""
+    published = [item for item in epochs if item.published and item.staged is not None]
+    found = [
+        Kept(item.plan, reason, rows)
+        for item in published
+        for reason, rows in kept_by(item.plan, item.staged.counts if item.staged else {}).items()
+    ]
+    places: dict[str, list[int]] = {}
+    for place, kept in enumerate(found):
+        places.setdefault(kept.reason, []).append(place)
+    for plan in (item.plan for item in published):
+        for lot in claims(plan):
+            own = places.get(lot.reason, [])
+            first = bisect_left(own, lot.first, key=lambda place: found[place].epoch)
+            last = bisect_right(own, lot.last, key=lambda place: found[place].epoch)
+            for place in own[first:last]:
+                found[place] = replace(found[place], taken=plan)
+    return found
+
+
+def asked_for(item: Kept, reasons: Sequence[str], epochs: Sequence[int]) -> bool:
+    """Whether a selection names it. A reason is given whole, or as `key-absent@u`, or as `key-absent`."""
+    named = {item.reason, item.short, item.short.partition("@")[0]}
+    return (not reasons or bool(named & set(reasons))) and (not epochs or item.epoch in epochs)
+
+
+def chosen(insert: str, kept: Sequence[Kept], request: FromQuarantine) -> list[Kept]:
+    """What a request takes: of all that it names, what nobody has taken before. Rows of a discarded epoch are released
+    only where their reason, `discarded`, is named.
+
+    Raises PlanningError where no row was ever quarantined for a reason, or in an epoch, that it names.
+    """
+    _refuse_unknown(insert, "for the reason", request.reasons, lambda one: any(asked_for(k, (one,), ()) for k in kept))
+    _refuse_unknown(insert, "in epoch", request.epochs, lambda one: any(k.epoch == one for k in kept))
+    named = [item for item in kept if item.taken is None and asked_for(item, request.reasons, request.epochs)]
+    again = not request.discards and DISCARDED in request.reasons
+    return [item for item in named if item.state == "open" or again]
+
+
+def _refuse_unknown(insert: str, how: str, names: Sequence[str] | Sequence[int], known: Callable[..., bool]) -> None:
+    for name in names:
+        if not known(name):
+            raise PlanningError(
+                f"no row of {insert} was ever quarantined {how} {name}",
+                state="nothing was changed",
+                next_command=f"tidegate quarantine list SCRIPT {insert}   (lists reasons and epochs)",
+            )
+
+
+def lots_of(wanted: Iterable[Kept], kept: Iterable[Kept]) -> tuple[Lot, ...]:
+    """`wanted` as lots. What follows one another in `kept` for the same reason becomes one, so that a plan stays small
+    however many epochs it takes from."""
+    chosen = {(item.epoch, item.reason) for item in wanted}
+    found: list[Lot] = []
+    goes_on: dict[str, int] = {}
+    for item in kept:
+        if (item.epoch, item.reason) not in chosen:
+            goes_on.pop(item.reason, None)
+            continue
+        after, upto = item.plan.reads
+        place = goes_on.get(item.reason)
+        if place is None:
+            goes_on[item.reason] = len(found)
+            found.append(Lot(item.reason, item.epoch, item.epoch, item.rows, after, upto))
+        else:
+            lot = found[place]
+            rows, least, greatest = lot.rows + item.rows, min(lot.after, after), max(lot.upto, upto)
+            found[place] = Lot(lot.reason, lot.first, item.epoch, rows, least, greatest)
+    return tuple(found)

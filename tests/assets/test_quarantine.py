@@ -1,0 +1,70 @@
+"""Quarantined rows released and discarded from Dagster, and what it shows of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from assets.factories import build_pipeline_definitions
+from pipelines.testing import Harness
+from tests.assets.clicks import pipeline
+
+
+@pytest.fixture
+def harness(spark: SparkSession, tmp_path: Path) -> Harness:
+    harness = Harness(pipeline(), spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": number, "item_id": number} for number in (1, 2, 3)])
+    harness.advance()
+    harness.push("user_info", [{"user_id": 2, "gender": "m"}])
+    harness.runner.advance("user_info")
+    harness.runner.close()
+    return harness
+
+
+def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
+    definitions = build_pipeline_definitions(harness.pipeline, lake=harness.lake.root)
+
+    def run(verb: str, **config: Any) -> tuple[dg.ExecuteInProcessResult, dict[str, Any]]:
+        job = definitions.resolve_job_def(f"clicks_quarantine_{verb}")
+        op = f"clicks_{verb}_quarantined"
+        result = job.execute_in_process(
+            run_config={"ops": {op: {"config": config}}}, raise_on_error=False, tags={"user": "ada"}
+        )
+        told: dict[str, Any] = {}
+        for event in result.all_events:
+            if event.is_successful_output:
+                told = dict(event.step_output_data.metadata)
+        return result, {name: getattr(value, "value", value) for name, value in told.items()}
+
+    result, told = run("release", dry_run=True)
+    assert result.success
+    assert (told["rows taken"], told["rows in quarantine now"]) == (0, 2)
+    assert "unmatched:key-absent@user_info" in told["rows"]
+    result, told = run("release", target="enriched_click", reasons=["key-absent"])
+    assert result.success
+    assert result.output_for_node("clicks_release_quarantined") == 1
+    assert (told["rows taken"], told["rows published"], told["rows back in quarantine"]) == (2, 1, 1)
+    [seen] = result.get_asset_materialization_events()
+    assert seen.asset_key == dg.AssetKey(["clicks", "enriched_click"])
+    assert sorted(row["user_id"] for row in harness.published("enriched_click")) == [1, 2]
+    result, told = run("discard", epochs=[2], because="a load test")
+    assert result.success
+    assert result.output_for_node("clicks_discard_quarantined") == 1
+    assert (told["rows taken"], told["rows in quarantine now"]) == (1, 0)
+    plan = harness.lake.epochs.rows("insert enriched_click")[-1].plan
+    assert plan["from_quarantine"]["because"] == "a load test"
+    assert plan["from_quarantine"]["by"].startswith("ada (dagster run ")
+    result, told = run("discard", epochs=[2], because="again")
+    assert result.success
+    assert told["epochs"] == "none: there was nothing to take"
+    result, _ = run("release", target="enriched")
+    [failed] = [event for event in result.all_events if event.is_step_failure]
+    said = failed.step_failure_data.user_failure_data
+    assert said is not None
+    assert said.metadata["next"].value == "set `target` to one of enriched_click"

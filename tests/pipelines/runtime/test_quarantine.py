@@ -1,0 +1,358 @@
+"""Quarantined rows released again or discarded: each row in one place all the time, whatever is done and aborted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import GateHeld, LeaseHeld, PlanningError
+from pipelines.runtime import faults
+from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
+from pipelines.runtime.history import history_of
+from pipelines.runtime.plans import FromQuarantine
+from pipelines.runtime.quarantine import kept_out
+from pipelines.runtime.releasing import Published
+from pipelines.runtime.runner import Runner
+from pipelines.runtime.verify import verify
+from pipelines.testing import Harness
+from quality_checks.reconcile import reconcile_all
+from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.runtime.test_backfill import fill, land
+from tests.pipelines.runtime.test_event_time import Play
+
+SEED = random.SystemRandom().randrange(10**9)
+
+CLICKS = """
+CREATE TABLE users (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH ('connector' = 'scripted');
+CREATE TABLE clicks (user_id INT, item_id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE enriched (user_id INT, item_id INT, gender STRING{constraints})
+WITH ('connector' = 'scripted', 'gate.on-unmatched' = '{policy}');
+INSERT INTO enriched SELECT c.user_id, c.item_id, u.gender FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON c.user_id = u.user_id
+"""
+KNOWN = ", CONSTRAINT known EXPECT (gender IN ({})) ON VIOLATION {}"
+RELEASE, DISCARD = FromQuarantine(discards=False), FromQuarantine(discards=True, by="ada", because="a test")
+
+
+def clicks(spark: SparkSession, directory: Path, policy: str = "quarantine", constraints: str = "") -> Harness:
+    return Harness(CLICKS.format(policy=policy, constraints=constraints), spark, directory)
+
+
+def users(harness: Harness, *numbers: int, gender: str = "f") -> None:
+    harness.push("users", [{"user_id": number, "gender": gender} for number in numbers])
+
+
+def click(harness: Harness, *numbers: int) -> None:
+    """A click of each of these users; its item is ten times that."""
+    harness.push("clicks", [{"user_id": number, "item_id": number * 10} for number in numbers])
+    harness.advance()
+
+
+def take(harness: Harness, request: FromQuarantine = RELEASE) -> tuple[Published, ...]:
+    return harness.runner.out_of_quarantine(harness.pipeline.inserts[0].id, request)
+
+
+def out(harness: Harness) -> list[tuple[Any, ...]]:
+    return sorted((row["user_id"], row["gender"]) for row in harness.published("enriched"))
+
+
+def kept(harness: Harness) -> dict[int, str]:
+    return {row["user_id"]: row["_reason"] for row in harness.quarantined("enriched")}
+
+
+def states(harness: Harness) -> list[tuple[int, str, int, str]]:
+    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0])
+    return [(item.epoch, item.short, item.rows, item.state) for item in kept_out(epochs)]
+
+
+def prove(harness: Harness) -> WhereRowsAre:
+    """Every epoch recomputes to what was published, every landed row is in one place, and the tables hold as much."""
+    insert = harness.pipeline.inserts[0]
+    report = verify(harness.pipeline, harness.lake, lambda: harness.spark, insert.id)
+    assert report.passed, report
+    assert not report.unproved
+    assert [item.problems for item in reconcile_all(harness.lake, harness.pipeline)] == [()]
+    places = where_rows_are(harness.lake, insert.id, insert.probe, history_of(harness.lake, harness.pipeline, insert))
+    assert places.balanced, places
+    return places
+
+
+def test_rows_leave_quarantine_once_they_match(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path)
+    users(harness, 1)
+    harness.end_of_snapshot("users")
+    click(harness, 1, 2, 3)
+    click(harness, 4)
+    users(harness, 2, 4, gender="m")
+    harness.advance()
+    assert kept(harness) == dict.fromkeys((2, 3, 4), "unmatched:key-absent@u")
+    [done] = take(harness, FromQuarantine(discards=False, epochs=(1,)))
+    assert (done.epoch, done.rows, done.quarantined) == (3, 1, 1)
+    assert out(harness) == [(1, "f"), (2, "m")]
+    assert kept(harness) == dict.fromkeys((3, 4), "unmatched:key-absent@u")
+    assert states(harness) == [
+        (1, "key-absent@u", 2, "released"),
+        (2, "key-absent@u", 1, "open"),
+        (3, "key-absent@u", 1, "open"),
+    ]
+    assert take(harness, FromQuarantine(discards=False, epochs=(1,))) == ()  # nothing of it is left to take
+    places = prove(harness)
+    assert (places.matched, places.quarantined, places.waiting) == (2, {"key-absent@u": 2}, 0)
+    # The stream goes on where it stood; a release of everything takes what is open, in one epoch.
+    users(harness, 5)
+    click(harness, 5)
+    [done] = take(harness)
+    assert done.plan.lots[0].rows == 2
+    assert out(harness) == [(1, "f"), (2, "m"), (4, "m"), (5, "f")]
+    assert kept(harness) == {3: "unmatched:key-absent@u"}
+    users(harness, 3)
+    click(harness, 6)
+    take(harness, FromQuarantine(discards=False, reasons=("key-absent",)))
+    assert out(harness) == [(1, "f"), (2, "m"), (3, "f"), (4, "m"), (5, "f")]
+    assert prove(harness).quarantined == {"key-absent@u": 1}
+    with pytest.raises(PlanningError, match=r"no row of enriched was ever quarantined for the reason deleted"):
+        take(harness, FromQuarantine(discards=False, reasons=("deleted",)))
+    with pytest.raises(PlanningError, match=r"no row of enriched was ever quarantined in epoch 4"):
+        take(harness, FromQuarantine(discards=True, epochs=(4,)))
+
+
+def test_what_is_discarded_stays_counted_and_goes_nowhere(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path)
+    users(harness, 1)
+    harness.end_of_snapshot("users")
+    click(harness, 1, 2, 3)
+    click(harness, 4)
+    [done] = take(harness, FromQuarantine(discards=True, epochs=(1,), by="ada", because="test users"))
+    assert (done.rows, done.quarantined, done.staged.files) == (0, 0, [])
+    harness.restart()
+    users(harness, 2, 3, 4)
+    harness.advance()
+    places = prove(harness)
+    assert (places.matched, places.quarantined) == (1, {"discarded": 2, "key-absent@u": 1})
+    assert take(harness, FromQuarantine(discards=True, epochs=(1,))) == ()
+    assert take(harness, FromQuarantine(discards=False, epochs=(1,))) == ()
+    take(harness)
+    assert out(harness) == [(1, "f"), (4, "f")]
+    assert kept(harness) == dict.fromkeys((2, 3), "unmatched:key-absent@u")
+    taken = kept_out(history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0]))[0].taken
+    assert taken is not None
+    assert taken.from_quarantine is not None
+    assert (taken.from_quarantine.by, taken.from_quarantine.because) == ("ada", "test users")
+    assert prove(harness).quarantined == {"discarded": 2}
+    with pytest.raises(LeaseHeld):
+        Runner(harness.pipeline, harness.lake, label="another").out_of_quarantine("enriched", DISCARD)
+
+
+POINTS = [point for point in faults.POINTS if point.startswith("insert.")]
+
+
+@pytest.mark.parametrize(
+    ("request_", "points"), [(RELEASE, POINTS), (DISCARD, ["insert.planned", "insert.quarantined"])]
+)
+def test_an_abort_at_any_point_is_recovered_from(
+    spark: SparkSession, tmp_path: Path, request_: FromQuarantine, points: list[str]
+) -> None:
+    harness = clicks(spark, tmp_path)
+    users(harness, 1)
+    harness.end_of_snapshot("users")
+    number = 1
+    expected = [(1, "f")]
+    click(harness, 1)
+    for point in points:
+        number += 2
+        click(harness, number, number + 1)
+        users(harness, number)
+        harness.advance()
+
+        def abort(passed: str, wanted: str = point) -> None:
+            if passed == wanted:
+                raise Abort(wanted)
+
+        disarm = faults.arm(abort)
+        try:
+            with pytest.raises(Abort):
+                take(harness, request_)
+        finally:
+            disarm()
+        harness.restart()
+        inside = Counter(row for row, _ in out(harness))
+        inside.update(row["user_id"] for row in harness.quarantined("enriched"))
+        assert inside == Counter([1, *range(3, number + 2)]), point
+        if point == "insert.staged":
+            harness.advance()  # a run of the stream takes up what was begun
+        take(harness, request_)
+        expected += [(number, "f")] if not request_.discards else []
+        assert out(harness) == expected, point
+        assert len(kept(harness)) == (number - 1 if request_.discards else (number - 1) // 2), point
+    places = prove(harness)
+    reason = "discarded" if request_.discards else "key-absent@u"
+    assert places.quarantined == {reason: 2 * len(points) - len(expected) + 1}
+
+
+def test_what_a_constraint_has_refused_is_asked_again(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path, constraints=KNOWN.format("'f'", "QUARANTINE"))
+    users(harness, 1)
+    users(harness, 2, gender="m")
+    users(harness, 3, gender="x")
+    harness.end_of_snapshot("users")
+    click(harness, 1, 2, 3, 4)
+    assert kept(harness) == {2: "violated:known", 3: "violated:known", 4: "unmatched:key-absent@u"}
+    harness.runner.close()
+    # The script may be mended meanwhile: rows are joined by what it says now.
+    harness = clicks(spark, tmp_path, constraints=KNOWN.format("'f', 'm'", "QUARANTINE"))
+    take(harness, FromQuarantine(discards=False, reasons=("violated:known",)))
+    assert out(harness) == [(1, "f"), (2, "m")]
+    assert kept(harness) == {3: "violated:known", 4: "unmatched:key-absent@u"}
+    harness.runner.close()
+    harness = clicks(spark, tmp_path, constraints=KNOWN.format("'f'", "FAIL"))
+    with pytest.raises(GateHeld, match="constraint known") as caught:
+        take(harness)
+    assert "the rows stay in quarantine" in caught.value.next_command
+    insert = harness.pipeline.inserts[0]
+    epochs = history_of(harness.lake, harness.pipeline, insert)
+    places = where_rows_are(harness.lake, "enriched", "clicks", epochs)
+    assert (places.balanced, places.quarantined, places.held) == (True, {"key-absent@u": 1, "violated:known": 1}, 0)
+    with pytest.raises(GateHeld):
+        take(harness)
+    harness.runner.resolve_held("enriched", discard=True)
+    assert out(harness) == [(1, "f"), (2, "m")]
+    assert kept(harness) == {3: "violated:known", 4: "unmatched:key-absent@u"}
+    users(harness, 3, gender="f")
+    users(harness, 4, gender="x")
+    harness.advance()
+    with pytest.raises(GateHeld):
+        take(harness)
+    users(harness, 4, gender="f")
+    harness.runner.advance("users")
+    harness.runner.resolve_held("enriched")
+    assert out(harness) == [(1, "f"), (2, "m"), (3, "f"), (4, "f")]
+    assert kept(harness) == {}
+
+
+def test_rows_of_a_discarded_epoch_are_released_where_they_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path, policy="block")
+    users(harness, 1)
+    harness.end_of_snapshot("users")
+    with pytest.raises(GateHeld):
+        click(harness, 1, 2)
+    harness.runner.resolve_held("enriched", discard=True)
+    assert kept(harness) == {1: "discarded", 2: "discarded"}
+    assert take(harness) == take(harness, DISCARD) == ()
+    # A row that still has no match goes back: it is no reason to hold the INSERT.
+    [done] = take(harness, FromQuarantine(discards=False, reasons=("discarded",)))
+    assert (done.rows, done.quarantined, done.plan.on_unmatched) == (1, 1, "quarantine")
+    assert (out(harness), kept(harness)) == ([(1, "f")], {2: "unmatched:key-absent@u"})
+    prove(harness)
+
+
+def test_rows_of_another_probe_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    harness = clicks(spark, tmp_path)
+    harness.end_of_snapshot("users")
+    click(harness, 1)
+    harness.runner.close()
+    text = CLICKS.format(policy="quarantine", constraints="").replace("clicks", "presses")
+    harness = Harness(text, spark, tmp_path)
+    harness.push("presses", [{"user_id": 1, "item_id": 1}])
+    harness.runner.advance("presses")
+    with pytest.raises(PlanningError, match="are rows of clicks, which its INSERT does not read any more"):
+        take(harness)
+    [done] = take(harness, DISCARD)
+    assert done.rows == 0
+
+
+def test_a_row_is_released_at_its_own_time(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 10)
+    for number, at in enumerate([5, 15, 25, None]):
+        play.order(number, "EUR" if at == 15 else "USD", at)
+    play.upto(rates=30, orders=30)
+    play.rate("USD", 500, 20)
+    play.rate("USD", 600, 28)
+    play.order(4, "USD", 31)
+    land(play, 40, 40)
+    [waiting_first, done] = (*play.harness.runner.release("converted").published, *take(play.harness))
+    assert waiting_first.rows == 1
+    assert (done.rows, done.quarantined) == (1, 2)
+    assert sorted((row["id"], row["rate"]) for row in play.harness.published("converted")) == [
+        (1, 100),
+        (2, 500),
+        (4, 600),
+    ]
+    assert play.kept_out == {0: "unmatched:before-first@r", 3: "time-null"}
+    play.order(5, "EUR", 35)
+    assert play.upto(orders=50, rates=50) == [(5, 100)]
+    play.prove()
+
+
+def test_a_backfill_takes_what_was_released_of_its_span_with_it(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 100, 0)
+    for turn in range(3):  # epochs 1 to 3, each with a row that has no match
+        play.order(turn * 2, "EUR", turn * 100 + 10)
+        play.order(turn * 2 + 1, "USD", turn * 100 + 20)
+        play.upto(rates=turn * 100 + 100, orders=turn * 100 + 100)
+    take(play.harness, FromQuarantine(discards=True, epochs=(3,)))
+    play.rate("USD", 500, 120)
+    land(play, 300, 300)
+    [done] = take(play.harness)  # rows 1 and 3, of epochs 1 and 2; only 3 finds its version
+    assert (done.rows, done.quarantined) == (1, 1)
+    assert play.kept_out == {1: "unmatched:before-first@r", 5: "unmatched:key-absent@r"}
+    play.rate("USD", 400, 15)
+    land(play, 300, 300)
+    filled = fill(play, 100, 200).published[0]
+    assert filled.plan.backfill is not None
+    # Epoch 2 and what it became; row 1, which came with it, is taken out of the quarantine of epoch 1 again.
+    assert filled.plan.backfill.replaces == ((2, 2), (5, 5))
+    assert (filled.plan.backfill.rows_again, filled.rows, filled.quarantined) == (3, 3, 0)
+    assert play.kept_out == {5: "unmatched:key-absent@r"}
+    rows = sorted((row["id"], row["rate"]) for row in play.harness.published("converted"))
+    assert rows == [(0, 100), (1, 400), (2, 100), (3, 500), (4, 100)]
+    prove(play.harness)
+    fill(play, 0, 300)  # all of it anew: what was discarded as well
+    assert [row["id"] for row in play.harness.published("converted")].count(5) == 1
+    assert play.kept_out == {}
+    assert prove(play.harness).quarantined == {}
+
+
+def test_any_order_of_releases_discards_spans_and_streaming_keeps_each_row_in_one_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    print(f"seed {SEED}")
+    chance = random.Random(SEED)
+    play, number = Play(spark, tmp_path), 0
+    harness = play.harness
+    for turn in range(1, 6):
+        low, high = 100 * turn, 100 * turn + 100
+        for _ in range(chance.randrange(3)):
+            play.rate(chance.choice(["EUR", "USD"]), chance.randrange(1000), chance.randrange(low - 100, high))
+        for _ in range(chance.randrange(1, 5)):
+            at = None if chance.random() < 0.1 else chance.randrange(max(0, low - 250), high)
+            play.order(number, chance.choice(["EUR", "USD", "GBP"]), at)
+            number += 1
+        play.upto(rates=high, orders=high)
+        for _ in range(chance.randrange(1, 3)):
+            kinds = [(item.epoch, item.reason) for item in kept_out(_epochs(harness))]
+            epoch, reason = chance.choice(kinds or [(0, "")])
+            discards = chance.random() < 0.2
+            if chance.random() < 0.35:
+                begin = chance.randrange(0, high)
+                fill(play, begin, begin + chance.randrange(1, 300))
+            elif kinds and chance.random() < 0.5:
+                take(harness, FromQuarantine(discards, reasons=(reason,)))
+            elif kinds:
+                take(harness, FromQuarantine(discards, epochs=(epoch,)))
+        rows = Counter(row["id"] for row in harness.published("converted"))
+        rows += Counter(row["id"] for row in harness.quarantined("converted"))
+        assert rows == Counter(range(number)), turn
+        if chance.random() < 0.3:
+            harness.restart()
+    prove(harness)
+
+
+def _epochs(harness: Harness) -> list[Any]:
+    return history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0])

@@ -1,0 +1,122 @@
+"""What plans say of quarantined rows, told from control tables alone: no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import PlanningError
+from pipelines.runtime.accounting import where_rows_are
+from pipelines.runtime.history import history_of
+from pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan
+from pipelines.runtime.quarantine import Kept, chosen, kept_out, lots_of
+from tests.pipelines.runtime.handmade import HandmadeLake
+
+ABSENT, DELETED = "unmatched:key-absent@u", "unmatched:deleted@u"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> HandmadeLake:
+    """Epochs 1 to 4: each publishes six rows and keeps rows out; the second has none that are deleted."""
+    made = HandmadeLake(tmp_path / "lake")
+    made.landed("users", 1, 5, flip=1)
+    for epoch in range(1, 5):
+        made.landed("clicks", epoch, 10)
+        deleted = 0 if epoch == 2 else 1
+        plan = made.planned(epoch, epoch - 1, epoch)
+        made.staged(plan, matched=9 - epoch, unmatched_key_absent_u=epoch + 1 - deleted, unmatched_deleted_u=deleted)
+        made.judged(plan)
+        made.published(plan)
+    return made
+
+
+def kept(made: HandmadeLake) -> list[Kept]:
+    return kept_out(history_of(made.lake, made.pipeline, made.insert))
+
+
+def lots(made: HandmadeLake, request: FromQuarantine) -> tuple[Lot, ...]:
+    return lots_of(chosen("enriched", kept(made), request), kept(made))
+
+
+def taken(made: HandmadeLake, epoch: int, request: FromQuarantine, **found: int) -> ReleasePlan:
+    """Publish an epoch that takes what is asked for."""
+    kind = "quarantine-discard" if request.discards else "quarantine-release"
+    drafted = replace(
+        ReleasePlan.of(made.lake.epochs.rows(made.owner)[-1]),
+        epoch=epoch,
+        kind=kind,
+        after=4,
+        upto=4,
+        from_quarantine=replace(request, lots=lots(made, request)),
+    )
+    application = made.lake.application(made.owner, "plan", 1)
+    made.lake.epochs.append([drafted.row()], application=application, version=epoch)
+    plan = ReleasePlan.of(made.lake.epochs.rows(made.owner)[-1])
+    assert plan == drafted
+    made.staged(plan, **found)
+    made.judged(plan)
+    made.published(plan)
+    return plan
+
+
+def states(made: HandmadeLake) -> list[tuple[int, str, int, str]]:
+    return [(item.epoch, item.short, item.rows, item.state) for item in kept(made)]
+
+
+def test_wholes_that_follow_one_another_are_one_lot(made: HandmadeLake) -> None:
+    assert lots(made, FromQuarantine(discards=False)) == (
+        Lot(DELETED, 1, 4, 3, 0, 4),
+        Lot(ABSENT, 1, 4, 1 + 3 + 3 + 4, 0, 4),
+    )
+    assert lots(made, FromQuarantine(discards=False, epochs=(1, 3, 4))) == (
+        Lot(DELETED, 1, 4, 3, 0, 4),  # the second epoch had none of these
+        Lot(ABSENT, 1, 1, 1, 0, 1),
+        Lot(ABSENT, 3, 4, 7, 2, 4),
+    )
+
+
+@pytest.mark.parametrize("reason", ["unmatched:deleted@u", "deleted@u", "deleted"])
+def test_a_reason_may_be_given_short(made: HandmadeLake, reason: str) -> None:
+    assert lots(made, FromQuarantine(discards=False, reasons=(reason,))) == (Lot(DELETED, 1, 4, 3, 0, 4),)
+
+
+def test_what_is_taken_is_counted_where_it_is(made: HandmadeLake) -> None:
+    plan = taken(made, 5, FromQuarantine(False, epochs=(1, 2)), matched=3, unmatched_key_absent_u=2)
+    assert (plan.reads, plan.follows, sum(lot.rows for lot in plan.lots)) == ((0, 2), False, 5)
+    discard = FromQuarantine(True, reasons=("deleted",), by="ada", because="gone for good")
+    assert taken(made, 6, discard).lots == ()
+    assert states(made) == [
+        (1, "deleted@u", 1, "released"),
+        (1, "key-absent@u", 1, "released"),
+        (2, "key-absent@u", 3, "released"),
+        (3, "deleted@u", 1, "discarded"),
+        (3, "key-absent@u", 3, "open"),
+        (4, "deleted@u", 1, "discarded"),
+        (4, "key-absent@u", 4, "open"),
+        (5, "key-absent@u", 2, "open"),
+    ]
+    epochs = history_of(made.lake, made.pipeline, made.insert)
+    rows = where_rows_are(made.lake, "enriched", "clicks", epochs)
+    assert (rows.landed, rows.matched, rows.waiting, rows.balanced) == (40, 8 + 7 + 6 + 5 + 3, 0, True)
+    assert rows.quarantined == {"key-absent@u": 9, "discarded": 2}
+    assert rows.released_again == {"key-absent@u": 4, "deleted@u": 1}
+    assert rows.kept_out == 16
+    # What is left is taken once, and leaves out what somebody has decided.
+    assert lots(made, FromQuarantine(discards=True)) == (Lot(ABSENT, 3, 5, 9, 0, 4),)
+    assert lots(made, FromQuarantine(discards=False, epochs=(1, 2))) == ()
+    assert lots(made, discard) == ()
+
+
+def test_what_never_was_is_refused(made: HandmadeLake) -> None:
+    with pytest.raises(PlanningError, match="was ever quarantined for the reason key-null"):
+        lots(made, FromQuarantine(discards=False, reasons=("key-null",)))
+    with pytest.raises(PlanningError, match="was ever quarantined in epoch 5"):
+        lots(made, FromQuarantine(discards=True, epochs=(5,)))
+
+
+def test_plans_of_before_keep_their_digests(made: HandmadeLake) -> None:
+    for row in made.lake.epochs.rows(made.owner):
+        assert "from_quarantine" not in row.plan
+        assert ReleasePlan.of(row).digest == row.digest
