@@ -10,10 +10,12 @@ from deltalake import DeltaTable
 
 from assets.checks import data_docs
 from assets.text import markdown_table, resolving, watermark
+from pipelines import pictures
 from pipelines.lake import Lake, StagedRow
 from pipelines.runtime.advances import Advance
 from pipelines.runtime.alignment import GroupStanding
 from pipelines.runtime.gate import GateVerdict
+from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import Backfill, ReleasePlan
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
 from pipelines.runtime.split_store import Splits, of_a_file
@@ -52,6 +54,11 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
         metadata |= _aligned(advance.aligned)
     if last.lag_ms is not None:
         metadata["lag (ms)"] = last.lag_ms
+    held_back = [item.split for item in advance.aligned.blocked] if advance.aligned else []
+    if (drawn := pictures.watermarks(last, held_back)) is not None:
+        metadata["watermarks of splits"] = dg.MetadataValue.md(
+            pictures.markdown(drawn, "the watermark of each split", pictures.SPLITS_KEY)
+        )
     if last.position:
         metadata["position"] = last.position
     if last.flip_epoch is not None:
@@ -113,6 +120,13 @@ def of_staged(releasing: Releasing) -> dict[str, Any]:
     }
 
 
+def _rows_by_epoch(releasing: Releasing, waiting: int) -> dg.MetadataValue:
+    """A picture of where the rows of the last epochs went, and of how many wait."""
+    epochs = history_of(releasing.lake, releasing.pipeline, releasing.insert)
+    drawn = pictures.outcomes(epochs, waiting)
+    return dg.MetadataValue.md(pictures.markdown(drawn, "rows by epoch, and those that wait", pictures.OUTCOMES_KEY))
+
+
 def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:
     """Nothing could be staged."""
     position = releasing.position()
@@ -120,6 +134,7 @@ def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:
         "waiting": waiting.reason,
         "waiting for": ", ".join(waiting.unflipped) or f"rows of {releasing.insert.probe}",
         "waiting rows": waiting.rows,
+        "rows by epoch": _rows_by_epoch(releasing, waiting.rows),
         "staged rows": 0,
         "epoch": position.plan.epoch if position.plan else 0,
         "state": position.state or "nothing planned yet",
@@ -132,6 +147,7 @@ def of_held(releasing: Releasing, script: Path | None) -> dict[str, Any]:
     assert position.verdict is not None
     return {
         **of_staged(releasing),
+        "rows by epoch": _rows_by_epoch(releasing, releasing.waiting(position)),
         "verdict": "held",
         "reasons": "\n".join(position.verdict.reasons),
         "next": resolving(releasing.insert.id, script),
@@ -146,6 +162,7 @@ def of_published(releasing: Releasing, before: Position, published: Published | 
         "dagster/row_count": table_rows(str(lake.target_path(target))),
         "quarantine rows": table_rows(str(lake.quarantine_path(target, insert))),
         "waiting rows": releasing.waiting(after),
+        "rows by epoch": _rows_by_epoch(releasing, releasing.waiting(after)),
         "rows published": published.rows if published else 0,
         "rows quarantined": published.quarantined if published else 0,
     }

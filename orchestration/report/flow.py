@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestration.report.facts import Facts, InsertFacts
-from orchestration.report.svg import WIDTH, picture, shortened, text
+from pipelines.pictures.svg import WIDTH, picture, shortened, text
 from pipelines.runtime.status import InsertStatus, SourceStatus
 
 _WIDE, _TALL, _GAP = 240, 72, 20

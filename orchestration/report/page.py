@@ -9,7 +9,8 @@ from importlib.resources import files
 from orchestration.console.words import moment, why
 from orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from orchestration.report.flow import flow
-from orchestration.report.svg import COLOURS, Bar, Line, Span, legend, length, lying, stacked, step_chart, timeline
+from pipelines.pictures import STYLE, bar_of
+from pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, stacked, step_chart, timeline
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from pipelines.watermarks.watermark import instant
@@ -42,7 +43,7 @@ def render(facts: Facts) -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: Tidegate report</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{style}</style></head><body><main>{_head(facts)}{body}"
+        f"<style>{STYLE}{style}</style></head><body><main>{_head(facts)}{body}"
         f"<footer>Tidegate. Read from {escape(facts.status.lake)} at {moment(facts.status.at)} UTC. "
         "All times are UTC.</footer></main></body></html>\n"
     )
@@ -240,7 +241,7 @@ def _verdicts(facts: Facts) -> str:
 
 def _of_insert(item: InsertFacts) -> str:
     shown = item.epochs[-LAST_EPOCHS:]
-    bars = [_bar(epoch) for epoch in shown]
+    bars = [bar_of(epoch) for epoch in shown]
     rows = [_verdict(epoch) for epoch in reversed(shown[-LISTED:])]
     headers = ("epoch", "released at", "verdict", "state", "rows", "matched", "quarantined", "dropped", "pins", "why")
     key = legend(
@@ -255,24 +256,6 @@ def _of_insert(item: InsertFacts) -> str:
     return f"<h3>{escape(title)}</h3>{stacked(bars, 'Rows of each epoch, by where they went')}{key}" + table(
         headers, rows, (4, 5, 6, 7)
     )
-
-
-def _bar(epoch: ReleasedEpoch) -> Bar:
-    counts = epoch.staged.counts if epoch.staged else {}
-    going = {name: counts.get(f"to:{name}", 0) for name in ("publish", "quarantine", "drop")}
-    if epoch.replaced:
-        parts = [("mute", float(sum(going.values())))]
-    elif epoch.state in ("held", "superseded"):
-        parts = [("bad", float(sum(going.values())))]
-    else:
-        parts = [
-            ("good", float(going["publish"])),
-            ("warn", float(going["quarantine"])),
-            ("mute", float(going["drop"])),
-        ]
-    number = str(epoch.plan.epoch)
-    told = ", ".join(f"{count:,} to {name}" for name, count in going.items() if count) or "no rows"
-    return Bar(number, parts, f"epoch {number}, {epoch.state}: {told}")
 
 
 def _verdict(epoch: ReleasedEpoch) -> tuple[object, ...]:

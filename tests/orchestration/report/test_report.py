@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from orchestration.cli import app
 from orchestration.report import gather, render
-from orchestration.report.svg import Bar, Line, Span, length, lying, moment, round_times, stacked, step_chart, timeline
 from pipelines.lake import AlertRow, Lake, SplitRow
 from tests.assets.clicks import pipeline, script
 from tests.orchestration.control_rows import ControlRows
@@ -194,35 +193,6 @@ def test_a_browser_shows_it_without_a_word_of_complaint(page: str, tmp_path: Pat
     assert all(box is not None and box["height"] > 30 for box in boxes)
     assert complaints == []
     assert asked == [path.as_uri()]
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "first"), [(0, 10_000, 0), (500, 7_000, 1_000), (5, 5, 5), (0, 400 * 86_400_000, 0)]
-)
-def test_marks_stand_at_round_times(low: float, high: float, first: float):
-    marks = round_times(low, high)
-    assert marks[0] == first
-    assert 1 <= len(marks) <= 8
-    assert all(low <= mark <= high for mark in marks)
-
-
-@pytest.mark.parametrize(
-    ("value", "told"), [(0, "0 ms"), (999, "999 ms"), (1500, "1.5 s"), (600_000, "10 min"), (9_000_000, "2.5 h")]
-)
-def test_lengths_of_time(value: float, told: str):
-    assert length(value) == told
-
-
-def test_pictures_of_a_single_point_are_whole():
-    for drawn in (
-        step_chart([Line("a", "c0", [(5, 5)])], "one", 5),
-        timeline([("a", [Span("good", 5, 5, "now")])], "one"),
-        stacked([Bar("1", [("good", 0)], "none")], "one"),
-        lying([("a", 1, "warn")], "one"),
-    ):
-        text_of(drawn)
-        assert "nan" not in drawn.lower()
-    assert moment(0, 1) == "00:00:00"
 
 
 def test_generations_stand_one_after_another(rows: ControlRows):

@@ -1,0 +1,86 @@
+"""Pictures of epochs and splits: whose bar has which colour and length, and that one stands by itself in Markdown."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from xml.etree import ElementTree
+
+import pytest
+
+from pipelines.lake import SplitWatermark, StagedRow, WatermarkRow
+from pipelines.pictures import bar_of, markdown, outcomes, watermarks
+from pipelines.runtime.history import ReleasedEpoch
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.watermarks import MAX_TIMESTAMP
+
+PLAN = ReleasePlan("e", 1, 7, "release", 0, "clicks", 1, 0, 1, (), "quarantine", "x")
+
+
+def released(counts: Mapping[str, int], **state: bool) -> ReleasedEpoch:
+    staged = StagedRow("insert e", 1, 7, PLAN.digest, 0, "folder", [], dict(counts), {})
+    return ReleasedEpoch(PLAN, staged, None, **{"published": True, "superseded": False, **state})
+
+
+@pytest.mark.parametrize(
+    ("epoch", "parts", "said"),
+    [
+        (
+            released({"to:publish": 5, "to:quarantine": 2, "to:drop": 1}),
+            [("good", 5), ("warn", 2), ("mute", 1)],
+            "5 to publish, 2 to quarantine, 1 to drop",
+        ),
+        (released({"to:publish": 5}, published=False, superseded=True), [("bad", 5)], "superseded: 5 to publish"),
+        (released({"to:publish": 5}, superseded=True, replaced=True), [("mute", 5)], "5 to publish"),
+        (replace(released({}), staged=None), [("good", 0), ("warn", 0), ("mute", 0)], "no rows"),
+    ],
+    ids=["published", "held and taken further", "replaced by a backfill", "not staged yet"],
+)
+def test_a_bar_is_an_epoch(epoch: ReleasedEpoch, parts: list[tuple[str, int]], said: str) -> None:
+    bar = bar_of(epoch)
+    assert bar.parts == parts
+    assert said in bar.title
+    assert bar.label == "7"
+
+
+def test_the_last_epochs_stand_before_what_waits() -> None:
+    drawn = outcomes([released({"to:publish": 3})] * 50, waiting=12)
+    titles = re.findall("<title>(.*?)</title>", drawn)
+    assert len(titles) == 31
+    assert titles[-1] == "12 rows wait"
+    assert 'class="wait"' in drawn
+
+
+def split(name: str, timestamp: int, **more: bool) -> SplitWatermark:
+    return SplitWatermark(name, timestamp, False, **more)  # type: ignore[arg-type]
+
+
+def log_row(*splits: SplitWatermark) -> WatermarkRow:
+    return WatermarkRow("t", 1, 1, 0, 5, 100, False, splits=[asdict(each) for each in splits])
+
+
+def test_each_split_has_a_bar_up_to_its_watermark_the_furthest_behind_first() -> None:
+    drawn = watermarks(log_row(split("b", 9_000), split("a", 5_000), split("c", 7_000, idle=True)), blocked=["b"])
+    assert drawn is not None
+    names = re.findall('class="name"[^>]*>(.*?)<', drawn)
+    assert names == ["a", "c", "b"]
+    assert re.findall('class="(good|mute|bad)"', drawn) == ["good", "mute", "bad"]
+
+
+def test_splits_that_tell_no_time_make_no_picture() -> None:
+    assert watermarks(log_row(split("a", MAX_TIMESTAMP), SplitWatermark("b", 5, True))) is not None
+    assert watermarks(log_row(split("a", MAX_TIMESTAMP))) is None
+    assert watermarks(log_row()) is None
+
+
+def test_a_picture_in_markdown_needs_nothing_beside_it() -> None:
+    text = markdown(outcomes([released({"to:publish": 3})], 1), "rows", "the key")
+    found = re.fullmatch(r"!\[rows\]\(data:image/svg\+xml;base64,([^)]+)\)\n\nthe key", text)
+    assert found is not None
+    alone = b64decode(found.group(1)).decode()
+    root = ElementTree.fromstring(alone)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "rect.good" in alone
+    assert "http" not in alone.replace("http://www.w3.org/2000/svg", "")
