@@ -123,8 +123,8 @@ def of_staged(releasing: Releasing) -> dict[str, Any]:
 def _rows_by_epoch(releasing: Releasing, waiting: int) -> dg.MetadataValue:
     """A picture of where the rows of the last epochs went, and of how many wait."""
     epochs = history_of(releasing.lake, releasing.pipeline, releasing.insert)
-    drawn = pictures.outcomes(epochs, waiting)
-    return dg.MetadataValue.md(pictures.markdown(drawn, "rows by epoch, and those that wait", pictures.OUTCOMES_KEY))
+    drawn, key = pictures.outcomes(epochs, waiting), (*pictures.OUTCOMES_KEY, pictures.WAITING)
+    return dg.MetadataValue.md(pictures.markdown(drawn, "rows by epoch, and those that wait", key))
 
 
 def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:

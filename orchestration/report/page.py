@@ -9,7 +9,7 @@ from importlib.resources import files
 from orchestration.console.words import moment, why
 from orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from orchestration.report.flow import flow
-from pipelines.pictures import STYLE, bar_of
+from pipelines.pictures import OUTCOMES_KEY, STYLE, bar_of
 from pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, stacked, step_chart, timeline
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -244,14 +244,7 @@ def _of_insert(item: InsertFacts) -> str:
     bars = [bar_of(epoch) for epoch in shown]
     rows = [_verdict(epoch) for epoch in reversed(shown[-LISTED:])]
     headers = ("epoch", "released at", "verdict", "state", "rows", "matched", "quarantined", "dropped", "pins", "why")
-    key = legend(
-        [
-            ("good", "published"),
-            ("warn", "quarantined"),
-            ("mute", "dropped or replaced"),
-            ("bad", "held"),
-        ]
-    )
+    key = legend(OUTCOMES_KEY)
     title = f"{item.insert.id}: the last {len(shown):,} of {len(item.epochs):,} epochs"
     return f"<h3>{escape(title)}</h3>{stacked(bars, 'Rows of each epoch, by where they went')}{key}" + table(
         headers, rows, (4, 5, 6, 7)

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pipelines.pictures.svg import Bar, stacked
 from pipelines.runtime.history import ReleasedEpoch
 
-KEY = "🟩 published   🟧 quarantined   ⬜ dropped or replaced   🟥 held   🟦 waiting"
-"""What the colours mean, where a page has no legend of its own."""
+KEY = (("good", "published"), ("warn", "quarantined"), ("mute", "dropped or replaced"), ("bad", "held"))
+"""What the colours mean."""
+
+WAITING = ("wait", "waiting")
 
 _LAST = 30
 

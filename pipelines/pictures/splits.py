@@ -10,7 +10,7 @@ from pipelines.runtime.splits import stored_splits
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from pipelines.watermarks.watermark import instant
 
-KEY = "🟩 active   ⬜ idle or ended   🟥 held back by its alignment group"
+KEY = (("good", "active"), ("mute", "idle or ended"), ("bad", "held back by its alignment group"))
 
 _MOST = 30
 """Splits that are drawn: those furthest behind."""

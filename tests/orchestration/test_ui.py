@@ -74,6 +74,15 @@ def test_the_published_asset_shows_its_numbers(page: Page, dagster: Dagster):
     picture(page, "dagster-published")
 
 
+def test_the_published_asset_draws_its_epochs(page: Page, dagster: Dagster):
+    page.goto(f"{dagster.address}/assets/clicks/enriched_click")
+    page.locator("tr", has_text="rows by epoch").get_by_text("[Show Markdown]").first.click()
+    drawn = page.get_by_role("img", name="rows by epoch, and those that wait")
+    expect(drawn).to_be_visible()
+    assert drawn.evaluate("image => image.naturalWidth") == 820, "the browser has drawn it"
+    picture(page, "dagster-epochs")
+
+
 def test_the_build_side_shows_its_flip(page: Page, dagster: Dagster):
     page.goto(f"{dagster.address}/assets/clicks/user_info")
     for text in ("flip epoch", "watermark", "(MIN, true)", "rows landed", "position"):

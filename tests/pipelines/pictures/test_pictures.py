@@ -76,11 +76,13 @@ def test_splits_that_tell_no_time_make_no_picture() -> None:
 
 
 def test_a_picture_in_markdown_needs_nothing_beside_it() -> None:
-    text = markdown(outcomes([released({"to:publish": 3})], 1), "rows", "the key")
-    found = re.fullmatch(r"!\[rows\]\(data:image/svg\+xml;base64,([^)]+)\)\n\nthe key", text)
+    text = markdown(outcomes([released({"to:publish": 3})], 1), "rows", [("good", "published"), ("wait", "waiting")])
+    found = re.fullmatch(r"!\[rows\]\(data:image/svg\+xml;base64,([^)]+)\)", text)
     assert found is not None
     alone = b64decode(found.group(1)).decode()
     root = ElementTree.fromstring(alone)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert (root.get("width"), root.get("height")) == ("820", "220")
     assert "rect.good" in alone
+    assert [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")][-2:] == ["published", "waiting"]
     assert "http" not in alone.replace("http://www.w3.org/2000/svg", "")
