@@ -33,6 +33,8 @@ def explained(name: str, where: str, state: str) -> Iterator[None]:
 def first_line(error: BaseException) -> str:
     """What an engine's error says, without its stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, (DeltaError, OSError)):  # has none, and tells the cause last
+        return " ".join(lines)[:500]
     kept = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "Traceback", "File "))]
     told = next((line for line in reversed(kept) if "Error:" in line or "Exception:" in line), None)
     return (told or (kept[0] if kept else type(error).__name__))[:500]

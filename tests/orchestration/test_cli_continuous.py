@@ -15,32 +15,30 @@ from typer.testing import CliRunner
 
 from orchestration.cli import app
 from orchestration.commands.run import stopped_by_signals
+from tests.conftest import SECRET, Database
+from tests.secret_traces import traces
 
-SCRIPT = """
-CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH (
-    'connector' = 'datagen', 'number-of-rows' = '100', 'rows-at-start' = '100',
-    'fields.user_id.kind' = 'sequence', 'fields.user_id.start' = '1', 'fields.user_id.end' = '100',
-    'fields.gender.length' = '1');
-CREATE TABLE click_event (user_id INT, proctime AS PROCTIME()) WITH (
-    'connector' = 'datagen', 'rows-per-second' = '50', 'fields.user_id.min' = '1', 'fields.user_id.max' = '120');
-CREATE TABLE enriched (user_id INT, gender STRING) WITH ('connector' = 'delta');
-INSERT INTO enriched
-SELECT click_event.user_id, gender FROM click_event
-LEFT JOIN user_info FOR SYSTEM_TIME AS OF click_event.proctime ON click_event.user_id = user_info.user_id;
-"""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
 
 
-def test_it_ticks_until_sigterm_and_leaves_no_lease(tmp_path: Path) -> None:
-    script, lake = tmp_path / "clicks.sql", tmp_path / "lake"
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "orchestration.cli", "run", script, "--lake", lake]
+def test_it_ticks_until_sigterm_beside_another_runner_and_leaves_no_lease_and_no_secret(
+    example_database: Database, tmp_path: Path
+) -> None:
+    example_database.execute(
+        "CREATE TABLE user_info (user_id INT PRIMARY KEY, gender VARCHAR(8) NOT NULL)",
+        "INSERT INTO user_info SELECT seq, 'f' FROM seq_1_to_100",
+    )
+    lake = tmp_path / "lake"
+    command = [*map(str, (sys.executable, "-m", "orchestration.cli", "run", EXAMPLE, "--lake", lake))]
+    settings = example_database.environment(CLICKS_AT_START=50, GREATEST_USER_ID=120, TIDEGATE_MASTER="local[2]")
+    environment = {**os.environ, **settings}
     with (tmp_path / "messages").open("wb") as messages:
         process = subprocess.Popen(
-            [*map(str, command), "--continuous", "--every", "0.2", "--json"],
+            [*command, "--continuous", "--every", "0.2", "--json"],
             stdout=subprocess.PIPE,
             stderr=messages,
             text=True,
-            env={**os.environ, "TIDEGATE_MASTER": "local[2]"},
+            env=environment,
         )
         assert process.stdout is not None
         ticks, published = [], 0
@@ -49,17 +47,30 @@ def test_it_ticks_until_sigterm_and_leaves_no_lease(tmp_path: Path) -> None:
             assert line, (tmp_path / "messages").read_text()
             ticks.append(json.loads(line))
             published += sum(bool(insert["published"]) for insert in ticks[-1]["inserts"])
+
+        other = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert other.returncode == 1
+        assert "user_info is being worked on by another runner" in other.stderr
+        assert f"tidegate run --continuous, process {process.pid}" in other.stderr
+        assert "nothing was changed by this run" in other.stderr
+        assert "Traceback" not in other.stderr
+        assert process.poll() is None, "the one that works goes on"
+
         process.send_signal(signal.SIGTERM)
-        process.stdout.read()
+        rest = process.stdout.read()
         assert process.wait() == 0, (tmp_path / "messages").read_text()
     assert "Stopped" in (tmp_path / "messages").read_text().splitlines()[-1]
 
-    now = json.loads(CliRunner().invoke(app, ["status", str(script), "--lake", str(lake), "--json"]).stdout)
+    now = json.loads(CliRunner().invoke(app, ["status", str(EXAMPLE), "--lake", str(lake), "--json"]).stdout)
     assert [part["holder"] for part in (*now["sources"], *now["inserts"])] == [None] * 3
     (insert,) = now["inserts"]
     assert insert["rows"]["balanced"]
     assert insert["epoch"] >= 3
     assert insert["rows"]["published"] > 0
+
+    (tmp_path / "shown").write_text("\n".join([*map(json.dumps, ticks), rest, other.stdout, other.stderr]))
+    assert (lake / "_scratch" / "spark.log").exists()
+    assert traces(SECRET, tmp_path) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
