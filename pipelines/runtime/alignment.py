@@ -159,9 +159,9 @@ def _since(
     moved: Set[str],
     now: int,
 ) -> tuple[Blocked, ...]:
-    """The blocked splits with the time since when they are: as the source's own log row has it, or now for one that has
-    `moved` since. Any other was not blocked when that row was written: it is since the holder's first row after it that
-    is as far behind, or else since that row itself."""
+    """The blocked splits with the time since when they are: now for one that has `moved` since the source's own log
+    row, and else as that row has it. Any other was not blocked when that row was written: it is since the holder's
+    first row after it that is as far behind, or else since that row itself."""
     if not found.blocked or found.held_by is None or found.minimum is None:
         return ()
     own, (holder, split), minimum = rows.get(source), found.held_by, found.minimum
@@ -172,10 +172,10 @@ def _since(
         later = [row for row in lake.watermarks.rows(holder) if row.landed_at > landed]
 
     def since(item: Blocked) -> int:
-        if item.split in before:
-            return int(before[item.split])
         if item.split in moved:
             return now
+        if item.split in before:
+            return int(before[item.split])
         behind = minimum + item.ahead_ms - found.max_drift_ms
         told = ((row.landed_at, _words(counting(stored_splits(row))).get(split)) for row in later)
         return next((at for at, word in told if word is not None and word.timestamp < behind), landed)

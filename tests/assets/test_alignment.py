@@ -53,19 +53,15 @@ class Dagster:
         self.definitions = definitions(folder, one=G, two=G, other="")
 
     def run(self, *tables: str, **config: Any) -> dict[str, dict[str, Any]]:
-        """What the source tables' materialisations tell; of the whole job without `tables`."""
+        """What the materialisations of the tables tell."""
         found = self.definitions
-        ops = {"p__aligned__sources": {"config": config}} if config else {}
-        if tables:
-            result = dg.materialize(
-                list(found.assets or []),  # type: ignore[arg-type]
-                selection=[dg.AssetKey(["p", name]) for name in tables],
-                resources=found.resources,
-                instance=self.instance,
-                run_config={"ops": ops},
-            )
-        else:
-            result = found.resolve_job_def("p").execute_in_process(instance=self.instance, run_config={"ops": ops})
+        result = dg.materialize(
+            list(found.assets or []),  # type: ignore[arg-type]
+            selection=[dg.AssetKey(["p", name]) for name in tables],
+            resources=found.resources,
+            instance=self.instance,
+            run_config={"ops": {"p__aligned__sources": {"config": config}} if config else {}},
+        )
         return {
             event.asset_key.path[-1]: {
                 name: value.value for name, value in event.step_materialization_data.materialization.metadata.items()
@@ -88,19 +84,7 @@ def rows(count: int) -> list[dict[str, int]]:
     return [{"n": n} for n in range(count)]
 
 
-def test_one_run_comes_to_the_ends_of_the_whole_group_and_its_rows_are_released(dagster: Dagster) -> None:
-    for name in ("one", "two", "other"):
-        tape.write(dagster.lake, name, {"0": rows(100)})
-    told = dagster.run()
-    assert dagster.landed() == {"one": 100, "two": 100, "other": 100}
-    assert {name: told[name]["epochs landed"] for name in ("one", "two", "other")} == {"one": 5, "two": 5, "other": 5}
-    assert [told[name]["blocked splits"] for name in ("one", "two")] == [0, 0]
-    assert told["kept_one"]["published rows"] == 100
-    plans = sorted((row.planned_at, name) for name in ("one", "two") for row in dagster.lake.epochs.rows(name))
-    assert [name for _, name in plans] == ["one", "two"] * 5, "an epoch each, none is further ahead than that"
-
-
-def test_a_table_that_is_chosen_alone_lands_alone_and_waits_for_its_group(dagster: Dagster) -> None:
+def test_a_run_of_one_table_waits_for_its_group_and_a_run_of_all_comes_to_their_ends(dagster: Dagster) -> None:
     for name in ("one", "two"):
         tape.write(dagster.lake, name, {"0": rows(60)})
     assert set(dagster.run("one")) == {"one"}
@@ -108,11 +92,17 @@ def test_a_table_that_is_chosen_alone_lands_alone_and_waits_for_its_group(dagste
     told = dagster.run("one")["one"]
     assert (told["rows landed"], told["blocked splits"]) == (0, 1)
     assert "two" in told["blocked"]
-    assert dagster.run("one", "two", max_epochs=1)["two"]["epochs landed"] == 1
-    assert dagster.landed() == {"one": 40, "two": 20, "other": 0}
-    told = dagster.run("one", "two", resnapshot=["one"])
+    assert dagster.run("two", max_epochs=1)["two"]["epochs landed"] == 1
+    assert dagster.landed() == {"one": 20, "two": 20, "other": 0}
+    told = dagster.run("one", "two")
+    assert dagster.landed() == {"one": 60, "two": 60, "other": 0}
+    assert [told[name]["epochs landed"] for name in ("one", "two")] == [2, 2]
+    assert [told[name]["blocked splits"] for name in ("one", "two")] == [0, 0]
+    plans = sorted((row.planned_at, name) for name in ("one", "two") for row in dagster.lake.epochs.rows(name))
+    assert [name for _, name in plans] == ["one", "two"] * 3, "an epoch each, none is further ahead than that"
+    told = dagster.run("one", "two", resnapshot=["one"], max_epochs=1)
     assert (told["one"]["generation"], told["two"]["generation"]) == (2, 1)
-    assert (told["one"]["rows landed"], told["two"]["rows landed"]) == (60, 40)
+    assert (told["one"]["rows landed"], told["two"]["rows landed"]) == (20, 0)
     with pytest.raises(dg.DagsterError, match="one is to be read anew and is not among the tables of this run: two"):
         dagster.run("two", resnapshot=["one"])
 
