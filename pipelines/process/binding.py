@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.process.contexts import ApplyPartition, NonPartitionedContext, PartitionedContext, State, StateManager
 from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
-from pipelines.process.errors import InvalidDeclaration, NotKeyed, NotWrapped
+from pipelines.process.errors import InvalidDeclaration, NotWrapped
 from pipelines.process.extension import WrappedProcessFunction
 from pipelines.process.functions import (
     EventTimeProcessFunction,
@@ -111,9 +111,8 @@ class Binding:
             item.name: BroadcastState(item.name, broadcast.get(item.name, {})) for item in self.shape.broadcast_states
         }
         states: dict[str, State] = {item.name: self._state(item, place) for place, item in enumerate(self.shape.keyed)}
-        self._apply = apply
         self.states = StateManager(self.current, {**states, **self.broadcasts})
-        self.non_partitioned = NonPartitionedContext(self.states, self.watermarks, self._applied)
+        self.non_partitioned = NonPartitionedContext(self.states, self.watermarks, apply)
         self.partitioned = PartitionedContext(self.states, self.non_partitioned)
         if isinstance(self.function, EventTimeProcessFunction):
             self.function.init_event_time_process_function(self.manager)
@@ -121,11 +120,6 @@ class Binding:
     def _emittable(self) -> list[WatermarkDeclaration]:
         """A function emits what it declares, and nothing else."""
         return list(self.function.watermark_declarations())
-
-    def _applied(self, function: ApplyPartition) -> None:
-        if self.current.cells is not None:
-            raise NotKeyed("apply_to_all_partitions is for callbacks that are of no key: what it asks")
-        self._apply(function)
 
     def _state(self, declaration: KeyedStateDeclaration, place: int) -> State:
         if isinstance(declaration, ListStateDeclaration):

@@ -20,7 +20,7 @@ from pipelines.process.combining import by_identifier
 from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
 from pipelines.process.contexts import ApplyPartition
 from pipelines.process.declarations import GeneralizedWatermark
-from pipelines.process.errors import FunctionRaised
+from pipelines.process.errors import FunctionRaised, NotKeyed
 from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.steps import Moves, Steps
 from pipelines.process.timers import TimerQueue
@@ -66,6 +66,7 @@ class TaskRun:
         broadcast: The broadcast states as the epoch before left them.
         broadcast_records: (step, record) of the broadcast input, in order.
         first: Whether this is the task whose outputs of no key count: they are the same on every one.
+        keyed: Whether records have keys. Where they have none, `key` is called for each split of the input.
 
     Raises FunctionRaised, here and from `key`.
     """
@@ -77,7 +78,9 @@ class TaskRun:
         broadcast: Entries | None = None,
         broadcast_records: Iterable[KeyedRecord] = (),
         first: bool = True,
+        keyed: bool = True,
     ) -> None:
+        self._keyed = keyed
         self._steps, self._moves = steps, Moves(steps)
         self._applied: list[_Applied] = []
         self._sent: dict[str, dict[Any, GeneralizedWatermark]] = defaultdict(dict)
@@ -134,6 +137,8 @@ class TaskRun:
     # --- what is of no key ---------------------------------------------------------------------------------------
 
     def _apply(self, function: ApplyPartition) -> None:
+        if self._key is not _NO_KEY:
+            raise NotKeyed("apply_to_all_partitions is for callbacks that are of no key: what it asks")
         step, time = self._place
         self._applied.append(_Applied(step, time, len(self._versions) - 1, function))
 
@@ -177,7 +182,8 @@ class TaskRun:
         """
         current, manager = self._binding.current, self._binding.manager
         current.key = self._key = key
-        current.cells = fresh(self._binding.shape.keyed) if state is None else state.cells
+        if self._keyed:
+            current.cells = fresh(self._binding.shape.keyed) if state is None else state.cells
         manager.queue = queue = TimerQueue(() if state is None else state.timers)
         manager.now = self._steps.before
         at, step_now, applied = self._steps.at, -1, 0
@@ -200,7 +206,7 @@ class TaskRun:
         if asked:
             self._apply_upto(len(at), applied)
         self._come_to(self._steps.end)
-        left = KeyState(current.cells, queue.times)
+        left = KeyState(current.cells or [], queue.times)
         current.cells, self._key = None, _NO_KEY
         return left
 

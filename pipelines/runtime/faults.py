@@ -22,6 +22,7 @@ Point = Literal[
     "insert.staged",
     "insert.judged",
     "insert.quarantined",
+    "process.state",
     "insert.published",
 ]
 

@@ -107,7 +107,10 @@ class Standing:
         return rows_between(self.lake.watermarks.rows(self.insert.probe, generation=generation), after, upto)
 
     def released(self, plan: ReleasePlan) -> int:
-        """The probe rows that a plan releases, by the watermark log; in event time, as they were counted for it."""
+        """The probe rows that a plan releases, by the watermark log; in event time, as they were counted for it. Of a
+        process, the rows of all inputs."""
+        if plan.process is not None:
+            return plan.process.rows
         if plan.time is not None:
             return released_rows((), plan)
         return self.rows_between(plan.probe_generation, plan.after, plan.upto)
