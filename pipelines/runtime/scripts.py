@@ -1,10 +1,14 @@
-"""A pipeline from a file."""
+"""A pipeline from a file: a SQL script, or a Python one that leaves a `pipeline` behind."""
 
 from __future__ import annotations
 
+import runpy
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
-from pipelines.errors import PlanningError
+from pipelines.errors import PlanningError, TidegateError
 from pipelines.sql import compile_script
 from pipelines.sql.model import Pipeline
 
@@ -15,7 +19,12 @@ def pipeline_name(script: Path) -> str:
 
 
 def load_script(script: Path, name: str | None = None) -> Pipeline:
-    """Compile the script at `script`. Raises SqlError, and PlanningError when the file can not be read."""
+    """Compile the script at `script`; a file called *.py is run, and its `pipeline` is taken.
+
+    Raises SqlError, and PlanningError when the file can not be read, or run.
+    """
+    if script.suffix == ".py":
+        return _of_python(script, name)
     try:
         text = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -27,3 +36,28 @@ def load_script(script: Path, name: str | None = None) -> Pipeline:
             next_command="give the path of a SQL script",
         ) from error
     return compile_script(text, name=name or pipeline_name(script), path=str(script))
+
+
+def _of_python(script: Path, name: str | None) -> Pipeline:
+    """What a Python file calls `pipeline`: a script's, to which processes were added (`Pipeline.process`)."""
+    try:
+        with redirect_stdout(sys.stderr):  # stdout belongs to the command's result
+            found = runpy.run_path(str(script), run_name="tidegate_pipeline").get("pipeline")
+    except TidegateError:
+        raise
+    except (Exception, SystemExit) as error:  # a file of the user's own may raise anything while it is run
+        told = (str(error).splitlines() or [""])[0]
+        raise PlanningError(
+            f"the file can not be run: {type(error).__name__}{f': {told}' if told else ''}",
+            where=str(script),
+            state="nothing was run",
+            next_command=f"python {script}   (shows where)",
+        ) from error
+    if not isinstance(found, Pipeline):
+        raise PlanningError(
+            "the file leaves no `pipeline` behind",
+            where=str(script),
+            state="nothing was run",
+            next_command="pipeline = load_script(Path('tables.sql')).process(…)",
+        )
+    return replace(found, name=name or pipeline_name(script))

@@ -190,7 +190,8 @@ class ProcessStager:
         rows = lake_rows.between(spark, path, span.generation, span.after, span.upto) if span.rows else None
         if rows is None:
             rows = empty_frame(spark, lake_rows.struct_type(spark, {**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
-        elif own:
+        elif own or table.watermark is None:
+            # The source's own time of a change is not the time that a watermark tells of: nothing is late by it.
             rows = rows.withColumn("_rowtime", F.lit(None).cast("timestamp"))
         return InputRows(rows, record_columns(table), item.key, span.after, found.of_input[place])
 
