@@ -107,6 +107,7 @@ class Bucket:
         self._arrays = [arrays[name] for name, _ in columns.states]
         self._timers, self._live = arrays[TIMERS], np.asarray(arrays[LIVE].to_numpy(zero_copy_only=False), dtype=bool)
         self._least = arrays[LEAST].fill_null(MAX_TIMESTAMP).to_numpy(zero_copy_only=False)
+        self._timed = arrays[LEAST].is_valid().to_numpy(zero_copy_only=False)
         keys = [python_values(arrays[name]) for name, _ in columns.keys]
         self._names = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
         # Of several rows of a key the first one stays: it is put in last.
@@ -133,16 +134,18 @@ class Bucket:
     def due(self, time: int) -> Iterator[Any]:
         """The keys that nobody has taken and whose first timer is up to `time`."""
         rest = self._rest()
-        return iter([self._names[row] for row in rest[self._least[rest] <= time]])
+        due = rest[self._timed[rest] & (self._least[rest] <= time)]
+        return iter([self._names[row] for row in due])
 
     def others(self) -> list[Any]:
         """All keys that nobody has taken."""
         return [self._names[row] for row in self._rest()]
 
-    def untouched(self) -> tuple[pa.Table, int, int]:
+    def untouched(self) -> tuple[pa.Table, int, int | None]:
         """The rows of keys that nobody has taken; how many there are, and their least timer."""
         rest = self._rest()
-        least = int(self._least[rest].min()) if len(rest) else MAX_TIMESTAMP
+        timed = rest[self._timed[rest]]
+        least = int(self._least[timed].min()) if len(timed) else None
         return self.table.take(pa.array(rest)), len(rest), least
 
 

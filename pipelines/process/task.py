@@ -42,7 +42,6 @@ from pipelines.process.outputs import as_tuple
 from pipelines.process.records import record_type
 from pipelines.process.rows import InputShape, Rows
 from pipelines.process.steps import Steps
-from pipelines.watermarks import MAX_TIMESTAMP
 
 KIND, REPORTED, TASK, OFFSET = "_kind", "_report", "_task", "_offset"
 REPORT = 9
@@ -175,7 +174,7 @@ class Task:
         rest, others, least = bucket.untouched()
         living = [state for state in states if not state.empty]
         times = [state.timers[0] for state in living if state.timers]
-        times += [least] if least != MAX_TIMESTAMP else []
+        times += [least] if least is not None else []
         self._told[number] = (min(times, default=None), others + len(living))
         kept = [
             (key, state) for key, state in zip(keys, states, strict=True) if not self._plan.rewrite or not state.empty

@@ -22,9 +22,11 @@ Point = Literal[
     "insert.staged",
     "insert.judged",
     "insert.quarantined",
-    "process.state",
     "insert.published",
 ]
+
+OfProcess = Literal["process.state"]
+"""Passed by processes alone."""
 
 POINTS: tuple[str, ...] = get_args(Point)
 
@@ -32,7 +34,7 @@ _handlers: list[Callable[[str], None]] = []
 _passed: Counter[str] = Counter()
 
 
-def point(name: Point) -> None:
+def point(name: Point | OfProcess) -> None:
     """Mark that a commit point was passed."""
     if wanted := os.environ.get("TIDEGATE_KILL_AT"):
         _passed[name] += 1
