@@ -60,7 +60,7 @@ def ensure_state(path: Path, columns: StateColumns, name: str) -> None:
         there = DeltaTable(str(path))
         stored = {field.name: field for field in pa.schema(there.schema().to_arrow())}
         for field in wanted:
-            if field.name in stored and not _grows(pa.field("", stored[field.name].type).type, field.type):
+            if field.name in stored and not _grows(stored[field.name].type, field.type):
                 raise LakeError(
                     f"state {field.name.removeprefix(KEY_PREFIX)!r} of {name} is stored as {stored[field.name].type}, "
                     f"and declared as {field.type}",
