@@ -63,7 +63,7 @@ def staged_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, 
     target = pipeline.table(insert.target)
     return _spec(
         names.staged(insert),
-        deps=[names.source(name) for name in (insert.probe, *insert.builds)],
+        deps=_read(pipeline, insert, names),
         text=[
             f"The next epoch of `{insert.id}`: probe rows joined at pinned epochs of "
             f"{' and '.join(insert.builds) or 'no build side'}, written beside the target and not visible in it. "
@@ -118,7 +118,7 @@ def by_time_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names,
     target = pipeline.table(insert.target)
     return _spec(
         names.by_time(insert),
-        deps=[names.source(name) for name in (insert.probe, *insert.builds)],
+        deps=_read(pipeline, insert, names),
         text=[
             f"`{insert.id}` by time. Materialising a partition releases the rows of `{insert.probe}` that have landed "
             "and lie in its span, through the gate, in the place of what was released of them before. History can be "
@@ -134,6 +134,12 @@ def by_time_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names,
         condition=None,
         metadata=_of_insert(lake, insert, staged_lineage(insert, names)),
     )
+
+
+def _read(pipeline: Pipeline, insert: Insert, names: Names) -> list[dg.AssetKey]:
+    """What an INSERT reads: source tables, and what processes publish."""
+    given = {name: item for item in pipeline.inserts if item.process for name in item.process.outputs}
+    return [names.published(given[name]) if name in given else names.source(name) for name in insert.inputs]
 
 
 def table_schema(columns: Iterable[Column]) -> dg.TableSchema:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import asof, binlog_decode, checks, growth, kafka, mysql, release, watermark
+from benchmarks import asof, binlog_decode, checks, growth, kafka, mysql, process, release, watermark
 from benchmarks.measure import Figure, show
 
 BENCHMARKS = {
@@ -17,6 +17,7 @@ BENCHMARKS = {
     "watermark": watermark.measure,
     "asof": asof.measure,
     "growth": growth.measure,
+    "process": process.measure,
 }
 
 

@@ -11,6 +11,12 @@ from pipelines.sql.model import Insert
 
 PLACES = ("publish", "quarantine", "drop")
 
+PROCESSED = "processed"
+"""Probe rows that a process function has taken."""
+
+OF_PROCESSES = ("emitted", "watermark", "broadcast", "state")
+"""Facts of an epoch of a process: how many rows it gave, their watermark, its broadcast state's digest, its state."""
+
 
 @dataclass(frozen=True)
 class OutcomeCounts:
@@ -66,6 +72,9 @@ class OutcomeCounts:
 
 def expected_names(insert: Insert) -> set[str]:
     """Every count that a staged epoch of this INSERT must have, and no other."""
+    if insert.process is not None:
+        kept_out = {VIOLATED + each.name for each in insert.constraints if each.action != "warn"}
+        return {"rows", PROCESSED, DISCARDED, *kept_out, *(f"to:{place}" for place in PLACES)}
     return {"rows", *outcomes(insert), *(f"to:{place}" for place in PLACES)}
 
 
@@ -75,6 +84,9 @@ def expected_facts(insert: Insert) -> set[str]:
         f"{fact}@{join.alias}" for join in insert.joins for fact in ("matches", "outside-pin", "greatest-epoch")
     }
     of_joins |= {fact(each) for each in insert.constraints}
+    if insert.process is not None:
+        second = {"second"} if len(insert.process.outputs) > 1 else set[str]()
+        return of_joins | second | {*OF_PROCESSES, f"late@{insert.probe_alias}"}
     if insert.time == "processing":
         return of_joins
     return of_joins | {f"{fact}@{insert.probe_alias}" for fact in ("late", "least-time", "greatest-time")}

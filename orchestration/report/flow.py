@@ -47,7 +47,7 @@ def flow(facts: Facts) -> str:
     states = {item.insert: item for item in facts.status.inserts}
     for found in facts.inserts:
         insert = found.insert
-        names = [insert.probe, *insert.builds]
+        names = [name for name in insert.inputs if name in sources]
         rows = max(len(names), 2)
         tall = rows * (_TALL + _GAP) - _GAP
         middle = top + (tall - _TALL) / 2
@@ -96,6 +96,8 @@ def _source_lines(source: SourceStatus, probe: bool) -> list[str]:
 
 def _join_lines(found: InsertFacts) -> list[str]:
     insert = found.insert
+    if insert.process is not None:
+        return [insert.id, insert.process.shape.name, f"{len(found.epochs):,} epochs planned"]
     if not insert.joins:
         return [insert.id, "no join"]
     kinds = " and ".join(dict.fromkeys(join.kind for join in insert.joins))

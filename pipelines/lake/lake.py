@@ -5,6 +5,7 @@
     <lake>/tables/<table>/_quarantine                                     what a source could not read as rows
     <lake>/targets/<target>                                               published rows, adopted by delta-rs
     <lake>/targets/<target>/_quarantine/<insert>                          quarantined rows, adopted by delta-rs
+    <lake>/state/<insert>                                                 the state of a process, adopted by delta-rs
     <lake>/targets/<target>/_quarantine/<insert>/_staged/<epoch>          staged files that no commit names yet
 
 Staged files lie inside both tables that may adopt them, in a folder whose name starts with `_`: VACUUM passes
@@ -24,7 +25,9 @@ from pipelines.lake.leases import Leases
 from pipelines.lake.records import AlertRow, EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
 from pipelines.sql.model import Insert, Table
 
-CommitRole = Literal["plan", "data", "watermark", "splits", "stage", "verdict", "quarantine", "publish", "rejected"]
+CommitRole = Literal[
+    "plan", "data", "watermark", "splits", "stage", "verdict", "quarantine", "publish", "rejected", "state"
+]
 
 
 class Layout:
@@ -54,6 +57,10 @@ class Layout:
     def staged_path(self, target: Table, insert: Insert) -> Path:
         """Where this INSERT's epochs are staged."""
         return self.quarantine_path(target, insert) / "_staged"
+
+    def state_path(self, insert: Insert) -> Path:
+        """The state of a process."""
+        return self.root / "state" / insert.id
 
     def scratch(self, table: str) -> Path:
         """A folder of a source table's own."""

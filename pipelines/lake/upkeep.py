@@ -49,6 +49,20 @@ def tidy(path: Path, *, keep: timedelta) -> Tidied | None:
         return Tidied(path, before, len(live_files(path)), len(gone), max(size - _size(path), 0))
 
 
+def vacuum(path: Path, *, keep: timedelta) -> Tidied | None:
+    """Remove what no version younger than `keep` names, and put nothing together: of tables whose files are named
+    elsewhere too. None when there is no table. Raises LakeError."""
+    if not DeltaTable.is_deltatable(str(path)):
+        return None
+    with _told(path):
+        files, size = len(live_files(path)), _size(path)
+        hours = int(keep.total_seconds() // 3600)
+        gone = DeltaTable(str(path)).vacuum(
+            retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
+        )
+        return Tidied(path, files, files, len(gone), max(size - _size(path), 0))
+
+
 def sweep(staged: Path, finished: Sequence[Path], live: set[Path], *, keep: timedelta) -> Tidied:
     """Remove staged files that were adopted and that OPTIMIZE has replaced since, once they are older than `keep`:
     VACUUM passes over folders whose names begin with an underscore.

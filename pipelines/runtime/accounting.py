@@ -82,6 +82,9 @@ def where_rows_are(
             continue
         released = max(released, epoch.plan.upto)
         counts = epoch.staged.counts
+        if epoch.plan.process is not None:  # the function has taken them; what it gave are other rows
+            matched += counts.get("processed", 0)
+            continue
         matched += counts.get("matched", 0)
         if epoch.plan.on_unmatched == "publish":
             extended.update(_reasons(counts, "unmatched:"))

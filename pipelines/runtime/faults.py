@@ -25,12 +25,15 @@ Point = Literal[
     "insert.published",
 ]
 
+OfProcess = Literal["process.state"]
+"""Passed by processes alone."""
+
 POINTS: tuple[str, ...] = get_args(Point)
 
 _handlers: list[tuple[Callable[[str], None], str | None]] = []
 
 
-def point(name: Point, owner: str) -> None:
+def point(name: Point | OfProcess, owner: str) -> None:
     """Mark that `owner`, a source table or an INSERT's id, has passed a commit point."""
     if os.environ.get("TIDEGATE_KILL_AT") in (name, f"{name}@{owner}"):
         os.killpg(os.getpgid(0), signal.SIGKILL)

@@ -16,7 +16,7 @@ from pipelines.clock import Clock
 from pipelines.errors import LeaseHeld
 from pipelines.lake import Lake
 from pipelines.lake.leases import Leases
-from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy
+from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
 from pipelines.progress import Progress
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import insert_owner
@@ -113,4 +113,6 @@ class Maintenance:
             staged, live = self.lake.staged_path(target, insert), published | live_files(kept_out)
             finished = [folder for folder in staged.glob("*") if folder.name.rpartition("-")[0] + "-" in over]
             found.append(sweep(staged, finished, live, keep=self.keep))
+            if insert.process is not None:
+                found.append(vacuum(self.lake.state_path(insert), keep=self.keep))
         return Maintained(name, tidied=tuple(item for item in found if item))

@@ -193,6 +193,49 @@ class Backfill:
 
 
 @dataclass(frozen=True)
+class InputSpan:
+    """The landed epochs of one input that a process takes: after < epoch <= upto, `rows` rows in all."""
+
+    table: str
+    generation: int
+    after: int
+    upto: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class ProcessSpan:
+    """What an epoch of a process adds to its plan; times in ms, UTC.
+
+    Attributes:
+        inputs: What it takes of every input, in the function's order.
+        before, end: The time that the epoch before has come to, and the one that this comes to.
+        last, watermark: The combined watermark before and after, (timestamp, use_processing_time).
+        base: No state was written before this epoch that still counts; 0 before the first.
+        rewrite: All state is written anew, so that this epoch is the next one's base.
+    """
+
+    inputs: tuple[InputSpan, ...]
+    before: int
+    end: int
+    last: tuple[int, bool]
+    watermark: tuple[int, bool]
+    base: int
+    rewrite: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(item.rows for item in self.inputs)
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> ProcessSpan:
+        """Read back from a plan."""
+        inputs = tuple(InputSpan(**item) for item in stored["inputs"])
+        last, watermark = tuple(stored["last"]), tuple(stored["watermark"])
+        return cls(**{**stored, "inputs": inputs, "last": last, "watermark": watermark})
+
+
+@dataclass(frozen=True)
 class ReleasePlan:
     """What one epoch of an INSERT releases, against the pins: probe rows with after < epoch <= upto.
 
@@ -220,6 +263,7 @@ class ReleasePlan:
     time: TimeSpan | None = None
     backfill: Backfill | None = None
     from_quarantine: FromQuarantine | None = None
+    process: ProcessSpan | None = None
 
     @property
     def digest(self) -> str:
@@ -292,7 +336,7 @@ class ReleasePlan:
         """The plan as it is stored. What an older one has no word for is left out, so that its digest stands."""
         plan = asdict(self)
         left_out = ["insert", "generation", "epoch"]
-        left_out += [name for name in ("time", "backfill", "from_quarantine") if plan[name] is None]
+        left_out += [name for name in ("time", "backfill", "from_quarantine", "process") if plan[name] is None]
         if self.time is not None and not self.time.ahead:
             del plan["time"]["ahead"]
         if self.backfill is not None and not self.backfill.lots:
@@ -314,4 +358,5 @@ class ReleasePlan:
         plan["backfill"] = Backfill.of(plan["backfill"]) if plan.get("backfill") else None
         again = plan.get("from_quarantine")
         plan["from_quarantine"] = FromQuarantine.of(again) if again else None
+        plan["process"] = ProcessSpan.of(plan["process"]) if plan.get("process") else None
         return cls(insert=row.owner.removeprefix("insert "), generation=row.generation, epoch=row.epoch, **plan)

@@ -28,6 +28,7 @@ from pipelines.runtime.judging import prepare
 from pipelines.runtime.landing import Landing
 from pipelines.runtime.maintenance import KEEP, Maintenance
 from pipelines.runtime.plans import FromQuarantine, ReleasePlan
+from pipelines.runtime.processing.releasing import ProcessReleasing
 from pipelines.runtime.releasing import Published, Releasing, Waiting
 from pipelines.runtime.session import start_session
 from pipelines.runtime.watermarking import strategy_of
@@ -153,11 +154,13 @@ class Runner:
     # --- inserts -------------------------------------------------------------------------------------------------
 
     def releasing(self, insert: str) -> Releasing:
-        """The runner of one INSERT."""
-        return Releasing(
+        """The runner of one INSERT, or of a process."""
+        found = self.pipeline.insert(insert)
+        kind = Releasing if found.process is None else ProcessReleasing
+        return kind(
             lake=self.lake,
             pipeline=self.pipeline,
-            insert=self.pipeline.insert(insert),
+            insert=found,
             leases=self.leases,
             spark=self.session,
             clock=self.clock,

@@ -1,8 +1,10 @@
-"""A pipeline from a file: a SQL script, or a Python file that has made one of it."""
+"""A pipeline from a file: a SQL script, or a Python one that leaves a `pipeline` behind."""
 
 from __future__ import annotations
 
 import runpy
+import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,14 +23,12 @@ def pipeline_name(script: Path) -> str:
 
 
 def load_script(script: Path, name: str | None = None) -> Pipeline:
-    """Compile the SQL script at `script`, or run the Python file there and take its `pipeline`, whose strategies in
-    Python no SQL can say; it has the name that it was made with.
+    """Compile the script at `script`; a file called *.py is run, and its `pipeline` is taken.
 
-    Raises SqlError, and PlanningError when the file can not be read or run, or has no `pipeline`.
+    Raises SqlError, and PlanningError when the file can not be read, or run.
     """
     if script.suffix == PYTHON:
-        made = _made(script)
-        return made if name is None else replace(made, name=name)
+        return _of_python(script, name)
     try:
         text = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -42,22 +42,26 @@ def load_script(script: Path, name: str | None = None) -> Pipeline:
     return compile_script(text, name=name or pipeline_name(script), path=str(script))
 
 
-def _made(script: Path) -> Pipeline:
+def _of_python(script: Path, name: str | None) -> Pipeline:
+    """What a Python file calls `pipeline`: a script's, to which processes were added (`Pipeline.process`)."""
     try:
-        found = runpy.run_path(str(script)).get(NAME)
+        with redirect_stdout(sys.stderr):  # stdout belongs to the command's result
+            found = runpy.run_path(str(script), run_name="tidegate_pipeline").get(NAME)
     except TidegateError:
         raise
-    except Exception as error:
-        raise _problem(script, f"the script failed: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # a file of the user's own may raise anything while it is run
+        told = (str(error).splitlines() or [""])[0]
+        raise PlanningError(
+            f"the file can not be run: {type(error).__name__}{f': {told}' if told else ''}",
+            where=str(script),
+            state="nothing was run",
+            next_command=f"python {script}   (shows where)",
+        ) from error
     if not isinstance(found, Pipeline):
-        raise _problem(script, f"the script has no `{NAME}`" if found is None else f"`{NAME}` is no Pipeline")
-    return found
-
-
-def _problem(script: Path, what: str) -> PlanningError:
-    return PlanningError(
-        what,
-        where=str(script),
-        state="nothing was run",
-        next_command=f'correct it: {NAME} = load_script(Path(__file__).with_name("clicks.sql")).with_strategy(…)',
-    )
+        raise PlanningError(
+            "the file leaves no `pipeline` behind",
+            where=str(script),
+            state="nothing was run",
+            next_command="pipeline = load_script(Path('tables.sql')).process(…)",
+        )
+    return replace(found, name=name or pipeline_name(script))

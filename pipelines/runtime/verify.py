@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.clock import system_clock
+from pipelines.errors import PlanningError
 from pipelines.frames import as_views
 from pipelines.lake import Lake
 from pipelines.lake import rows as lake_rows
@@ -113,7 +114,17 @@ def verify(
     insert: str,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Recompute the published epochs of the INSERT called `insert`. Changes nothing and takes no lease."""
+    """Recompute the published epochs of the INSERT called `insert`. Changes nothing and takes no lease.
+
+    Raises PlanningError for a process: what its function gave depends on all that came before.
+    """
+    if pipeline.insert(insert).process is not None:
+        raise PlanningError(
+            f"{insert} is a process: its epochs can not be recomputed one by one",
+            where=f"process {insert}",
+            state="nothing was looked at",
+            next_command="declare it once more under another name, run it, and compare the two tables",
+        )
     return _Verification(pipeline, lake, spark, pipeline.insert(insert), progress or SilentProgress()).report()
 
 

@@ -71,6 +71,9 @@ def _watermark(spec: WatermarkSpec) -> str:
 def _insert(pipeline: Pipeline, insert: Insert) -> str:
     target = pipeline.table(insert.target)
     lines = [f"insert {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
+    if insert.process is not None:
+        lines = [f"process {insert.id}: {_and(insert.inputs)} -> {_and(insert.process.outputs)}"]
+        lines.append(f"  {insert.process.shape.name}{_by_key(insert)}")
     for join in insert.joins:
         lines += _join(join)
     if insert.joins:
@@ -108,7 +111,16 @@ def _named(table: str, alias: str) -> str:
     return table if table == alias else f"{table} AS {alias}"
 
 
+def _by_key(insert: Insert) -> str:
+    assert insert.process is not None
+    keys = [f"{item.table} by {_and(item.key)}" for item in insert.process.inputs if item.key]
+    whole = [f"{item.table} broadcast" for item in insert.process.inputs if item.broadcast]
+    return f": {', '.join([*keys, *whole])}" if keys or whole else ""
+
+
 def _waits(insert: Insert) -> str:
+    if insert.process is not None:
+        return f"for nothing: rows are processed as they land; timers follow the watermarks of {_and(insert.inputs)}"
     if not insert.joins:
         return "for nothing: rows are released as they land"
     flips = f"for {_and(insert.builds)} to flip"

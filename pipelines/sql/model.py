@@ -12,14 +12,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pipelines.functions import UserFunction
+    from pipelines.process.spec import ProcessSpec
     from pipelines.watermarks import WatermarkStrategy
 
 JoinKind = Literal["INNER", "LEFT"]
@@ -327,7 +328,8 @@ class Insert:
 
     `where` is the whole WHERE, `conditions` the same term by term, so that what says something of the probe's row
     alone can be tested before any build is looked at. `constraints` are the target's, the severest first. `proof`: the
-    target keeps each row's match proof ('gate.proof' = 'columns').
+    target keeps each row's match proof ('gate.proof' = 'columns'). `process`: its rows are what a process function
+    gives, instead of joined ones (`Pipeline.process`).
     """
 
     id: str
@@ -342,6 +344,13 @@ class Insert:
     conditions: tuple[Condition, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     proof: bool = False
+    process: ProcessSpec | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the tables that it reads, each once, the probe first."""
+        read = [item.table for item in self.process.inputs] if self.process else [self.probe, *self.builds]
+        return tuple(dict.fromkeys(read))
 
     @property
     def proofs(self) -> tuple[tuple[str, str], ...]:
@@ -390,17 +399,51 @@ class Pipeline:
         used = [table for table in self.tables.values() if table.role in ("build", "probe")]
         return tuple(sorted(used, key=lambda table: table.role != "build"))
 
+    def process_output(self, table: str) -> bool:
+        """Whether a process gives this table."""
+        return any(insert.process is not None and table in insert.process.outputs for insert in self.inserts)
+
     def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Pipeline:
         """This pipeline, with `strategy` in place of what the DDL of `table` says."""
         if table not in self.tables:
             raise KeyError(table)
         return replace(self, strategies={**self.strategies, table: strategy})
 
+    def process(
+        self,
+        name: str | Sequence[str],
+        inputs: Any,
+        key: Any,
+        function: Any,
+        schema: Any = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        buckets: int = 64,
+    ) -> Pipeline:
+        """This pipeline, with a process function (FLIP-499) whose output is a target as those of INSERTs are.
+
+        Args:
+            name: Of the output's table; two for a function with two outputs.
+            inputs: A table, or several in the function's order. `(table, generator)` tells the table's event time by
+                a generator that `EventTimeExtension` has built.
+            key: The columns that make the key, the same of every input, or a mapping by table; None for none.
+            function: A plain process function, or a wrapped event-time one.
+            schema: The output's columns, as in a CREATE TABLE or name -> type; None where the script declares it. Two
+                for two outputs.
+            options: WITH options of an output whose schema is given; a Delta table otherwise.
+            buckets: Into how many parts the keys are put; it stays what it was when the process first ran.
+
+        Raises PlanningError, SqlError.
+        """
+        from pipelines.sql.processes import with_process
+
+        return with_process(self, name, inputs, key, function, schema, options=options, buckets=buckets)
+
     def digest(self, insert: Insert) -> str:
         """Identifies what an INSERT computes; stored with every plan. 16 hex digits."""
-        text = repr(
-            (insert.sql, insert.projections, [self.tables[name].columns for name in (insert.probe, *insert.builds)])
-        )
+        text = repr((insert.sql, insert.projections, [self.tables[name].columns for name in insert.inputs]))
+        if insert.process is not None:
+            text += insert.process.identity
         if insert.proof:
             text += "proof"
         if insert.constraints:  # a text without any keeps the digest that stored plans have

@@ -108,7 +108,9 @@ class Standing:
 
     def released(self, plan: ReleasePlan) -> int:
         """The probe rows that a plan releases, by the watermark log; in event time, and out of quarantine, as they were
-        counted for it."""
+        counted for it. Of a process, the rows of all inputs."""
+        if plan.process is not None:
+            return plan.process.rows
         if plan.time is not None or plan.from_quarantine is not None:
             return released_rows((), plan)
         return self.rows_between(plan.probe_generation, plan.after, plan.upto)

@@ -1,0 +1,147 @@
+"""A process function with what it needs to run: its states, its contexts, its timers, and where its outputs go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.process.contexts import ApplyPartition, NonPartitionedContext, PartitionedContext, State, StateManager
+from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
+from pipelines.process.errors import InvalidDeclaration, NotWrapped
+from pipelines.process.extension import WrappedProcessFunction
+from pipelines.process.functions import (
+    EventTimeProcessFunction,
+    OneInputStreamProcessFunction,
+    ProcessFunction,
+    TwoInputBroadcastStreamProcessFunction,
+    TwoInputNonBroadcastStreamProcessFunction,
+    TwoOutputStreamProcessFunction,
+)
+from pipelines.process.manager import WatermarkManager
+from pipelines.process.outputs import ListCollector
+from pipelines.process.state import (
+    BroadcastStateDeclaration,
+    KeyedStateDeclaration,
+    ListStateDeclaration,
+    MapStateDeclaration,
+    ReducingStateDeclaration,
+    StateDeclaration,
+    checked,
+)
+from pipelines.process.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
+from pipelines.process.timers import EventTimeManager
+
+KINDS = (
+    OneInputStreamProcessFunction,
+    TwoInputBroadcastStreamProcessFunction,
+    TwoInputNonBroadcastStreamProcessFunction,
+    TwoOutputStreamProcessFunction,
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a function is, known without running it. `event_time`: it has timers. `broadcast`: its second input is seen
+    whole by every task."""
+
+    name: str
+    inputs: int
+    outputs: int
+    broadcast: bool
+    event_time: bool
+    states: tuple[StateDeclaration, ...]
+
+    @property
+    def keyed(self) -> tuple[KeyedStateDeclaration, ...]:
+        return tuple(item for item in self.states if not isinstance(item, BroadcastStateDeclaration))
+
+    @property
+    def broadcast_states(self) -> tuple[BroadcastStateDeclaration, ...]:
+        return tuple(item for item in self.states if isinstance(item, BroadcastStateDeclaration))
+
+
+def shape_of(function: Any) -> Shape:
+    """What `function` is. Raises NotWrapped, InvalidDeclaration."""
+    inner = unwrapped(function)
+    name = type(inner).__name__
+    if isinstance(inner, EventTimeProcessFunction) and inner is function:
+        raise NotWrapped(name)
+    kinds = [kind for kind in KINDS if isinstance(inner, kind)]
+    if len(kinds) != 1:
+        raise InvalidDeclaration(f"{name} is no process function: derive it from one of the classes of FLIP-409 or 499")
+    two = issubclass(kinds[0], TwoInputBroadcastStreamProcessFunction | TwoInputNonBroadcastStreamProcessFunction)
+    states = checked(inner.uses_states(), name)
+    broadcast = kinds[0] is TwoInputBroadcastStreamProcessFunction
+    if not broadcast and any(isinstance(item, BroadcastStateDeclaration) for item in states):
+        raise InvalidDeclaration(f"{name} declares broadcast state, and has no broadcast input to write it from")
+    outputs = 2 if kinds[0] is TwoOutputStreamProcessFunction else 1
+    return Shape(name, 2 if two else 1, outputs, broadcast, isinstance(inner, EventTimeProcessFunction), states)
+
+
+def unwrapped(function: Any) -> ProcessFunction:
+    """The user's function."""
+    return function.function if isinstance(function, WrappedProcessFunction) else function
+
+
+class Binding:
+    """One instance of a function, ready to be called.
+
+    Args:
+        function: Plain, or wrapped.
+        broadcast: The entries of its broadcast states.
+        apply: What `apply_to_all_partitions` does.
+        send: Where its watermarks go.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        broadcast: Mapping[str, Mapping[Any, Any]],
+        apply: Callable[[ApplyPartition], None],
+        send: Callable[[GeneralizedWatermark], None],
+    ) -> None:
+        self.shape = shape_of(function)
+        self.function = unwrapped(function)
+        self.current = CurrentKey()
+        self.manager = EventTimeManager(self.current)
+        self.collectors = tuple(ListCollector() for _ in range(self.shape.outputs))
+        self.watermarks = WatermarkManager(self._emittable(), send)
+        self.broadcasts = {
+            item.name: BroadcastState(item.name, broadcast.get(item.name, {})) for item in self.shape.broadcast_states
+        }
+        states: dict[str, State] = {item.name: self._state(item, place) for place, item in enumerate(self.shape.keyed)}
+        self.states = StateManager(self.current, {**states, **self.broadcasts})
+        self.non_partitioned = NonPartitionedContext(self.states, self.watermarks, apply)
+        self.partitioned = PartitionedContext(self.states, self.non_partitioned)
+        if isinstance(self.function, EventTimeProcessFunction):
+            self.function.init_event_time_process_function(self.manager)
+
+    def _emittable(self) -> list[WatermarkDeclaration]:
+        """A function emits what it declares, and nothing else."""
+        return list(self.function.watermark_declarations())
+
+    def _state(self, declaration: KeyedStateDeclaration, place: int) -> State:
+        if isinstance(declaration, ListStateDeclaration):
+            return ListState(self.current, place, declaration.name)
+        if isinstance(declaration, MapStateDeclaration):
+            return MapState(self.current, place, declaration.name)
+        if isinstance(declaration, ReducingStateDeclaration):
+            return ReducingState(self.current, place, declaration.name, declaration.reduce)
+        return ValueState(self.current, place, declaration.name)
+
+    # --- broadcast state -----------------------------------------------------------------------------------------
+
+    def broadcast_entries(self) -> dict[str, Mapping[Any, Any]]:
+        """The broadcast states as they are now; a later write makes new maps."""
+        return {name: state.entries for name, state in self.broadcasts.items()}
+
+    def see_broadcast(self, entries: Mapping[str, Mapping[Any, Any]]) -> None:
+        """Show the function broadcast states as they were."""
+        for name, state in self.broadcasts.items():
+            state.entries = entries[name]
+
+    def broadcast_writable(self, writable: bool) -> None:
+        """Whether the running callback may write broadcast state."""
+        for state in self.broadcasts.values():
+            state.writable = writable

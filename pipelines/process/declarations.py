@@ -1,0 +1,182 @@
+"""Generalised watermarks: a value of a declared meaning that travels between the records (FLIP-467, for FLIP-499).
+
+A declaration says how the values of several channels become one: MIN or MAX of longs, AND or OR of bools. A watermark
+that nobody handles is forwarded, or ignored, as its declaration says.
+
+    declaration = WatermarkDeclarations.new_builder("progress").type_long().combine_function_min().build()
+    context.get_watermark_manager().emit_watermark(declaration.new_watermark(42))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from pipelines.process.errors import InvalidDeclaration
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+
+class WatermarkHandlingResult(Enum):
+    """What `on_watermark` answers. PEEK: handled or not, the watermark goes the way that its declaration says. POP: the
+    function keeps it; nothing is sent on unless the function emits it itself (FLIP-499, "Step 3")."""
+
+    PEEK = "peek"
+    POP = "pop"
+
+
+class WatermarkHandlingStrategy(Enum):
+    """Where a watermark goes that a function has peeked at: on to the outputs, or nowhere."""
+
+    FORWARD = "forward"
+    IGNORE = "ignore"
+
+
+class LongCombine(Enum):
+    """How longs of several channels become one."""
+
+    MIN = "min"
+    MAX = "max"
+
+
+class BoolCombine(Enum):
+    """How bools of several channels become one."""
+
+    AND = "and"
+    OR = "or"
+
+
+@dataclass(frozen=True)
+class LongWatermark:
+    """A long of 64 bits, of the declaration called `identifier`."""
+
+    value: int
+    identifier: str
+
+
+@dataclass(frozen=True)
+class BoolWatermark:
+    """A bool of the declaration called `identifier`."""
+
+    value: bool
+    identifier: str
+
+
+GeneralizedWatermark = LongWatermark | BoolWatermark
+
+
+@dataclass(frozen=True)
+class LongWatermarkDeclaration:
+    """A watermark whose value is a long. `wait_for_all`: nothing is combined before every channel has told one."""
+
+    identifier: str
+    combine: LongCombine
+    wait_for_all: bool = False
+    strategy: WatermarkHandlingStrategy = WatermarkHandlingStrategy.FORWARD
+
+    def new_watermark(self, value: int) -> LongWatermark:
+        """A watermark of this declaration. Raises InvalidDeclaration for anything but a long."""
+        if isinstance(value, bool) or not isinstance(value, int) or not MIN_TIMESTAMP <= value <= MAX_TIMESTAMP:
+            raise InvalidDeclaration(f"watermark {self.identifier!r} is a long, not {value!r}")
+        return LongWatermark(value, self.identifier)
+
+    def combined(self, values: Sequence[int]) -> int:
+        """One value for those of several channels."""
+        return min(values) if self.combine is LongCombine.MIN else max(values)
+
+
+@dataclass(frozen=True)
+class BoolWatermarkDeclaration:
+    """A watermark whose value is a bool. `wait_for_all`: nothing is combined before every channel has told one."""
+
+    identifier: str
+    combine: BoolCombine
+    wait_for_all: bool = False
+    strategy: WatermarkHandlingStrategy = WatermarkHandlingStrategy.FORWARD
+
+    def new_watermark(self, value: bool) -> BoolWatermark:
+        """A watermark of this declaration. Raises InvalidDeclaration for anything but a bool."""
+        if not isinstance(value, bool):
+            raise InvalidDeclaration(f"watermark {self.identifier!r} is a bool, not {value!r}")
+        return BoolWatermark(value, self.identifier)
+
+    def combined(self, values: Sequence[bool]) -> bool:
+        """One value for those of several channels."""
+        return all(values) if self.combine is BoolCombine.AND else any(values)
+
+
+WatermarkDeclaration = LongWatermarkDeclaration | BoolWatermarkDeclaration
+
+
+@dataclass(frozen=True)
+class LongBuilder:
+    """Builds a LongWatermarkDeclaration; MIN unless told otherwise. Every step gives a new builder."""
+
+    declaration: LongWatermarkDeclaration
+
+    def combine_function_min(self) -> LongBuilder:
+        return LongBuilder(replace(self.declaration, combine=LongCombine.MIN))
+
+    def combine_function_max(self) -> LongBuilder:
+        return LongBuilder(replace(self.declaration, combine=LongCombine.MAX))
+
+    def combine_wait_for_all_channels(self, wait: bool = True) -> LongBuilder:
+        return LongBuilder(replace(self.declaration, wait_for_all=wait))
+
+    def default_handling_strategy_forward(self) -> LongBuilder:
+        return LongBuilder(replace(self.declaration, strategy=WatermarkHandlingStrategy.FORWARD))
+
+    def default_handling_strategy_ignore(self) -> LongBuilder:
+        return LongBuilder(replace(self.declaration, strategy=WatermarkHandlingStrategy.IGNORE))
+
+    def build(self) -> LongWatermarkDeclaration:
+        return self.declaration
+
+
+@dataclass(frozen=True)
+class BoolBuilder:
+    """Builds a BoolWatermarkDeclaration; AND unless told otherwise. Every step gives a new builder."""
+
+    declaration: BoolWatermarkDeclaration
+
+    def combine_function_and(self) -> BoolBuilder:
+        return BoolBuilder(replace(self.declaration, combine=BoolCombine.AND))
+
+    def combine_function_or(self) -> BoolBuilder:
+        return BoolBuilder(replace(self.declaration, combine=BoolCombine.OR))
+
+    def combine_wait_for_all_channels(self, wait: bool = True) -> BoolBuilder:
+        return BoolBuilder(replace(self.declaration, wait_for_all=wait))
+
+    def default_handling_strategy_forward(self) -> BoolBuilder:
+        return BoolBuilder(replace(self.declaration, strategy=WatermarkHandlingStrategy.FORWARD))
+
+    def default_handling_strategy_ignore(self) -> BoolBuilder:
+        return BoolBuilder(replace(self.declaration, strategy=WatermarkHandlingStrategy.IGNORE))
+
+    def build(self) -> BoolWatermarkDeclaration:
+        return self.declaration
+
+
+@dataclass(frozen=True)
+class TypeBuilder:
+    """The first step of a declaration: what its value is."""
+
+    identifier: str
+
+    def type_long(self) -> LongBuilder:
+        return LongBuilder(LongWatermarkDeclaration(self.identifier, LongCombine.MIN))
+
+    def type_bool(self) -> BoolBuilder:
+        return BoolBuilder(BoolWatermarkDeclaration(self.identifier, BoolCombine.AND))
+
+
+class WatermarkDeclarations:
+    """Where a declaration begins."""
+
+    @staticmethod
+    def new_builder(identifier: str) -> TypeBuilder:
+        """`identifier` names the watermark in the whole pipeline. Raises InvalidDeclaration where it is empty."""
+        if not isinstance(identifier, str) or not identifier:
+            raise InvalidDeclaration(f"a watermark's identifier is a text, not {identifier!r}")
+        return TypeBuilder(identifier)

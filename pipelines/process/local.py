@@ -1,0 +1,128 @@
+"""A process function on plain Python records, epoch by epoch: for trying one out, and for tests.
+
+run = LocalRun(EventTimeExtension.wrap_process_function(CountClicks()), key=lambda click: click.news_id)
+run.epoch([(0, click), …], watermark=Watermark(60_000))
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.process.binding import shape_of
+from pipelines.process.cells import Known, cell_of, plain
+from pipelines.process.engine import Entries, KeyedRecord, KeyState, TaskRun
+from pipelines.process.steps import LandedStep, steps_of
+from pipelines.watermarks import BEGINNING, Watermark
+
+Key = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What came of one input at once: records, then a word on its time. The watermark stands where it is None."""
+
+    records: Sequence[Any] = ()
+    watermark: Watermark | None = None
+    input: int = 0
+    idle: bool = False
+    at: int = 0
+
+
+@dataclass
+class LocalRun:
+    """A process function over inputs that arrive bit by bit. Between epochs nothing is kept but what it declares.
+
+    Args:
+        function: Plain, or wrapped.
+        key: A record's key; one for each input, or one for all.
+    """
+
+    function: Any
+    key: Key | Sequence[Key]
+    _state: dict[Any, tuple[list[Any], list[int]]] = field(default_factory=dict)
+    _broadcast: Entries = field(default_factory=dict)
+    _standing: dict[int, LandedStep] = field(default_factory=dict)
+    _last: Watermark = BEGINNING
+    _time: int = BEGINNING.timestamp
+
+    def __post_init__(self) -> None:
+        self.shape = shape_of(self.function)
+        self.emitted: dict[str, int | bool] = {}
+        """The watermarks that the last epoch sent on."""
+
+    def epoch(self, arrived: Iterable[Arrived], now: int | None = None) -> tuple[list[Any], ...]:
+        """One epoch over what has arrived; what was collected, by output. `now`: its moment, in processing time."""
+        landed, records, whole = self._landed(list(arrived))
+        steps, self._last = steps_of(
+            range(self.shape.inputs),
+            landed,
+            standing=list(self._standing.values()),
+            last=self._last,
+            time=self._time,
+            now=now,
+        )
+        run = TaskRun(copy.deepcopy(self.function), steps, self._broadcast, whole)
+        for key in {**self._state, **records}:
+            self._keep(key, run.key(key, self._stored(key), records.get(key, ())))
+        run.close()
+        self._broadcast, self._time = run.broadcast, steps.end
+        self._standing |= {step.input: step for step in landed}  # type: ignore[misc]
+        self.emitted = run.emitted()
+        return run.outputs
+
+    def _landed(
+        self, arrived: list[Arrived]
+    ) -> tuple[list[LandedStep], dict[Any, list[KeyedRecord]], list[KeyedRecord]]:
+        landed: list[LandedStep] = []
+        keyed: dict[Any, list[KeyedRecord]] = {}
+        whole: list[KeyedRecord] = []
+        told = {place: (step.watermark, step.idle) for place, step in self._standing.items()}
+        for step, item in enumerate(arrived):
+            watermark = item.watermark or told.get(item.input, (BEGINNING, False))[0]
+            told[item.input] = (watermark, item.idle)
+            landed.append(LandedStep(item.input, watermark, item.idle, item.at))
+            for record in item.records:
+                if self.shape.broadcast and item.input == 1:
+                    whole.append((step, record))
+                else:
+                    keyed.setdefault(self._key_of(item.input, record), []).append((step, record))
+        return landed, keyed, whole
+
+    def _key_of(self, place: int, record: Any) -> Any:
+        return self.key(record) if callable(self.key) else self.key[place](record)
+
+    # --- state, as plain values --------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> dict[Any, dict[str, Any]]:
+        """Key -> what is kept of it: values by the names of the states, `timers` where there are any."""
+        names = [declaration.name for declaration in self.shape.keyed]
+        return {
+            key: {
+                **{name: value for name, value in zip(names, values, strict=True) if value is not None},
+                **({"timers": timers} if timers else {}),
+            }
+            for key, (values, timers) in self._state.items()
+        }
+
+    @property
+    def broadcast(self) -> Entries:
+        """The broadcast states by name."""
+        return self._broadcast
+
+    def _stored(self, key: Any) -> KeyState | None:
+        if key not in self._state:
+            return None
+        values, timers = copy.deepcopy(self._state[key])
+        pairs = zip(self.shape.keyed, values, strict=True)
+        return KeyState([cell_of(item)(None if value is None else Known(value)) for item, value in pairs], timers)
+
+    def _keep(self, key: Any, state: KeyState) -> None:
+        values = [plain(item, cell) for item, cell in zip(self.shape.keyed, state.cells, strict=True)]
+        if state.timers or any(value is not None for value in values):
+            self._state[key] = (values, state.timers)
+        else:
+            self._state.pop(key, None)

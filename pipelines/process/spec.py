@@ -1,0 +1,57 @@
+"""A process as a pipeline declares it: which function reads which inputs by which key, and what it gives."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.process.binding import Shape, shape_of, unwrapped
+from pipelines.process.state import column_type
+
+BUCKETS = 64
+"""Into how many parts the keys of a process are put, unless told; all state of one must fit into a task's memory."""
+
+
+@dataclass(frozen=True)
+class ProcessInput:
+    """A table that a process reads. `key`: its columns that make the key; none where it is not keyed. `broadcast`:
+    every task sees it whole."""
+
+    table: str
+    key: tuple[str, ...]
+    broadcast: bool = False
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """A process function over tables. `outputs`: the tables that it gives, one or two."""
+
+    function: Any = field(compare=False, repr=False)
+    inputs: tuple[ProcessInput, ...]
+    outputs: tuple[str, ...]
+    buckets: int = BUCKETS
+    identity: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        return shape_of(self.function)
+
+    @property
+    def keyed(self) -> tuple[ProcessInput, ...]:
+        """The inputs whose records go to the task of their key."""
+        return tuple(item for item in self.inputs if not item.broadcast)
+
+
+def identity_of(function: Any) -> str:
+    """What a function computes, as far as that can be told: its class, its state and its source."""
+    inner = unwrapped(function)
+    kind = type(inner)
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):
+        source = ""  # a class of an interactive session has none
+    states = [(item.name, column_type(item)) for item in shape_of(function).states]
+    told = repr((kind.__module__, kind.__qualname__, states, source))
+    return f"{kind.__qualname__} {hashlib.sha256(told.encode()).hexdigest()[:16]}"

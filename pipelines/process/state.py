@@ -1,0 +1,108 @@
+"""What a function may remember, declared by name and type: all that is kept between epochs, and all that survives.
+
+Types are Flink SQL's, as in the scripts: 'BIGINT', 'STRING', 'ROW<a INT, b STRING>'. Instances of a function live as
+long as an epoch on a task; what they keep in attributes of their own is lost with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.process.errors import InvalidDeclaration
+
+
+@dataclass(frozen=True)
+class ValueStateDeclaration:
+    """One value a key."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class ListStateDeclaration:
+    """A list a key; `type` is that of its elements."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class MapStateDeclaration:
+    """A map a key."""
+
+    name: str
+    key_type: str
+    type: str
+
+
+@dataclass(frozen=True)
+class ReducingStateDeclaration:
+    """One value a key, into which every added value is folded by `reduce(old, new)`."""
+
+    name: str
+    type: str
+    reduce: Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class BroadcastStateDeclaration:
+    """A map that every task has whole, written from the broadcast input alone."""
+
+    name: str
+    key_type: str
+    type: str
+
+
+KeyedStateDeclaration = ValueStateDeclaration | ListStateDeclaration | MapStateDeclaration | ReducingStateDeclaration
+StateDeclaration = KeyedStateDeclaration | BroadcastStateDeclaration
+
+
+class StateDeclarations:
+    """Where a declaration begins; the names of Flink's `StateDeclarations`."""
+
+    @staticmethod
+    def value_state(name: str, type: str) -> ValueStateDeclaration:
+        return ValueStateDeclaration(name, type)
+
+    @staticmethod
+    def list_state(name: str, type: str) -> ListStateDeclaration:
+        return ListStateDeclaration(name, type)
+
+    @staticmethod
+    def map_state(name: str, key_type: str, type: str) -> MapStateDeclaration:
+        return MapStateDeclaration(name, key_type, type)
+
+    @staticmethod
+    def reducing_state(name: str, type: str, reduce: Callable[[Any, Any], Any]) -> ReducingStateDeclaration:
+        return ReducingStateDeclaration(name, type, reduce)
+
+    @staticmethod
+    def broadcast_state(name: str, key_type: str, type: str) -> BroadcastStateDeclaration:
+        return BroadcastStateDeclaration(name, key_type, type)
+
+
+def column_type(declaration: StateDeclaration) -> str:
+    """The type of the column that holds a state, in Flink SQL's spelling."""
+    if isinstance(declaration, ListStateDeclaration):
+        return f"ARRAY<{declaration.type}>"
+    if isinstance(declaration, MapStateDeclaration | BroadcastStateDeclaration):
+        return f"MAP<{declaration.key_type}, {declaration.type}>"
+    return declaration.type
+
+
+def checked(declarations: Iterable[StateDeclaration], function: str) -> tuple[StateDeclaration, ...]:
+    """What a function declares, each name once. Raises InvalidDeclaration."""
+    found: dict[str, StateDeclaration] = {}
+    for declaration in declarations:
+        if not isinstance(declaration, StateDeclaration):
+            raise InvalidDeclaration(f"{function} declares {declaration!r}, which is no state declaration")
+        name = declaration.name
+        if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+            raise InvalidDeclaration(f"{function} declares a state called {name!r}: write a name, without `_` in front")
+        if any(name.casefold() == other.casefold() for other in found):
+            raise InvalidDeclaration(f"{function} declares state {name!r} twice")
+        found[name] = declaration
+    return tuple(found.values())

@@ -1,0 +1,64 @@
+"""Timers of one key, and what a function sees of them (FLIP-499, `EventTimeManager`)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from pipelines.process.errors import InvalidDeclaration, NotKeyed
+from pipelines.process.stores import CurrentKey
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+
+class TimerQueue:
+    """The times (ms, UTC) at which a key wants to be called, each once, in order."""
+
+    __slots__ = ("times",)
+
+    def __init__(self, times: Iterable[int] = ()) -> None:
+        self.times = list(times)
+
+    def add(self, time: int) -> None:
+        place = bisect_left(self.times, time)
+        if place == len(self.times) or self.times[place] != time:
+            self.times.insert(place, time)
+
+    def remove(self, time: int) -> None:
+        place = bisect_left(self.times, time)
+        if place < len(self.times) and self.times[place] == time:
+            del self.times[place]
+
+
+class EventTimeManager:
+    """Timers of the current key, and the time.
+
+    A timer at t fires once the watermark has reached t: with the next one that moves, where t is in the past. One that
+    is set twice fires once. In processing time (FLIP-326) the time is the system's, and nothing else changes.
+    """
+
+    __slots__ = ("_current", "now", "queue")
+
+    def __init__(self, current: CurrentKey) -> None:
+        self._current = current
+        self.now = MIN_TIMESTAMP
+        self.queue = TimerQueue()
+
+    def register_timer(self, timestamp: int) -> None:
+        """Call `on_event_timer` for the current key at `timestamp` (ms, UTC). Raises NotKeyed, InvalidDeclaration."""
+        if self._current.cells is None:
+            raise NotKeyed("a timer")
+        if (
+            type(timestamp) is not int and (isinstance(timestamp, bool) or not isinstance(timestamp, int))
+        ) or not MIN_TIMESTAMP <= timestamp <= MAX_TIMESTAMP:
+            raise InvalidDeclaration(f"a timer's time is a number of ms of 64 bits, not {timestamp!r}")
+        self.queue.add(int(timestamp))
+
+    def delete_timer(self, timestamp: int) -> None:
+        """Do not call at `timestamp`; nothing happens if no timer is set there, or it has fired. Raises NotKeyed."""
+        if self._current.cells is None:
+            raise NotKeyed("a timer")
+        self.queue.remove(timestamp)
+
+    def current_time(self) -> int:
+        """The watermark (ms, UTC) that is reached; MIN_TIMESTAMP before the first."""
+        return self.now

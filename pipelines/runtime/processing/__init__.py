@@ -1,0 +1,4 @@
+"""Process functions over tables: an epoch of a process is planned, staged, judged and published as an INSERT's is.
+
+landed epochs of the inputs -> steps -> tasks by bucket of keys -> outputs and state, one commit each
+"""

@@ -1,0 +1,114 @@
+"""The columns of a process: of its state, whose table grows with what is declared, of its inputs and outputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from pipelines.errors import LakeError
+from pipelines.process.bucket import StateColumns
+from pipelines.process.spec import ProcessSpec
+from pipelines.process.state import StateDeclaration, column_type
+from pipelines.sources.arrow_types import arrow_type
+from pipelines.sql.model import Pipeline, Table
+from pipelines.sql.types import parse_type
+
+KEY_PREFIX = "_key_"
+
+
+def record_columns(table: Table) -> dict[str, str]:
+    """What a record of a table has: name -> Spark type."""
+    return {column.name: column.spark_type for column in table.stored_columns}
+
+
+def output_schema(table: Table) -> pa.Schema:
+    """An output's columns as Arrow has them."""
+    return pa.schema([pa.field(column.name, arrow_type(column.spark_type)) for column in table.stored_columns])
+
+
+def state_columns(pipeline: Pipeline, spec: ProcessSpec) -> StateColumns:
+    """The columns that a process's state is kept in. Raises SqlError for a state of no known type."""
+    first, shape = spec.inputs[0], spec.shape
+    table = pipeline.table(first.table)
+    keys = [(KEY_PREFIX + name, arrow_type(table.column(name).spark_type)) for name in first.key]
+    return StateColumns(
+        keys=tuple(keys) or ((KEY_PREFIX + "split", pa.string()),),
+        states=tuple(map(_column, shape.keyed)),
+        broadcast=tuple(map(_column, shape.broadcast_states)),
+    )
+
+
+def _column(declaration: StateDeclaration) -> tuple[str, pa.DataType]:
+    return declaration.name, arrow_type(parse_type(column_type(declaration)).spark)
+
+
+def ensure_state(path: Path, columns: StateColumns, name: str) -> None:
+    """Make the table of a process's state, or let it grow to what is declared now.
+
+    Raises LakeError that names a state whose type is another than the stored one.
+    """
+    wanted = columns.schema
+    try:
+        if not DeltaTable.is_deltatable(str(path)):
+            path.mkdir(parents=True, exist_ok=True)
+            DeltaTable.create(str(path), schema=Schema.from_arrow(wanted), mode="ignore")
+            return
+        there = DeltaTable(str(path))
+        stored = {field.name: field for field in pa.schema(there.schema().to_arrow())}
+        for field in wanted:
+            if field.name in stored and not _grows(stored[field.name].type, field.type):
+                raise LakeError(
+                    f"state {field.name.removeprefix(KEY_PREFIX)!r} of {name} is stored as {stored[field.name].type}, "
+                    f"and declared as {field.type}",
+                    where=str(path),
+                    state="nothing was changed",
+                    next_command="declare the new one under another name, or put the old type back",
+                )
+        if any(field.name not in stored or not _same(stored[field.name].type, field.type) for field in wanted):
+            write_deltalake(
+                str(path),
+                wanted.empty_table(),
+                mode="append",
+                schema_mode="merge",
+                commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps("state has grown")}),
+            )
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise LakeError(
+            f"the table for the state of {name} can not be made: {error}",
+            where=str(path),
+            state="nothing was changed",
+            next_command="check the folder's owner and the disk's space, then run the same command again",
+        ) from error
+
+
+def _same(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    return _grows(stored, wanted) and _grows(wanted, stored)
+
+
+def _grows(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether what is stored can be read as `wanted`: the same, with fields more or fewer in its rows."""
+    if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
+        there = {field.name: field.type for field in stored}
+        return all(field.name not in there or _grows(there[field.name], field.type) for field in wanted)
+    if pa.types.is_map(stored) and pa.types.is_map(wanted):
+        return _grows(stored.key_type, wanted.key_type) and _grows(stored.item_type, wanted.item_type)
+    if _is_list(stored) and _is_list(wanted):
+        return _grows(stored.value_type, wanted.value_type)
+    return _plain(stored) == _plain(wanted)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """One type for what Arrow has several of."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    return kind

@@ -1,0 +1,80 @@
+"""What an epoch of a process reads: the landed epochs of its inputs as steps, in the order in which they landed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipelines.lake import Lake, WatermarkRow
+from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
+from pipelines.process.spec import ProcessSpec
+from pipelines.process.steps import LandedStep, Steps, steps_of
+from pipelines.runtime.plans import InputSpan
+from pipelines.watermarks import BEGINNING, Watermark
+
+Told = tuple[tuple[str, int | bool], ...]
+
+
+@dataclass(frozen=True)
+class EpochSteps:
+    """The steps of an epoch. `of_input`: for each input, the steps of its epochs in order, -1 for one that has not
+    landed (what a process gives up is no epoch of its output). `watermark`: the combined one after the last."""
+
+    steps: Steps
+    of_input: tuple[tuple[int, ...], ...]
+    watermark: Watermark
+
+
+def epoch_steps(
+    lake: Lake,
+    spec: ProcessSpec,
+    spans: Sequence[InputSpan],
+    *,
+    last: tuple[int, bool],
+    before: int,
+    now: int,
+    declarations: Sequence[WatermarkDeclaration] = (),
+) -> EpochSteps:
+    """The steps of the landed epochs in `spans`, by the watermark log alone: the same whenever it is asked.
+
+    Args:
+        last: The combined watermark before.
+        before: The time that the epoch before has come to (ms, UTC).
+        now: The moment of the plan (ms, UTC).
+    """
+    landed: list[tuple[int, int, int, LandedStep]] = []
+    standing: list[LandedStep] = []
+    for place, span in enumerate(spans):
+        log = {row.epoch: row for row in lake.watermarks.rows(span.table, generation=span.generation)}
+        stood = max((epoch for epoch in log if epoch <= span.after), default=None)
+        if stood is not None:
+            standing.append(_step(place, log[stood], declarations))
+        latest = 0
+        for epoch in range(span.after + 1, span.upto + 1):
+            if epoch not in log:
+                continue
+            latest = max(latest, log[epoch].landed_at)  # a clock that went back does not change the order of epochs
+            landed.append((latest, place, epoch, _step(place, log[epoch], declarations)))
+    landed.sort(key=lambda item: item[:3])
+    steps, watermark = steps_of(
+        range(len(spans)),
+        [item[3] for item in landed],
+        standing=standing,
+        last=Watermark(*last),
+        time=before,
+        now=now,
+        declarations=declarations,
+    )
+    places = {item[1:3]: step for step, item in enumerate(landed)}
+    of_input = tuple(
+        tuple(places.get((place, epoch), -1) for epoch in range(span.after + 1, span.upto + 1))
+        for place, span in enumerate(spans)
+    )
+    return EpochSteps(steps, of_input, watermark)
+
+
+def _step(place: int, row: WatermarkRow, declarations: Sequence[WatermarkDeclaration]) -> LandedStep:
+    del declarations
+    told: tuple[GeneralizedWatermark, ...] = ()
+    watermark = Watermark(row.timestamp, row.use_processing_time) if row.flip_epoch is not None else BEGINNING
+    return LandedStep(place, watermark, row.idle, row.landed_at, told)

@@ -1,0 +1,123 @@
+"""Which landed epochs the next epoch of a process takes, and how far its time comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.errors import PlanningError
+from pipelines.lake import WatermarkRow
+from pipelines.process.spec import ProcessSpec
+from pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
+from pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
+from pipelines.runtime.processing.state import StateBefore, state_before
+from pipelines.runtime.releasing.planning import ReleasePlanner
+from pipelines.runtime.releasing.standing import Waiting
+from pipelines.watermarks import BEGINNING
+from pipelines.watermarks.watermark import instant
+
+
+@dataclass(frozen=True)
+class ProcessPlanner(ReleasePlanner):
+    """All that has landed of every input, as soon as there is a row, or the time has moved, or a timer is due."""
+
+    @property
+    def spec(self) -> ProcessSpec:
+        spec = self.standing.insert.process
+        assert spec is not None
+        return spec
+
+    def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
+        spans = self._spans(last)
+        if spans is None:
+            return Waiting(f"no rows of {' or '.join(item.table for item in self.spec.inputs)} have landed", 0)
+        then, now = last.process if last else None, self.clock()
+        state = self._state(last)
+        watermark = then.watermark if then else (BEGINNING.timestamp, False)
+        before = then.end if then else BEGINNING.timestamp
+        found = epoch_steps(self.standing.lake, self.spec, spans, last=watermark, before=before, now=now)
+        reason = self._nothing_to_do(found, spans, state)
+        if reason is not None:
+            return Waiting(reason, 0)
+        span = ProcessSpan(
+            inputs=spans,
+            before=before,
+            end=found.steps.end,
+            last=watermark,
+            watermark=(found.watermark.timestamp, found.watermark.use_processing_time),
+            base=self._base(last),
+            rewrite=state.worn,
+        )
+        probe = spans[0]
+        return ReleasePlan(
+            insert=self.standing.insert.id,
+            generation=last.generation if last else 1,
+            epoch=last.epoch + 1 if last else 1,
+            kind="release",
+            instant=now,
+            probe=probe.table,
+            probe_generation=probe.generation,
+            after=probe.after,
+            upto=probe.upto,
+            pins=(),
+            on_unmatched=self.standing.on_unmatched,
+            computes=self.standing.pipeline.digest(self.standing.insert),
+            process=span,
+        )
+
+    def _spans(self, last: ReleasePlan | None) -> tuple[InputSpan, ...] | None:
+        """What each input has landed since `last`; None where nothing has ever landed of any.
+
+        Raises PlanningError where an input was started again, or is another one than before.
+        """
+        then = {span.table: span for span in last.process.inputs} if last and last.process else {}
+        found = []
+        for item in self.spec.inputs:
+            landed, before = self.standing.lake.watermarks.last(item.table), then.get(item.table)
+            if last is not None and before is None:
+                raise self._changed(f"it did not read {item.table} before")
+            if landed is not None and before is not None and before.upto and landed.generation != before.generation:
+                raise self._changed(f"{item.table} was started again (generation {landed.generation})")
+            found.append(self._span(item.table, landed, before))
+        if len(then) not in (0, len(found)):
+            raise self._changed("it read more inputs before")
+        return tuple(found) if any(span.upto for span in found) else None
+
+    def _span(self, table: str, landed: WatermarkRow | None, before: InputSpan | None) -> InputSpan:
+        after = before.upto if before else 0
+        if landed is None:
+            return InputSpan(table, 1, after, after, 0)
+        log = self.standing.lake.watermarks.rows(table, generation=landed.generation)
+        rows = sum(row.rows for row in log if after < row.epoch <= landed.epoch)
+        return InputSpan(table, landed.generation, after, landed.epoch, rows)
+
+    def _changed(self, what: str) -> PlanningError:
+        insert = self.standing.insert
+        return PlanningError(
+            f"the state of {insert.id} does not fit what it reads now: {what}",
+            where=f"process {insert.id}",
+            state="nothing was run; what is published stays",
+            next_command="put the old inputs back, or give the process a new name: it then begins at the first row",
+        )
+
+    def _state(self, last: ReleasePlan | None) -> StateBefore:
+        if last is None:
+            return state_before(self.standing, 1, 0)
+        return state_before(self.standing, last.epoch + 1, self._base(last))
+
+    @staticmethod
+    def _base(last: ReleasePlan | None) -> int:
+        if last is None or last.process is None:
+            return 0
+        return last.epoch if last.process.rewrite else last.process.base
+
+    def _nothing_to_do(self, found: EpochSteps, spans: tuple[InputSpan, ...], state: StateBefore) -> str | None:
+        """Why there is no epoch; None where there is one."""
+        steps, least = found.steps, state.least_timer
+        if any(span.rows for span in spans) or (least is not None and least <= steps.end and steps.moves):
+            return None
+        if steps.moves and not found.watermark.use_processing_time:
+            return None
+        names = " or ".join(span.table for span in spans)
+        if least is None:
+            return f"no rows of {names} have landed since the last epoch"
+        return f"no rows of {names} have landed, and the first timer is set to {instant(least)}"

@@ -1,0 +1,332 @@
+"""Run a process function over a plan's rows, and write what it gives where no commit names it yet."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.clock import Clock
+from pipelines.errors import PlanningError, TidegateError
+from pipelines.frames import empty_frame, settings
+from pipelines.joins.outcome import DISCARDED
+from pipelines.lake import StagedRow
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.adopt import survey
+from pipelines.lake.rows import quoted
+from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
+from pipelines.process.errors import ProcessError
+from pipelines.process.rows import InputShape
+from pipelines.process.spec import ProcessSpec
+from pipelines.process.task import KIND, TaskPlan
+from pipelines.progress import Progress, step
+from pipelines.runtime import faults
+from pipelines.runtime.landing import first_line
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.processing.columns import ensure_state, output_schema, record_columns, state_columns
+from pipelines.runtime.processing.frames import InputRows, processed, task_rows
+from pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
+from pipelines.runtime.processing.outputs import (
+    PROCESSED,
+    REPORTS,
+    counts,
+    read_reports,
+    same_on_every_task,
+    staged_rows,
+    state_files,
+)
+from pipelines.runtime.processing.state import (
+    FACT,
+    StateBefore,
+    StateFiles,
+    merged,
+    published_rows,
+    state_before,
+)
+from pipelines.runtime.releasing.staging import QUARANTINE_COLUMNS, TARGET_COLUMNS, folder_prefix
+from pipelines.runtime.releasing.standing import Standing
+from pipelines.runtime.releasing.violations import counted as counted_violations
+from pipelines.sql.model import Table, severest_first
+from pipelines.watermarks import MIN_TIMESTAMP
+
+_TOLD = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<told>.+)$", re.MULTILINE)
+
+PROCESS_COLUMNS = {**TARGET_COLUMNS, "_split": "STRING", "_offset": "BIGINT"}
+"""What a row of a process's output carries: with its place, so that another process may take it in order."""
+
+PER_TASK = 200_000
+"""About how many rows a task of an epoch takes."""
+
+
+@dataclass(frozen=True)
+class ProcessStager:
+    """Stages the plans of one process. `ready`: the tables that this runner has found to be there and as declared."""
+
+    standing: Standing
+    spark: Callable[[], SparkSession]
+    clock: Clock
+    progress: Progress
+    ready: set[Path]
+
+    def stage(self, plan: ReleasePlan) -> StagedRow:
+        """Run the plan's epoch and write its outputs and its state; the row that describes the files.
+
+        Raises ProcessError with the function's key and record where it failed, LakeError where state is lost.
+        """
+        assert plan.process is not None
+        spec, spark = self.spec, self.spark()
+        self._prepare(spark)
+        span = plan.process
+        found = epoch_steps(self.standing.lake, spec, span.inputs, last=span.last, before=span.before, now=plan.instant)
+        state = state_before(self.standing, plan.epoch, span.base)
+        if state.epochs and state.epochs[-1].buckets_of != spec.buckets:
+            raise PlanningError(
+                f"{plan.insert} has put its keys into {state.epochs[-1].buckets_of} buckets, and is now told "
+                f"{spec.buckets}",
+                where=f"process {plan.insert}",
+                state="the epoch is planned and not staged",
+                next_command=f"give it buckets={state.epochs[-1].buckets_of} again",
+            )
+        name = f"{folder_prefix(plan)}{uuid.uuid4().hex[:8]}"
+        folder = self.standing.staged_path / name
+        (state.path / name).mkdir(parents=True)
+        task = self._task(spark, plan, found, state, state.path / name)
+        try:
+            with (
+                step(self.progress, f"process {plan.insert}, epoch {plan.epoch}"),
+                settings(spark, {"spark.sql.adaptive.enabled": "false"}),
+            ):
+                counted = self._write(spark, plan, found, task, folder)
+        except (PySparkException, Py4JError) as error:
+            raise self._explained(error, plan) from error
+        faults.point("insert.written", plan.insert)
+        return self._row(plan, folder, state, task, counted)
+
+    def sweep(self, plan: ReleasePlan, keep: str) -> None:
+        """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
+        places = [self.standing.staged_path, self.standing.lake.state_path(self.standing.insert)]
+        places += [self._staged_of(target) for target in self.targets[1:]]
+        for place in places:
+            for folder in place.glob(f"{folder_prefix(plan)}*"):
+                if folder.name != keep:
+                    shutil.rmtree(folder)
+
+    # --- what it is made of --------------------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> ProcessSpec:
+        spec = self.standing.insert.process
+        assert spec is not None
+        return spec
+
+    @property
+    def targets(self) -> tuple[Table, ...]:
+        return tuple(self.standing.pipeline.table(name) for name in self.spec.outputs)
+
+    def _staged_of(self, target: Table) -> Path:
+        return self.standing.lake.staged_path(target, self.standing.insert)
+
+    def _prepare(self, spark: SparkSession) -> None:
+        """Make the targets, their quarantines and the state's table, or check that they are what is declared."""
+        lake, insert = self.standing.lake, self.standing.insert
+        tables: dict[Path, tuple[Table, dict[str, str]]] = {}
+        for target in self.targets:
+            tables[lake.target_path(target)] = (target, PROCESS_COLUMNS)
+            tables[lake.quarantine_path(target, insert)] = (target, QUARANTINE_COLUMNS)
+        for path, (target, columns) in tables.items():
+            if path not in self.ready:
+                lake_rows.ensure_table(spark, path, {**record_columns(target), **columns}, target.name)
+                self.ready.add(path)
+        path = lake.state_path(insert)
+        if path not in self.ready:
+            ensure_state(path, state_columns(self.standing.pipeline, self.spec), insert.id)
+            self.ready.add(path)
+
+    def _task(
+        self, spark: SparkSession, plan: ReleasePlan, found: EpochSteps, state: StateBefore, folder: Path
+    ) -> TaskPlan:
+        spec, span, pipeline = self.spec, plan.process, self.standing.pipeline
+        assert span is not None
+        columns = state_columns(pipeline, spec)
+        tasks = max(1, min(spec.buckets, (span.rows + state.living) // PER_TASK + 1))
+        return TaskPlan(
+            function=_pickled(spec.function, plan.insert),
+            path=tuple(entry or os.getcwd() for entry in sys.path),
+            steps=found.steps,
+            inputs=tuple(InputShape(tuple(record_columns(pipeline.table(item.table)))) for item in spec.inputs),
+            keys=len(columns.keys),
+            outputs=tuple(map(output_schema, self.targets)),
+            columns=columns,
+            groups=state.groups(),
+            due=state.due(found.steps.end),
+            tasks=tasks,
+            folder=str(folder),
+            generation=plan.generation,
+            epoch=plan.epoch,
+            rewrite=span.rewrite,
+            broadcast=self._broadcast(spark, plan, found),
+            keyed=bool(spec.inputs[0].key),
+        )
+
+    def _rows(self, spark: SparkSession, plan: ReleasePlan, place: int, found: EpochSteps) -> InputRows:
+        assert plan.process is not None
+        item, span = self.spec.inputs[place], plan.process.inputs[place]
+        lake, table = self.standing.lake, self.standing.pipeline.table(item.table)
+        own = self.standing.pipeline.process_output(item.table)
+        path = lake.target_path(table) if own else lake.table_path(item.table)
+        rows = lake_rows.between(spark, path, span.generation, span.after, span.upto) if span.rows else None
+        if rows is None:
+            rows = empty_frame(spark, lake_rows.struct_type(spark, {**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
+        elif own or table.watermark is None:
+            # The source's own time of a change is not the time that a watermark tells of: nothing is late by it.
+            rows = rows.withColumn("_rowtime", F.lit(None).cast("timestamp"))
+        return InputRows(rows, record_columns(table), item.key, span.after, found.of_input[place])
+
+    def _broadcast(self, spark: SparkSession, plan: ReleasePlan, found: EpochSteps) -> pa.Table | None:
+        """The records of the broadcast input. They go to every task anyway, so they go through the driver."""
+        places = [place for place, item in enumerate(self.spec.inputs) if item.broadcast]
+        if not places:
+            return None
+        own = self._rows(spark, plan, places[0], found)
+        columns = [f"{quoted(name)} AS {quoted(name)}" for name in own.columns]
+        laid_out = own.rows.selectExpr(f"{own.step} AS _step", "_split", "_offset", *columns)
+        return laid_out.orderBy("_step", "_split", "_offset").drop("_split", "_offset").toArrow()
+
+    # --- outputs -------------------------------------------------------------------------------------------------
+
+    def _write(
+        self, spark: SparkSession, plan: ReleasePlan, found: EpochSteps, task: TaskPlan, folder: Path
+    ) -> list[dict[str, Any]]:
+        """Write the outputs, each beside its target; what was counted of each."""
+        keyed = [place for place, item in enumerate(self.spec.inputs) if not item.broadcast]
+        inputs = [self._rows(spark, plan, place, found) for place in keyed]
+        frame = processed(
+            task_rows(inputs, self.spec.buckets, task.tasks), task, list(map(record_columns, self.targets))
+        )
+        if len(self.targets) == 1:
+            return [self._write_output(frame, plan, 0, folder)]
+        # Both come from one pass, which must not run twice: its files are read once for each.
+        raw = folder.with_name(f"{folder.name}raw")
+        try:
+            frame.write.mode("errorifexists").parquet(str(raw))
+            counted = []
+            for output, target in enumerate(self.targets):
+                rows = spark.read.schema(frame.schema).parquet(str(raw))
+                wanted = rows.where(f"{KIND} = {output}" if output else f"{KIND} <> 1")
+                counted.append(self._write_output(wanted, plan, output, self._staged_of(target) / folder.name))
+        finally:
+            shutil.rmtree(raw, ignore_errors=True)
+        return counted
+
+    def _write_output(self, rows: DataFrame, plan: ReleasePlan, output: int, folder: Path) -> dict[str, Any]:
+        target = self.targets[output]
+        constraints = severest_first(target.constraints)
+        observed = Observation(f"staged {plan.insert} {plan.epoch} {output}")
+        laid_out = staged_rows(rows, plan, target, output, constraints)
+        seen = laid_out.observe(
+            observed, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counts(constraints)]
+        )
+        seen.drop("_instant").write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
+        return dict(observed.get)
+
+    def _row(
+        self, plan: ReleasePlan, folder: Path, state: StateBefore, task: TaskPlan, counted: Sequence[Mapping[str, Any]]
+    ) -> StagedRow:
+        reports = read_reports(folder)
+        same_on_every_task(plan.insert, reports, task.tasks)
+        files = survey(folder)
+        first = {name: int(value) for name, value in counted[0].items() if "@" not in name}
+        seen = [sum(report["seen"][place] for report in reports) for place in range(len(reports[0]["seen"]))]
+        late = sum(sum(report["late"]) for report in reports)
+        assert plan.process is not None
+        broadcast = sum(
+            span.rows
+            for item, span in zip(self.spec.inputs, plan.process.inputs, strict=True)
+            if item.broadcast and task.broadcast is not None
+        )
+        told = StateFiles(
+            folder=folder.name,
+            files=state_files(state.path / folder.name, reports),
+            buckets=merged(state.buckets, reports),
+            buckets_of=self.spec.buckets,
+        )
+        facts: dict[str, Any] = {
+            f"late@{plan.probe}": late,
+            "emitted": first["to:publish"] + first["to:quarantine"],
+            "watermark": self._watermark(plan, reports),
+            "broadcast": reports[0]["broadcast"],
+            FACT: told.fact(),
+            **counted_violations(_data(folder), self.standing.insert.constraints),
+        }
+        if len(self.targets) > 1:
+            second = self._staged_of(self.targets[1]) / folder.name
+            kept = [asdict(file) for file in survey(second)]
+            facts["second"] = {"files": kept, **{name: int(value) for name, value in counted[1].items()}}
+        return StagedRow(
+            owner=self.standing.owner,
+            generation=plan.generation,
+            epoch=plan.epoch,
+            plan_digest=plan.digest,
+            staged_at=self.clock(),
+            folder=folder.name,
+            files=[asdict(file) for file in files if file.disposition != REPORTS],
+            counts={
+                "rows": sum(seen) + broadcast,
+                PROCESSED: seen[0],
+                **first,
+                "to:drop": 0,
+                DISCARDED: first["to:quarantine"] if plan.kind == "discard" else 0,
+            },
+            facts=facts,
+        )
+
+    def _watermark(self, plan: ReleasePlan, reports: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """What the outputs' watermark is once this epoch is published: [timestamp, use_processing_time]."""
+        assert plan.process is not None
+        if plan.process.watermark[1]:
+            return [MIN_TIMESTAMP, True]
+        name = EVENT_TIME_WATERMARK_DECLARATION.identifier
+        told = [report["emitted"][name] for report in reports if name in report["emitted"]]
+        before = published_rows(self.standing, plan.epoch, max(plan.epoch - 2, 0))
+        stood = before[-1].facts["watermark"][0] if before else MIN_TIMESTAMP
+        return [max([stood, *([min(told)] if told else [])]), False]
+
+    def _explained(self, error: BaseException, plan: ReleasePlan) -> TidegateError:
+        found = _TOLD.search(str(error))
+        what = found["told"].strip() if found else first_line(error)
+        return ProcessError(
+            what,
+            where=f"process {plan.insert}, epoch {plan.epoch}: {plan.probe}, epochs {plan.after + 1} to {plan.upto}",
+            state="the epoch is planned and not staged; what is published, and the state, stand at the epoch before",
+            next_command="mend the function, then run the same command again: it goes on at this epoch",
+        )
+
+
+def _data(folder: Path) -> list[Path]:
+    """The staged files of an epoch, without its reports."""
+    return [path for path in folder.glob("**/*.parquet") if path.parent.name != f"_disposition={REPORTS}"]
+
+
+def _pickled(function: Any, insert: str) -> bytes:
+    try:
+        return cloudpickle.dumps(function)
+    except Exception as error:  # whatever its attributes raise when they are pickled
+        raise PlanningError(
+            f"the function of {insert} can not be sent to a worker: {type(error).__name__}: {error}",
+            where=f"process {insert}",
+            state="the epoch is planned and not staged",
+            next_command="keep connections and files out of its attributes: make them in open()",
+        ) from error

@@ -1,0 +1,147 @@
+"""Where the state of a process is: which row groups hold a bucket, and when its first timer is due.
+
+Every epoch writes the keys that it has touched, in files of its own; what it wrote is part of the row that says what it
+has staged, so it counts exactly if the epoch does. From time to time an epoch writes all keys, and is the base from
+which later ones read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import LakeError
+from pipelines.lake import StagedRow
+from pipelines.lake.delta_log import committed
+from pipelines.process.bucket import RowGroup
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.releasing.standing import Standing
+
+FACT = "state"
+REWRITE_AFTER = 32
+"""Epochs after which all state is written anew."""
+MOST_DEAD = 3
+"""All state is written anew where more rows than this many a living key were written."""
+
+
+@dataclass(frozen=True)
+class StateFiles:
+    """What one epoch wrote.
+
+    Attributes:
+        folder: In the state's table.
+        files: As `survey` describes them, and `groups`: the bucket of each row group.
+        buckets: Of every bucket that has state: [its first timer or None, how many keys live].
+        buckets_of: Into how many buckets keys are put.
+    """
+
+    folder: str
+    files: tuple[Mapping[str, Any], ...]
+    buckets: Mapping[int, tuple[int | None, int]]
+    buckets_of: int
+
+    @property
+    def rows(self) -> int:
+        return sum(file["rows"] for file in self.files)
+
+    def fact(self) -> dict[str, Any]:
+        """As a fact of a staged row."""
+        told = {str(bucket): list(word) for bucket, word in self.buckets.items()}
+        return {"folder": self.folder, "files": list(self.files), "buckets": told, "of": self.buckets_of}
+
+    @classmethod
+    def of(cls, row: StagedRow) -> StateFiles:
+        stored = row.facts[FACT]
+        buckets = {int(bucket): (word[0], word[1]) for bucket, word in stored["buckets"].items()}
+        return cls(stored["folder"], tuple(stored["files"]), buckets, stored["of"])
+
+
+@dataclass(frozen=True)
+class StateBefore:
+    """The state that an epoch begins with. `epochs`: what was written since the base, the oldest first."""
+
+    path: Path
+    epochs: tuple[StateFiles, ...] = ()
+
+    @property
+    def buckets(self) -> Mapping[int, tuple[int | None, int]]:
+        return self.epochs[-1].buckets if self.epochs else {}
+
+    @property
+    def least_timer(self) -> int | None:
+        """When the first timer of all is due (ms, UTC)."""
+        return min((word[0] for word in self.buckets.values() if word[0] is not None), default=None)
+
+    @property
+    def living(self) -> int:
+        return sum(word[1] for word in self.buckets.values())
+
+    @property
+    def worn(self) -> bool:
+        """Whether so much was written since the base that the next epoch should write all anew."""
+        written = sum(epoch.rows for epoch in self.epochs)
+        return len(self.epochs) >= REWRITE_AFTER or written > MOST_DEAD * max(self.living, 1_000)
+
+    def groups(self) -> dict[int, tuple[RowGroup, ...]]:
+        """For every bucket, the row groups that hold state of it, the newest first."""
+        found: dict[int, list[RowGroup]] = {}
+        for epoch in reversed(self.epochs):
+            for file in epoch.files:
+                path = str(self.path / epoch.folder / file["path"])
+                for number, bucket in enumerate(file["groups"]):
+                    found.setdefault(bucket, []).append((path, number))
+        return {bucket: tuple(groups) for bucket, groups in found.items()}
+
+    def due(self, time: int) -> frozenset[int]:
+        """The buckets that have a timer up to `time`."""
+        return frozenset(bucket for bucket, word in self.buckets.items() if word[0] is not None and word[0] <= time)
+
+
+def state_before(standing: Standing, epoch: int, base: int) -> StateBefore:
+    """The state as the published epochs before `epoch` have left it, read from `base` on.
+
+    Raises LakeError where the state's table is not where the target is, or a file of it is gone: a process never begins
+    again from nothing.
+    """
+    path = standing.lake.state_path(standing.insert)
+    rows = published_rows(standing, epoch, base)
+    if rows:
+        last, there = rows[-1], committed(path, standing.lake.application(standing.owner, "state", rows[-1].generation))
+        if there != last.epoch:
+            raise _lost(standing, path, f"it stands at epoch {there}, and epoch {last.epoch} is published")
+    found = StateBefore(path, tuple(map(StateFiles.of, rows)))
+    for file, _ in {group for groups in found.groups().values() for group in groups}:
+        if not Path(file).exists():
+            raise _lost(standing, path, f"{Path(file).relative_to(path)} is gone")
+    return found
+
+
+def published_rows(standing: Standing, epoch: int, base: int) -> list[StagedRow]:
+    """What the published epochs from `base` to the one before `epoch` have staged."""
+    plans = [ReleasePlan.of(row) for row in standing.lake.epochs.rows(standing.owner)]
+    gone = {plan.supersedes for plan in plans}
+    digests = {plan.epoch: plan.digest for plan in plans if base <= plan.epoch < epoch and plan.epoch not in gone}
+    staged = standing.lake.staged.rows(standing.owner)
+    return [row for row in staged if digests.get(row.epoch) == row.plan_digest]
+
+
+def _lost(standing: Standing, path: Path, what: str) -> LakeError:
+    return LakeError(
+        f"the state of {standing.insert.id} is lost: {what}",
+        where=str(path),
+        state="nothing was changed; the inputs are whole, and what is published stays",
+        next_command="bring the state's folder back from a backup, or give the process a new name: it then begins "
+        "at the first landed row",
+    )
+
+
+def merged(
+    before: Mapping[int, tuple[int | None, int]], told: Sequence[Mapping[str, Any]]
+) -> dict[int, tuple[int | None, int]]:
+    """Every bucket's word once an epoch's tasks have told theirs."""
+    found = dict(before)
+    for report in told:
+        found |= {int(bucket): (word[0], word[1]) for bucket, word in report["buckets"].items()}
+    return {bucket: word for bucket, word in found.items() if word[1] or word[0] is not None}

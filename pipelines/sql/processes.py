@@ -1,0 +1,175 @@
+"""`Pipeline.process`: a Python process function over tables of a script, as an INSERT of its own kind.
+
+It is planned, staged, judged and published as every INSERT is; only what computes its rows is another thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pipelines.errors import PlanningError
+from pipelines.process.binding import Shape, shape_of
+from pipelines.process.generator import EventTimeGeneratorFunction
+from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec, identity_of
+from pipelines.sql.connectors import InstalledConnectors
+from pipelines.sql.hybrid import with_role
+from pipelines.sql.model import Insert, Pipeline, Projection, Table, severest_first
+from pipelines.sql.types import APPROXIMATE, NESTED, FlinkType, parse_type, quoted, quoted_string
+
+Inputs = str | Sequence[Any]
+"""A table, or several; instead of a name `(name, generator)`, where the generator tells the table's event time."""
+
+Key = str | Sequence[str] | Mapping[str, Any] | None
+"""Columns that make the key, the same of every input, or by the input's name; None for an input without keys."""
+
+Schema = str | Mapping[str, str] | None
+"""Columns of an output, as in a CREATE TABLE or name -> type; None for a table that the script declares."""
+
+
+def with_process(
+    pipeline: Pipeline,
+    name: str | Sequence[str],
+    inputs: Inputs,
+    key: Key,
+    function: Any,
+    schema: Schema | Sequence[Schema] = None,
+    *,
+    options: Mapping[str, str] | None = None,
+    buckets: int = BUCKETS,
+) -> Pipeline:
+    """See `Pipeline.process`."""
+    names = (name,) if isinstance(name, str) else tuple(name)
+    where = f"process {', '.join(names)}"
+    shape = shape_of(function)
+    if isinstance(function, EventTimeGeneratorFunction):
+        raise _error(where, "a generator of watermarks gives no table", "give it beside its input: (table, generator)")
+    read = _inputs(inputs)
+    _counted(where, shape, len(read), len(names))
+    if not isinstance(buckets, int) or not 1 <= buckets <= 4096:
+        raise _error(where, f"the number of buckets is 1 to 4096, not {buckets!r}", "leave it out")
+    for table, generator in read:
+        pipeline = _readable(pipeline, where, table, generator)
+    keys = [_key(where, pipeline.table(table), key) for table, _ in read]
+    found = tuple(
+        ProcessInput(table, () if shape.broadcast and place else own, shape.broadcast and place == 1)
+        for place, ((table, _), own) in enumerate(zip(read, keys, strict=True))
+    )
+    _same_types(where, pipeline, [item for item in found if not item.broadcast])
+    if not found[0].key and (shape.event_time or shape.keyed):
+        raise _error(where, f"{shape.name} has timers or keyed state, and no key is given", "give the key's columns")
+    schemas: list[Any] = [schema] * len(names) if schema is None or len(names) == 1 else list(schema)
+    targets = [_target(pipeline, where, one, columns, options) for one, columns in zip(names, schemas, strict=True)]
+    spec = ProcessSpec(function, found, names, buckets, identity_of(function))
+    return _added(pipeline, spec, targets)
+
+
+def _inputs(inputs: Inputs) -> list[tuple[str, EventTimeGeneratorFunction | None]]:
+    if isinstance(inputs, str):
+        return [(inputs, None)]
+    if len(inputs) == 2 and isinstance(inputs[1], EventTimeGeneratorFunction):
+        return [(inputs[0], inputs[1])]
+    return [(item, None) if isinstance(item, str) else (item[0], item[1]) for item in inputs]
+
+
+def _counted(where: str, shape: Shape, inputs: int, outputs: int) -> None:
+    for what, has, given in (("input", shape.inputs, inputs), ("output", shape.outputs, outputs)):
+        if has != given:
+            plural = "" if has == 1 else "s"
+            raise _error(where, f"{shape.name} has {has} {what}{plural}, {given} are given", f"give {has}")
+
+
+def _readable(pipeline: Pipeline, where: str, name: str, generator: EventTimeGeneratorFunction | None) -> Pipeline:
+    """The pipeline with `name` as a source, if it is not one already."""
+    if name not in pipeline.tables:
+        known = ", ".join(pipeline.tables)
+        raise _error(where, f"there is no table {name}", f"the script declares {known}")
+    table = pipeline.table(name)
+    if any(name in (insert.process.outputs if insert.process else ()) for insert in pipeline.inserts):
+        if generator is not None:
+            raise _error(where, f"{name} is another process's, which tells its time", "leave the generator out")
+        return pipeline
+    if table.role == "sink":
+        raise _error(where, f"{name} is a target of an INSERT", "read what the INSERT reads, or declare it twice")
+    spec = InstalledConnectors()[table.connector]
+    if not spec.source:
+        raise _error(where, f"{name} ({spec.name}) can only be written", "name a source")
+    for problem in spec.check(with_role(table, "probe")):
+        raise _error(where, f"{name}: {problem}", "mend its CREATE TABLE")
+    if not spec.only_grows(table.options):
+        raise _error(where, f"{name} has updates and deletes", "a process function reads tables that only grow")
+    if table.role in ("unused", "part"):
+        tables = {**pipeline.tables, name: with_role(table, "probe")}
+        pipeline = replace(pipeline, tables=tables)
+    return pipeline if generator is None else pipeline.with_strategy(name, generator.strategy)
+
+
+def _key(where: str, table: Table, key: Key) -> tuple[str, ...]:
+    if isinstance(key, Mapping):
+        key = key.get(table.name)
+    columns = () if key is None else (key,) if isinstance(key, str) else tuple(key)
+    for name in columns:
+        if name not in {column.name for column in table.stored_columns}:
+            raise _error(where, f"{table.name} has no column {name}, which is to be its key", "name a stored column")
+        kind = parse_type(table.column(name).type).kind
+        if kind in NESTED or kind in APPROXIMATE:
+            raise _error(
+                where, f"{name} of {table.name} is a {kind.value}, which makes no key", "cast it in the script"
+            )
+    return columns
+
+
+def _same_types(where: str, pipeline: Pipeline, inputs: Sequence[ProcessInput]) -> None:
+    kinds = [[_column_type(pipeline, item.table, name).spark for name in item.key] for item in inputs]
+    if any(kind != kinds[0] for kind in kinds):
+        told = " and ".join(f"{item.table} ({', '.join(kind)})" for item, kind in zip(inputs, kinds, strict=True))
+        raise _error(where, f"the keys of {told} are of different types", "cast one of them in the script")
+
+
+def _column_type(pipeline: Pipeline, table: str, column: str) -> FlinkType:
+    return parse_type(pipeline.table(table).column(column).type)
+
+
+def _target(pipeline: Pipeline, where: str, name: str, schema: Schema, options: Mapping[str, str] | None) -> Table:
+    if schema is None:
+        if name not in pipeline.tables or pipeline.table(name).role != "unused":
+            raise _error(where, f"the script has no table {name} that nothing uses yet", "give the output's schema")
+        return with_role(pipeline.table(name), "sink")
+    if name in pipeline.tables:
+        raise _error(where, f"there is a table {name} already", "leave the schema out, or choose another name")
+    from pipelines.sql.compile import compile_script
+
+    columns = schema if isinstance(schema, str) else ", ".join(f"{quoted(one)} {kind}" for one, kind in schema.items())
+    told = {"connector": "delta", **(options or {})}
+    listed = ", ".join(f"{quoted_string(option)} = {quoted_string(value)}" for option, value in told.items())
+    made = compile_script(f"CREATE TABLE {quoted(name)} (\n{columns}\n) WITH ({listed})", path=where)
+    return with_role(made.table(name), "sink")
+
+
+def _added(pipeline: Pipeline, spec: ProcessSpec, targets: Sequence[Table]) -> Pipeline:
+    first = targets[0]
+    key = ", ".join(spec.inputs[0].key)
+    inputs = ", ".join(f"{item.table}{' BROADCAST' if item.broadcast else ''}" for item in spec.inputs)
+    insert = Insert(
+        id=first.name,
+        target=first.name,
+        probe=spec.inputs[0].table,
+        probe_alias=spec.inputs[0].table,
+        joins=(),
+        where=None,
+        projections=tuple(
+            Projection(column.name, quoted(column.name), column.spark_type) for column in first.stored_columns
+        ),
+        sql=f"-- {spec.shape.name} over {inputs}{f' by {key}' if key else ''}, into {', '.join(spec.outputs)}",
+        constraints=severest_first(first.constraints),
+        process=spec,
+    )
+    if any(other.id.casefold() == insert.id.casefold() for other in pipeline.inserts):
+        raise _error(f"process {insert.id}", f"there is an INSERT with the id {insert.id}", "choose another name")
+    tables = {**pipeline.tables, **{table.name: table for table in targets}}
+    return replace(pipeline, tables=tables, inserts=(*pipeline.inserts, insert))
+
+
+def _error(where: str, what: str, hint: str) -> PlanningError:
+    return PlanningError(what, where=where, state="nothing was run", next_command=hint)

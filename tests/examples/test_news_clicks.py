@@ -1,0 +1,93 @@
+"""examples/news_clicks: FLIP-499's example as its README tells it, against plain Python."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.runtime.scripts import load_script
+from pipelines.sources import paths
+from pipelines.testing import Harness
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "news_clicks"
+AFTER = (60_000, 300_000, 600_000, 1_800_000, 3_600_000)
+DISORDER = 10_000
+
+Event = tuple[str, int, int]
+"""(type, news, ms)"""
+
+
+def counted(events: Sequence[Event], watermark: int) -> list[tuple[int, int, int]]:
+    """What has to be told once time has come to `watermark` (ms)."""
+    return sorted(
+        (news, after, sum(kind == "CLICK" and other == news and at <= time + after for kind, other, at in events))
+        for release, news, time in events
+        if release == "RELEASE"
+        for after in AFTER
+        if time + after <= watermark
+    )
+
+
+def random_events(seed: int, news: int, clicks: int) -> list[Event]:
+    """In an order that is wrong by less than DISORDER; the last one is a release that makes all others' timers due."""
+    chosen, start = random.Random(seed), 1_767_225_600_000
+    releases = {number: start + chosen.randrange(1_800_000) for number in range(news)}
+    found: list[Event] = [("RELEASE", number, time) for number, time in releases.items()]
+    for _ in range(clicks):
+        number = chosen.randrange(news)
+        found.append(("CLICK", number, releases[number] + chosen.randrange(4_000_000)))
+    found.sort(key=lambda event: event[2] + chosen.randrange(DISORDER))
+    return [*found, ("RELEASE", news, start + 10_000_000)]
+
+
+def as_lines(events: Sequence[Event]) -> str:
+    return "".join(json.dumps({"type": kind, "news_id": news, "timestamp": time}) + "\n" for kind, news, time in events)
+
+
+def read(folder: Path) -> list[Event]:
+    lines = [line for file in sorted(folder.glob("*.json")) for line in file.read_text().splitlines()]
+    return [(row["type"], row["news_id"], row["timestamp"]) for row in map(json.loads, lines)]
+
+
+def shown(rows: list[dict]) -> list[tuple[int, int, int]]:
+    return sorted((row["news_id"], row["time_after_release"], row["click_number"]) for row in rows)
+
+
+def test_the_files_are_counted(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "news_clicks")
+    monkeypatch.chdir(tmp_path / "news_clicks")
+    monkeypatch.delenv(paths.VARIABLE, raising=False)
+    monkeypatch.delenv("NEWS_TABLES", raising=False)
+    harness = Harness(load_script(Path("pipeline.py")), spark, tmp_path)
+    events = read(Path("news"))
+    told = shown(harness.advance())
+    assert len(told) == 15
+    assert told == counted(events, max(time for _, _, time in events) - DISORDER)
+
+    more = [("CLICK", 104, events[-1][2] + 5), ("RELEASE", 105, events[-1][2] + 300_000 + DISORDER)]
+    Path("news/more.json").write_text(as_lines(more))
+    shutil.copystat(EXAMPLE / "pipeline.py", "news/more.json")  # long finished
+    harness.restart()
+    assert shown(harness.advance()) == [(104, 60_000, 1), (104, 300_000, 1)]
+
+
+def test_random_news_in_several_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "news_clicks", ignore=shutil.ignore_patterns("*.json"))
+    monkeypatch.chdir(tmp_path / "news_clicks")
+    monkeypatch.delenv(paths.VARIABLE, raising=False)
+    events, told = random_events(7, news=30, clicks=3_000), []
+    harness = Harness(load_script(Path("pipeline.py")), spark, tmp_path)
+    Path("news").mkdir(exist_ok=True)
+    for number in range(3):
+        part = events[number * 1_200 : (number + 1) * 1_200]
+        Path(f"news/{number}.json").write_text(as_lines(part))
+        shutil.copystat(EXAMPLE / "pipeline.py", f"news/{number}.json")
+        told += shown(harness.advance())
+    assert sorted(told) == counted(events, events[-1][2] - DISORDER)
+    assert len(told) == 150

@@ -1,0 +1,113 @@
+"""A process function that does what its records say, and the same in plain Python, one element after another."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pipelines.process import (
+    EventTimeManager,
+    OneInputEventTimeStreamProcessFunction,
+    StateDeclarations,
+)
+from pipelines.watermarks import MIN_TIMESTAMP
+
+SEEN = StateDeclarations.list_state("seen", "BIGINT")
+AGAIN = StateDeclarations.map_state("again", "BIGINT", "BIGINT")
+TOTAL = StateDeclarations.reducing_state("total", "BIGINT", lambda old, new: old + new)
+LAST = StateDeclarations.value_state("last", "BIGINT")
+
+
+class Order(NamedTuple):
+    """What a record asks for: `set` or `delete` a timer at `time`; where `again` is told, the callback sets another
+    one at `again`; `clear` forgets all state."""
+
+    key: str
+    number: int
+    set: int | None = None
+    delete: int | None = None
+    again: int | None = None
+    clear: bool = False
+
+
+class Scripted(OneInputEventTimeStreamProcessFunction):
+    """Does what orders say, and tells what it sees."""
+
+    def uses_states(self):
+        return (SEEN, AGAIN, TOTAL, LAST)
+
+    def init_event_time_process_function(self, event_time_manager: EventTimeManager) -> None:
+        self.time = event_time_manager
+
+    def process_record(self, record: Order, output, ctx) -> None:
+        states = ctx.get_state_manager()
+        states.get_state(SEEN).add(record.number)
+        states.get_state(TOTAL).add(record.number)
+        states.get_state(LAST).update(record.number)
+        if record.clear:
+            for declaration in (SEEN, AGAIN, TOTAL, LAST):
+                states.get_state(declaration).clear()
+        if record.set is not None:
+            self.time.register_timer(record.set)
+            if record.again is not None:
+                states.get_state(AGAIN).put(record.set, record.again)
+        if record.delete is not None:
+            self.time.delete_timer(record.delete)
+        output.collect((record.key, "record", record.number, self.time.current_time(), states.get_state(TOTAL).get()))
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        states = ctx.get_state_manager()
+        again = states.get_state(AGAIN).get(timestamp)
+        if again is not None:
+            states.get_state(AGAIN).remove(timestamp)
+            self.time.register_timer(again)
+        key, seen = states.get_current_key(), tuple(states.get_state(SEEN).get())
+        output.collect((key, "timer", timestamp, self.time.current_time(), seen, states.get_state(LAST).value()))
+
+
+@dataclass
+class Plain:
+    """What `Scripted` has to do: all keys together, in the order in which things arrive."""
+
+    out: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    seen: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    total: dict[str, int | None] = field(default_factory=dict)
+    last: dict[str, int | None] = field(default_factory=dict)
+    again: dict[tuple[str, int], int] = field(default_factory=dict)
+    timers: set[tuple[int, str]] = field(default_factory=set)
+    now: int = MIN_TIMESTAMP
+
+    def record(self, order: Order) -> None:
+        key = order.key
+        self.seen[key].append(order.number)
+        before = self.total.get(key)
+        self.total[key] = order.number if before is None else before + order.number
+        self.last[key] = order.number
+        if order.clear:
+            self.seen[key], self.total[key], self.last[key] = [], None, None
+            self.again = {place: time for place, time in self.again.items() if place[0] != key}
+        if order.set is not None:
+            self.timers.add((order.set, key))
+            if order.again is not None:
+                self.again[key, order.set] = order.again
+        if order.delete is not None:
+            self.timers.discard((order.delete, key))
+        self.out[key].append((key, "record", order.number, self.now, self.total[key]))
+
+    def watermark(self, time: int) -> None:
+        if time <= self.now:
+            return
+        self.now = time
+        due = [timer for timer in self.timers if timer[0] <= time]
+        heapq.heapify(due)
+        while due:
+            at, key = heapq.heappop(due)
+            self.timers.discard((at, key))
+            again = self.again.pop((key, at), None)
+            if again is not None and (again, key) not in self.timers:
+                self.timers.add((again, key))
+                if again <= time:
+                    heapq.heappush(due, (again, key))
+            self.out[key].append((key, "timer", at, time, tuple(self.seen[key]), self.last.get(key)))

@@ -1,0 +1,343 @@
+"""Two inputs, two outputs, broadcast state, plain functions and their watermarks, and what is used wrongly."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from pipelines.process import (
+    Arrived,
+    EventTimeExtension,
+    FunctionRaised,
+    InvalidDeclaration,
+    LocalRun,
+    NotWrapped,
+    OneInputEventTimeStreamProcessFunction,
+    OneInputStreamProcessFunction,
+    StateDeclarations,
+    TwoInputBroadcastEventTimeStreamProcessFunction,
+    TwoInputNonBroadcastEventTimeStreamProcessFunction,
+    TwoOutputEventTimeStreamProcessFunction,
+    WatermarkDeclarations,
+    WatermarkHandlingResult,
+)
+from pipelines.process.binding import shape_of
+from pipelines.process.steps import LandedStep, steps_of
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+
+TIME, IDLE = "BUILTIN_API_EVENT_TIME", "BUILTIN_API_EVENT_TIME_IDLE"
+
+
+class Row(NamedTuple):
+    key: str
+    value: int
+
+
+def by_key(row: Row) -> str:
+    return row.key
+
+
+def wrapped(function: Any) -> LocalRun:
+    return LocalRun(EventTimeExtension.wrap_process_function(function), by_key)
+
+
+# --- two inputs -----------------------------------------------------------------------------------------------------
+
+RULES = StateDeclarations.broadcast_state("rules", "STRING", "BIGINT")
+COUNT = StateDeclarations.value_state("count", "BIGINT")
+
+
+class Rules(TwoInputBroadcastEventTimeStreamProcessFunction):
+    """Tells each value with the rule of its key as it is now; a rule 'all' asks every key for its count."""
+
+    def uses_states(self):
+        return (RULES, COUNT)
+
+    def init_event_time_process_function(self, event_time_manager) -> None:
+        self.time = event_time_manager
+
+    def process_record_from_non_broadcast_input(self, record: Row, output, ctx) -> None:
+        states = ctx.get_state_manager()
+        states.get_state(COUNT).update((states.get_state(COUNT).value() or 0) + 1)
+        self.time.register_timer(record.value)
+        output.collect((record.key, record.value, states.get_state(RULES).get(record.key)))
+
+    def process_record_from_broadcast_input(self, record: Row, ctx) -> None:
+        ctx.get_state_manager().get_state(RULES).put(record.key, record.value)
+        if record.key == "all":
+            ctx.apply_to_all_partitions(self.tell_count)
+
+    def tell_count(self, output, ctx) -> None:
+        states = ctx.get_state_manager()
+        rule = states.get_state(RULES).get("all")
+        output.collect((states.get_current_key(), "count", states.get_state(COUNT).value(), rule))
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        states = ctx.get_state_manager()
+        output.collect((states.get_current_key(), "timer", timestamp, states.get_state(RULES).get("a")))
+
+
+ARRIVALS = [
+    Arrived([Row("a", 4), Row("b", 6)]),
+    Arrived([Row("a", 100)], input=1),
+    Arrived([Row("a", 9)], Watermark(5)),
+    Arrived([], Watermark(7), input=1),
+    Arrived([Row("all", 1), Row("a", 200)], input=1),
+    Arrived([Row("a", 8)], Watermark(6)),
+    Arrived([], Watermark(MAX_TIMESTAMP), input=1),
+    Arrived([], Watermark(MAX_TIMESTAMP)),
+]
+TOLD = {
+    "a": [
+        ("a", 4, None),
+        ("a", 9, 100),
+        ("a", "timer", 4, 100),
+        ("a", "count", 2, 1),
+        ("a", 8, 200),
+        ("a", "timer", 8, 200),
+        ("a", "timer", 9, 200),
+    ],
+    "b": [("b", 6, None), ("b", "count", 1, 1), ("b", "timer", 6, 200)],
+}
+
+
+@pytest.mark.parametrize("cuts", [[8], [1] * 8, [2, 2, 1, 3], [4, 4]])
+def test_every_key_meets_the_broadcast_state_of_its_step(cuts: list[int]) -> None:
+    run, told, rest = wrapped(Rules()), {"a": [], "b": []}, list(ARRIVALS)
+    for cut in cuts:
+        for item in run.epoch(rest[:cut])[0]:
+            told[item[0]].append(item)
+        rest = rest[cut:]
+    assert told == TOLD
+    assert run.broadcast == {"rules": {"a": 200, "all": 1}}
+    assert run.emitted == {TIME: MAX_TIMESTAMP}
+
+
+class Pairs(TwoInputNonBroadcastEventTimeStreamProcessFunction):
+    """Joins the two inputs: the first one waits for the second until the timer gives it up."""
+
+    waiting = StateDeclarations.value_state("waiting", "BIGINT")
+
+    def uses_states(self):
+        return (self.waiting,)
+
+    def init_event_time_process_function(self, event_time_manager) -> None:
+        self.time = event_time_manager
+
+    def process_record_from_first_input(self, record: Row, output, ctx) -> None:
+        ctx.get_state_manager().get_state(self.waiting).update(record.value)
+        self.time.register_timer(record.value + 10)
+
+    def process_record_from_second_input(self, record: Row, output, ctx) -> None:
+        waiting = ctx.get_state_manager().get_state(self.waiting)
+        if waiting.value() is not None:
+            self.time.delete_timer(waiting.value() + 10)
+            output.collect((record.key, waiting.value(), record.value))
+            waiting.clear()
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        states = ctx.get_state_manager()
+        output.collect((states.get_current_key(), states.get_state(self.waiting).value(), None))
+        states.get_state(self.waiting).clear()
+
+
+def test_two_inputs_are_driven_by_the_lesser_watermark() -> None:
+    run = wrapped(Pairs())
+    (told,) = run.epoch(
+        [Arrived([Row("a", 1), Row("b", 2), Row("c", 90)], Watermark(50)), Arrived([Row("a", 3)], input=1)]
+    )
+    assert told == [("a", 1, 3)]
+    assert run.epoch([Arrived([], Watermark(12), input=1)]) == ([("b", 2, None)],)
+    assert run.epoch([Arrived([], Watermark(200)), Arrived([], None, input=1, idle=True)]) == ([("c", 90, None)],)
+    assert run.state == {}
+
+
+class Split(TwoOutputEventTimeStreamProcessFunction):
+    """Values to the first output; what the watermark does, to the second."""
+
+    def init_event_time_process_function(self, event_time_manager) -> None:
+        self.time = event_time_manager
+
+    def process_record(self, record: Row, output1, output2, ctx) -> None:
+        output1.collect(record)
+        self.time.register_timer(record.value)
+
+    def on_event_time_watermark(self, watermark_timestamp: int, output1, output2, ctx) -> None:
+        output2.collect(("watermark", watermark_timestamp))
+
+    def on_event_timer(self, timestamp: int, output1, output2, ctx) -> None:
+        output2.collect((ctx.get_state_manager().get_current_key(), timestamp))
+
+
+def test_two_outputs() -> None:
+    run = wrapped(Split())
+    rows = [Row("a", 5), Row("b", 6)]
+    values, marks = run.epoch([Arrived(rows, Watermark(5)), Arrived([], Watermark(8))])
+    assert values == rows
+    assert sorted(map(str, marks)) == sorted(map(str, [("watermark", 5), ("watermark", 8), ("a", 5), ("b", 6)]))
+
+
+# --- plain functions ------------------------------------------------------------------------------------------------
+
+PROGRESS = WatermarkDeclarations.new_builder("progress").type_long().combine_function_max().build()
+DONE = WatermarkDeclarations.new_builder("done").type_bool().build()
+
+
+class Plainly(OneInputStreamProcessFunction):
+    """Keeps idleness for itself, and tells its own progress."""
+
+    def __init__(self, answer: object = WatermarkHandlingResult.PEEK) -> None:
+        self.answer = answer
+
+    def watermark_declarations(self):
+        return (PROGRESS,)
+
+    def process_record(self, record: Row, output, ctx) -> None:
+        manager = ctx.get_non_partitioned_context().get_watermark_manager()
+        manager.emit_watermark(PROGRESS.new_watermark(record.value))
+
+    def on_watermark(self, watermark, output, ctx):
+        output.collect((watermark.identifier, watermark.value))
+        return WatermarkHandlingResult.POP if EventTimeExtension.is_idle_status_watermark(watermark) else self.answer
+
+
+def test_a_plain_function_handles_and_emits_watermarks() -> None:
+    run = LocalRun(Plainly(), by_key)
+    (told,) = run.epoch([Arrived([Row("a", 3), Row("b", 8), Row("a", 5)], Watermark(7)), Arrived([], idle=True)])
+    assert told == [(TIME, 7), (IDLE, True)]
+    assert run.emitted == {"progress": 8, TIME: 7}  # MAX over the keys, idleness was popped
+    popped = LocalRun(Plainly(WatermarkHandlingResult.POP), by_key)
+    popped.epoch([Arrived([Row("a", 3)], Watermark(7))])
+    assert popped.emitted == {"progress": 3}
+
+
+def test_declared_watermarks_of_inputs_are_combined_and_handed_on() -> None:
+    landed = [
+        LandedStep("x", Watermark(1), told=(PROGRESS.new_watermark(4),)),
+        LandedStep("y", Watermark(1), told=(PROGRESS.new_watermark(2), DONE.new_watermark(True))),
+        LandedStep("y", Watermark(2), told=(PROGRESS.new_watermark(9),)),
+    ]
+    whole, _ = steps_of(["x", "y"], landed, declarations=[PROGRESS, DONE])
+    assert whole.told == (
+        (),
+        (PROGRESS.new_watermark(4),),
+        (DONE.new_watermark(True),),
+        (PROGRESS.new_watermark(9),),
+    )
+    later, _ = steps_of(["x", "y"], landed[2:], standing=landed[:2], declarations=[PROGRESS, DONE])
+    assert later.told == ((), (PROGRESS.new_watermark(9),))
+
+
+# --- used wrongly ---------------------------------------------------------------------------------------------------
+
+
+class Misused(OneInputEventTimeStreamProcessFunction):
+    """Does one wrong thing."""
+
+    def __init__(self, wrong: Any, at: str = "record") -> None:
+        self.wrong, self.at = wrong, at
+
+    def uses_states(self):
+        return (COUNT,)
+
+    def init_event_time_process_function(self, event_time_manager) -> None:
+        self.time = event_time_manager
+
+    def open(self, ctx) -> None:
+        if self.at == "open":
+            self.wrong(self, ctx)
+
+    def process_record(self, record: Row, output, ctx) -> None:
+        if self.at == "record":
+            self.wrong(self, ctx)
+        self.time.register_timer(record.value)
+
+    def on_event_time_watermark(self, watermark_timestamp: int, output, ctx) -> None:
+        if self.at == "watermark":
+            self.wrong(self, ctx)
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        if self.at == "timer":
+            self.wrong(self, ctx)
+
+
+OTHER = StateDeclarations.value_state("other", "INT")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "at", "told"),
+    [
+        (lambda f, ctx: f.time.register_timer(1), "watermark", r"at watermark 7: NotKeyed: a timer needs a key"),
+        (lambda f, ctx: f.time.delete_timer(1), "open", r"at open: NotKeyed: a timer needs a key"),
+        (lambda f, ctx: f.time.register_timer("soon"), "record", r"InvalidDeclaration: a timer's time"),
+        (lambda f, ctx: f.time.register_timer(True), "record", r"InvalidDeclaration: a timer's time"),
+        (
+            lambda f, ctx: ctx.get_state_manager().get_state(OTHER),
+            "record",
+            r"key 'a', record Row\(key='a', value=5\): UndeclaredState: state 'other' .*\(declared are count\)",
+        ),
+        (lambda f, ctx: ctx.get_state_manager().get_state(COUNT).value(), "watermark", "NotKeyed: state 'count'"),
+        (lambda f, ctx: ctx.get_state_manager().get_current_key(), "watermark", "NotKeyed: the current key"),
+        (
+            lambda f, ctx: ctx.get_non_partitioned_context().apply_to_all_partitions(print),
+            "record",
+            "NotKeyed: apply_to_all_partitions",
+        ),
+        (
+            lambda f, ctx: ctx.get_watermark_manager().emit_watermark(PROGRESS.new_watermark(1)),
+            "open",
+            "UndeclaredWatermark: watermark 'progress' is not declared",
+        ),
+        (lambda f, ctx: 1 / 0, "record", r"failed at key 'a', record .*ZeroDivisionError.*\(test_functions.py:\d+\)"),
+        (lambda f, ctx: 1 / 0, "timer", r"process function Misused failed at key 'a', timer 5: ZeroDivisionError"),
+    ],
+)
+def test_wrong_use_names_key_and_record(wrong: Any, at: str, told: str) -> None:
+    with pytest.raises(FunctionRaised, match=told) as raised:
+        wrapped(Misused(wrong, at)).epoch([Arrived([Row("a", 5)], Watermark(7))])
+    assert "\n" not in str(raised.value)
+
+
+def test_broadcast_state_is_not_written_from_the_other_input() -> None:
+    class Writes(Rules):
+        def process_record_from_non_broadcast_input(self, record: Row, output, ctx) -> None:
+            ctx.get_state_manager().get_state(RULES).put(record.key, 1)
+
+    with pytest.raises(FunctionRaised, match=r"key 'a', .*BroadcastReadOnly: broadcast state 'rules'"):
+        wrapped(Writes()).epoch([Arrived([Row("a", 5)])])
+
+
+def test_functions_that_can_not_be_run() -> None:
+    with pytest.raises(NotWrapped, match=r"wrap_process_function\(Split\(\)\)"):
+        shape_of(Split())
+    with pytest.raises(InvalidDeclaration, match="no process function"):
+        shape_of(print)
+    with pytest.raises(InvalidDeclaration, match="no event-time process function"):
+        EventTimeExtension.wrap_process_function(Plainly())  # type: ignore[arg-type]
+    with pytest.raises(InvalidDeclaration, match="is wrapped already"):
+        EventTimeExtension.wrap_process_function(EventTimeExtension.wrap_process_function(Split()))  # type: ignore[arg-type]
+
+    class Odd(Split):
+        def uses_states(self):
+            return (RULES,)
+
+    with pytest.raises(InvalidDeclaration, match="no broadcast input"):
+        shape_of(EventTimeExtension.wrap_process_function(Odd()))
+    with pytest.raises(FunctionRaised, match="on_watermark answers PEEK or POP, not None"):
+        LocalRun(Plainly(None), by_key).epoch([Arrived([], Watermark(1))])
+
+
+def test_state_kept_in_attributes_is_lost_with_the_epoch() -> None:
+    class Remembers(OneInputStreamProcessFunction):
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def process_record(self, record: Row, output, ctx) -> None:
+            self.seen.append(record.value)
+            output.collect(len(self.seen))
+
+    run = LocalRun(Remembers(), by_key)
+    assert run.epoch([Arrived([Row("a", 1), Row("a", 2)])]) == ([1, 2],)
+    assert run.epoch([Arrived([Row("a", 3)])]) == ([1],)
+    assert run._time == MIN_TIMESTAMP

@@ -1,0 +1,59 @@
+"""The table of a process's state: made, grown, and refused where a type is another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from pipelines.errors import LakeError
+from pipelines.process.bucket import StateColumns
+from pipelines.runtime.processing.columns import ensure_state
+
+KEY = (("_key_k", pa.string()),)
+ROW = pa.struct([("a", pa.int64())])
+WIDE = pa.struct([("a", pa.int64()), ("b", pa.map_(pa.string(), ROW))])
+
+
+def columns(**states: pa.DataType) -> StateColumns:
+    return StateColumns(KEY, tuple(states.items()))
+
+
+def stored(path: Path) -> dict[str, str]:
+    schema = pa.schema(DeltaTable(str(path)).schema().to_arrow())
+    return {field.name: str(field.type) for field in schema if not field.name.startswith("_")}
+
+
+def test_a_table_grows_with_what_is_declared(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    ensure_state(path, columns(one=pa.int64(), row=ROW), "p")
+    version = DeltaTable(str(path)).version()
+    ensure_state(path, columns(one=pa.int64(), row=ROW), "p")
+    assert DeltaTable(str(path)).version() == version
+    ensure_state(path, columns(one=pa.int64(), row=WIDE, more=pa.list_(pa.string())), "p")
+    assert list(stored(path)) == ["one", "row", "more"]
+    assert "b" in stored(path)["row"]
+    ensure_state(path, columns(more=pa.list_(pa.string())), "p")  # one less is no difference
+    assert list(stored(path)) == ["one", "row", "more"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (pa.string(), "state 'one' of p is stored as int64, and declared as string"),
+        (pa.list_(pa.int64()), "state 'one' of p is stored as int64"),
+    ],
+)
+def test_another_type_is_refused(tmp_path: Path, kind: pa.DataType, told: str) -> None:
+    ensure_state(tmp_path / "state", columns(one=pa.int64()), "p")
+    with pytest.raises(LakeError, match=told):
+        ensure_state(tmp_path / "state", columns(one=kind), "p")
+
+
+def test_a_field_of_another_type_is_refused(tmp_path: Path) -> None:
+    ensure_state(tmp_path / "state", columns(row=WIDE), "p")
+    other = pa.struct([("a", pa.string()), ("b", pa.map_(pa.string(), ROW))])
+    with pytest.raises(LakeError, match="state 'row' of p"):
+        ensure_state(tmp_path / "state", columns(row=other), "p")

@@ -1,0 +1,107 @@
+"""What an epoch of a process takes, by the watermark log alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import PlanningError
+from pipelines.lake import Lake, WatermarkRow
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.processing.inputs import epoch_steps
+from pipelines.runtime.processing.planning import ProcessPlanner
+from pipelines.runtime.releasing.standing import Standing, Waiting
+from pipelines.sql import compile_script
+from pipelines.watermarks import MIN_TIMESTAMP
+from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processing.test_processes import SCRIPT, wrapped
+
+
+class Log:
+    """A watermark log, told by hand, and the planner that reads it."""
+
+    def __init__(self, folder: Path) -> None:
+        pipeline = compile_script(SCRIPT).process(
+            "paired", ["events", "rules"], "k", wrapped(fn.Paired()), "k STRING, number BIGINT, rule BIGINT"
+        )
+        self.lake = Lake(folder)
+        self.standing = Standing(self.lake, pipeline, pipeline.insert("paired"))
+        self.epochs = {"events": 0, "rules": 0}
+
+    def landed(
+        self,
+        table: str,
+        rows: int,
+        timestamp: int = MIN_TIMESTAMP,
+        at: int = 0,
+        *,
+        now: bool = False,
+        generation: int = 1,
+    ) -> None:
+        self.epochs[table] += 1
+        row = WatermarkRow(table, generation, self.epochs[table], at, rows, timestamp, now, flip_epoch=1, flipped_at=0)
+        self.lake.watermarks.append([row], application=f"{table}/{generation}", version=self.epochs[table])
+
+    def next(self, last: ReleasePlan | None = None, now: int = 1_000) -> ReleasePlan | Waiting:
+        return ProcessPlanner(self.standing, lambda: now).next(last)
+
+
+def test_all_that_has_landed_and_how_far_time_comes(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    assert isinstance(log.next(), Waiting)
+    log.landed("events", 5, 10)
+    plan = log.next()
+    assert isinstance(plan, ReleasePlan)
+    assert plan.process is not None
+    assert ReleasePlan.of(plan.row()) == plan
+    assert [(span.after, span.upto, span.rows) for span in plan.process.inputs] == [(0, 1, 5), (0, 0, 0)]
+    assert (plan.process.end, plan.process.watermark) == (MIN_TIMESTAMP, (MIN_TIMESTAMP, False))
+    waiting = log.next(plan)
+    assert isinstance(waiting, Waiting)
+    assert waiting.reason == "no rows of events or rules have landed since the last epoch"
+    log.landed("rules", 0, 7)
+    moved = log.next(plan)  # no row, and the time has moved
+    assert isinstance(moved, ReleasePlan)
+    assert moved.process is not None
+    assert (moved.process.before, moved.process.end, moved.process.rows) == (MIN_TIMESTAMP, 7, 0)
+    log.landed("rules", 0, 7)
+    assert isinstance(log.next(moved), Waiting)  # it stands still
+
+
+def test_steps_are_in_the_order_in_which_they_landed(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    for table, timestamp, at in [("events", 5, 10), ("rules", 3, 11), ("rules", 8, 9), ("events", 9, 12)]:
+        log.landed(table, 1, timestamp, at)
+    plan = log.next()
+    assert isinstance(plan, ReleasePlan)
+    assert plan.process is not None
+    spec = log.standing.insert.process
+    assert spec is not None
+    found = epoch_steps(log.lake, spec, plan.process.inputs, last=plan.process.last, before=MIN_TIMESTAMP, now=0)
+    # A clock that went back (9 after 11) does not put an epoch before the one that it followed.
+    assert found.of_input == ((0, 3), (1, 2))
+    assert found.steps.at == (MIN_TIMESTAMP, MIN_TIMESTAMP, 3, 5)
+    assert found.steps.end == plan.process.end == 8
+
+
+def test_an_input_that_was_started_again_is_refused(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1)
+    plan = log.next()
+    assert isinstance(plan, ReleasePlan)
+    log.landed("events", 1, generation=2)
+    with pytest.raises(PlanningError, match=r"events was started again \(generation 2\)"):
+        log.next(plan)
+
+
+def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1, at=100, now=True)
+    log.landed("rules", 1, at=110, now=True)
+    log.landed("events", 1, at=120, now=True)
+    plan = log.next(now=500)
+    assert isinstance(plan, ReleasePlan)
+    assert plan.process is not None
+    assert (plan.process.end, plan.process.watermark) == (500, (MIN_TIMESTAMP, True))
+    assert isinstance(log.next(plan, now=600), Waiting)

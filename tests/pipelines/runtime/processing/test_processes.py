@@ -1,0 +1,253 @@
+"""Processes on tables: planned, staged, judged and published, with their state, whatever comes between."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import GateHeld, LakeError, PlanningError
+from pipelines.lake import rows as lake_rows
+from pipelines.process import EventTimeExtension, ProcessError, StateDeclarations
+from pipelines.runtime import faults
+from pipelines.runtime.accounting import where_rows_are
+from pipelines.runtime.history import history_of
+from pipelines.sql import compile_script
+from pipelines.sql.model import Pipeline
+from pipelines.testing import Harness
+from pipelines.watermarks import MAX_TIMESTAMP
+from tests.pipelines.runtime.processing import functions as fn
+
+SCRIPT = """
+CREATE TABLE events (k STRING, number BIGINT, name STRING, at TIMESTAMP(3), WATERMARK FOR at AS at)
+    WITH ('connector' = 'scripted');
+CREATE TABLE rules (k STRING, rule BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+"""
+
+
+def wrapped(function: Any) -> Any:
+    return EventTimeExtension.wrap_process_function(function)
+
+
+def timed(script: str = SCRIPT, function: Any = None, **more: Any) -> Pipeline:
+    more = {"schema": fn.TIMED_COLUMNS, "buckets": 4, **more}
+    return compile_script(script).process("told", "events", "k", wrapped(function or fn.Timed()), **more)
+
+
+def event(k: str | None, number: int, name: str = "n") -> dict[str, Any]:
+    return {"k": k, "number": number, "name": name}
+
+
+def told(rows: list[dict[str, Any]]) -> list[tuple]:
+    return sorted(
+        ((row["k"], row["at"], row["seen"], row["total"], row["last"], row["names"]) for row in rows), key=str
+    )
+
+
+EPOCHS: list[tuple[list[dict[str, Any]], int | None]] = [
+    ([event("a", 5), event("b", 7), event(None, 9)], None),
+    ([event("a", 4, "m")], 4),
+    ([], 6),
+    ([event("a", 2, "late"), event("c", 100)], 8),
+    ([event("c", 50)], MAX_TIMESTAMP),
+]
+PUBLISHED = [
+    [],
+    [("a", 4, "5,4", 9, "m=4", "m:4 n:5")],
+    [("a", 5, "5,4", 9, "m=4", "m:4 n:5")],
+    [("a", 2, "5,4,2", 11, "late=2", "late:2 m:4 n:5"), ("b", 7, "7", 7, "n=7", "n:7")],
+    [
+        ("c", 50, "100,50", 150, "n=50", "n:50"),
+        ("c", 100, "100,50", 150, "n=50", "n:50"),
+        (None, 9, "9", 9, "n=9", "n:9"),
+    ],
+]
+
+
+def play(harness: Harness, epoch: tuple[list[dict[str, Any]], int | None]) -> None:
+    rows, watermark = epoch
+    if rows:
+        harness.push("events", rows)
+    if watermark is not None:
+        harness.watermark("events", watermark)
+
+
+def test_state_and_timers_go_from_epoch_to_epoch(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(timed(), spark, tmp_path)
+    for number, (epoch, published) in enumerate(zip(EPOCHS, PUBLISHED, strict=True)):
+        play(harness, epoch)
+        assert told(harness.advance()) == sorted(published, key=str), number
+        harness.restart()
+    assert harness.advance() == []
+    staged = harness.lake.staged.rows("insert told")
+    assert [row.late for row in staged] == [0, 0, 0, 0, 0]  # scripted rows have no rowtime here
+    log = harness.lake.watermarks.rows("told")
+    assert [(row.rows, row.timestamp) for row in log][1:] == [(1, 4), (1, 6), (2, 8), (3, MAX_TIMESTAMP)]
+    state = lake_rows.read(spark, harness.lake.state_path(harness.pipeline.insert("told")))
+    newest = state.where("_epoch = 2 AND _live").select("_key_k", "seen", "total", "last", "_timers").collect()
+    assert [tuple(row) for row in newest] == [("a", [5, 4], 9, (4, "m"), [5])]
+
+
+def test_all_at_once_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """Landed in one epoch each, and processed in one: the steps are the log's."""
+    harness = Harness(timed(), spark, tmp_path)
+    for epoch in EPOCHS:
+        play(harness, epoch)
+        harness.runner.advance("events")
+    assert told(harness.advance()) == sorted([row for rows in PUBLISHED for row in rows], key=str)
+    assert len(harness.lake.epochs.rows("insert told")) == 1
+
+
+def test_a_crash_anywhere_is_made_good(spark: SparkSession, tmp_path: Path) -> None:
+    """One epoch after the other, each crashed at another point and taken up by a new runner."""
+    harness = Harness(timed(), spark, tmp_path)
+    points = ["planned", "written", "staged", "judged", "quarantined", "state", "published"]
+    for number, point in enumerate(points):
+        harness.push("events", [event("a", number)])
+        harness.watermark("events", number)
+        disarm = faults.arm(partial(_crash, point))
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                harness.advance()
+        finally:
+            disarm()
+        harness.restart()
+    harness.advance()
+    numbers = list(range(len(points)))
+    wanted = [(number, ",".join(map(str, numbers[: number + 1])), sum(numbers[: number + 1])) for number in numbers]
+    assert [(row["at"], row["seen"], row["total"]) for row in harness.published("told")] == wanted
+    log = harness.lake.watermarks.rows("told")
+    assert [row.timestamp for row in log if row.rows] == numbers
+
+
+def _crash(point: str, passed: str) -> None:
+    if passed in (f"insert.{point}", f"process.{point}"):
+        raise KeyboardInterrupt(point)
+
+
+def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(timed(), spark, tmp_path)
+    play(harness, EPOCHS[0])
+    harness.advance()
+    harness.push("events", [event("a", 4, "fail")])
+    with pytest.raises(ProcessError) as raised:
+        harness.advance()
+    text = str(raised.value)
+    assert "process function Timed failed at key 'a', record Record(k='a', number=4, name='fail', at=None)" in text
+    assert "ValueError: this record is not liked (functions.py:" in text
+    assert "where: process told, epoch 2: events, epochs 2 to 2" in text
+
+    class Mended(fn.Timed):
+        def process_record(self, record, output, ctx) -> None:
+            super().process_record(record._replace(name="mended"), output, ctx)
+
+    harness = Harness(timed(function=Mended()), spark, tmp_path)
+    with pytest.raises(PlanningError, match="has changed since epoch 2 was planned"):
+        harness.advance()
+    state = harness.lake.state_path(harness.pipeline.insert("told"))
+    gone = next(state.glob("g1-e1-*/part-*.parquet"))
+    kept = gone.read_bytes()
+    gone.unlink()
+    harness = Harness(timed(), spark, tmp_path)
+    with pytest.raises(LakeError, match=r"the state of told is lost: g1-e1-.*is gone"):
+        harness.advance()
+    gone.write_bytes(kept)
+    (state / "_delta_log").rename(state / "_elsewhere")
+    harness = Harness(timed(), spark, tmp_path)
+    with pytest.raises(LakeError, match="the state of told is lost: it stands at epoch -1, and epoch 1 is published"):
+        harness.advance()
+
+
+def test_state_grows_with_its_declaration_and_is_written_anew(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.runtime.processing.state.REWRITE_AFTER", 2)
+    harness = Harness(timed(), spark, tmp_path)
+    for epoch in EPOCHS[:2]:
+        play(harness, epoch)
+        harness.advance()
+    harness = Harness(timed(function=Grown()), spark, tmp_path)
+    play(harness, EPOCHS[2])
+    assert told(harness.advance()) == [("a", 5, "5,4", 9, "m=4", "m:4 n:5 None")]
+    play(harness, EPOCHS[3])
+    assert told(harness.advance()) == [
+        ("a", 2, "5,4,2", 11, "late=2", "late:2 m:4 n:5 told"),
+        ("b", 7, "7", 7, "n=7", "n:7 None"),
+    ]
+    path = harness.lake.state_path(harness.pipeline.insert("told"))
+    rows = lake_rows.read(spark, path).where("_live").select("_epoch", "_key_k", "last.more", "note").collect()
+    assert sorted(map(tuple, rows), key=str) == [
+        (3, None, None, None),
+        (3, "a", None, "told"),
+        (3, "b", None, "told"),
+        (4, "a", "late", "told"),
+        (4, "b", None, "told"),
+        (4, "c", "n", None),
+    ]
+    harness = Harness(timed(function=Retyped()), spark, tmp_path)
+    play(harness, EPOCHS[4])
+    with pytest.raises(LakeError, match="state 'total' of told is stored as int64, and declared as string"):
+        harness.advance()
+
+
+class Grown(fn.Timed):
+    """One state more, and a field more in another."""
+
+    last = StateDeclarations.value_state("last", "ROW<number BIGINT, name STRING, more STRING>")
+    note = StateDeclarations.value_state("note", "STRING")
+
+    def uses_states(self):
+        return (fn.SEEN, fn.TOTAL, self.last, fn.BY_NAME, self.note)
+
+    def process_record(self, record, output, ctx) -> None:
+        super().process_record(record, output, ctx)
+        ctx.get_state_manager().get_state(self.last).update(
+            {"number": record.number, "name": record.name, "more": record.name}
+        )
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        class Noted:
+            def collect(_, found) -> None:  # noqa: N805
+                output.collect((*found[:5], f"{found[5]} {note.value()}"))
+
+        note = ctx.get_state_manager().get_state(self.note)
+        super().on_event_timer(timestamp, Noted(), ctx)
+        note.update("told")
+
+
+class Retyped(fn.Timed):
+    """A state of another type."""
+
+    def uses_states(self):
+        return (fn.SEEN, StateDeclarations.value_state("total", "STRING"), fn.LAST, fn.BY_NAME)
+
+
+HELD = SCRIPT + (
+    f"CREATE TABLE told ({fn.TIMED_COLUMNS}, CONSTRAINT small EXPECT (total < 100) ON VIOLATION FAIL, "
+    "CONSTRAINT known EXPECT (k <> 'b') ON VIOLATION QUARANTINE) WITH ('connector' = 'scripted');"
+)
+
+
+def test_the_gate_holds_an_epoch_and_its_state_with_it(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(timed(HELD, schema=None), spark, tmp_path)
+    harness.push("events", [event("a", 5), event("b", 6)])
+    harness.watermark("events", 6)
+    harness.advance()
+    assert [row["k"] for row in harness.published("told")] == ["a"]
+    assert [(row["k"], row["_reason"]) for row in harness.quarantined("told")] == [("b", "violated:known")]
+    harness.push("events", [event("a", 200)])
+    harness.watermark("events", 200)
+    with pytest.raises(GateHeld, match="small"):
+        harness.advance()
+    harness.runner.resolve_held("told", discard=True)
+    assert [(row["k"], row["_reason"]) for row in harness.quarantined("told")][1:] == [("a", "discarded")]
+    harness.push("events", [event("a", -190)])
+    harness.watermark("events", 201)
+    assert [(row["k"], row["seen"], row["total"]) for row in harness.advance()] == [("a", "5,200,-190", 15)]
+    rows = where_rows_are(
+        harness.lake, "told", "events", history_of(harness.lake, harness.pipeline, harness.pipeline.insert("told"))
+    )
+    assert (rows.balanced, rows.landed, rows.matched) == (True, 4, 4)

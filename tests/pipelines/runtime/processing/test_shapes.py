@@ -1,0 +1,136 @@
+"""Functions of every shape on tables: two inputs, a broadcast one, two outputs, no key, and one after the other."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import PlanningError
+from pipelines.lake import rows as lake_rows
+from pipelines.process import InvalidDeclaration, NotWrapped
+from pipelines.sql import SqlError, compile_script
+from pipelines.sql.model import Pipeline
+from pipelines.testing import Harness
+from pipelines.watermarks import MAX_TIMESTAMP
+from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processing.test_processes import SCRIPT, event, wrapped
+
+
+def whole() -> Pipeline:
+    pipeline = compile_script(SCRIPT)
+    pipeline = pipeline.process(
+        "ruled", ["events", "rules"], "k", wrapped(fn.Ruled()), "k STRING, number BIGINT, rule BIGINT", buckets=3
+    )
+    pipeline = pipeline.process(
+        "paired",
+        ["events", "rules"],
+        {"events": "k", "rules": ["k"]},
+        wrapped(fn.Paired()),
+        {"k": "STRING", "number": "BIGINT", "rule": "BIGINT"},
+        buckets=1,
+    )
+    pipeline = pipeline.process(
+        ["evens", "odds"],
+        "events",
+        ["k", "name"],
+        wrapped(fn.Halved()),
+        ["k STRING, number BIGINT", "name STRING, odd BIGINT, CONSTRAINT small EXPECT (odd < 100) ON VIOLATION WARN"],
+        buckets=5,
+    )
+    again = "k STRING, number BIGINT, name STRING, at TIMESTAMP(3)"
+    pipeline = pipeline.process("again", "events", None, fn.Forwarded(), again)
+    return pipeline.process("chained", "again", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS, buckets=2)
+
+
+def rule(k: str, value: int) -> dict[str, Any]:
+    return {"k": k, "rule": value}
+
+
+def of(rows: list[dict[str, Any]], target: str, *names: str) -> list[tuple]:
+    return sorted((tuple(row[name] for name in names) for row in rows if row["_target"] == target), key=str)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_every_shape(spark: SparkSession, tmp_path: Path, at_once: bool) -> None:
+    harness, found = Harness(whole(), spark, tmp_path), []
+
+    def advance() -> None:
+        if at_once:
+            for table in ("events", "rules"):
+                harness.runner.advance(table)
+        else:
+            found.extend(harness.advance())
+
+    at = datetime(2026, 1, 1, 12)
+    harness.push("events", [{**event("a", 4), "at": at}, event("b", 7)])
+    advance()
+    harness.push("rules", [rule("a", 10), rule("all", 1)])
+    advance()
+    harness.push("events", [event("a", 5), event("a", 6)])
+    harness.watermark("events", 16)
+    harness.watermark("rules", 9)
+    advance()
+    harness.watermark("rules", MAX_TIMESTAMP)
+    harness.watermark("events", MAX_TIMESTAMP)
+    found += harness.advance()
+
+    assert of(found, "ruled", "k", "number", "rule") == sorted(
+        [("a", 4, None), ("b", 7, None), ("a", -1, 1), ("b", -1, 1), ("a", 5, 10), ("a", 6, 10)], key=str
+    )
+    assert of(found, "paired", "k", "number", "rule") == sorted([("a", 4, 10), ("a", 6, None), ("b", 7, None)], key=str)
+    assert of(found, "evens", "k", "number") == [("a", 4), ("a", 6)]
+    assert of(found, "again", "number", "at") == [(4, at), (5, None), (6, None), (7, None)]
+    chained = [("a", 4, "4,5,6"), ("a", 5, "4,5,6"), ("a", 6, "4,5,6"), ("b", 7, "7")]
+    assert of(found, "chained", "k", "at", "seen") == chained
+    odds = lake_rows.read(spark, harness.lake.target_path(harness.pipeline.table("odds"))).select("name", "odd")
+    told = sorted((tuple(row) for row in odds.collect()), key=str)
+    assert told == [("n", 5), ("n", 7), ("watermark", 16), ("watermark", MAX_TIMESTAMP)]
+    assert [row.timestamp for row in harness.lake.watermarks.rows("chained")][-1] == MAX_TIMESTAMP
+    digests = {row.facts["broadcast"] for row in harness.lake.staged.rows("insert ruled")}
+    assert len(digests) == (1 if at_once else 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("x", "nothing", "k", wrapped(fn.Timed()), "k STRING"), "there is no table nothing"),
+        (("x", "events", "z", wrapped(fn.Timed()), "k STRING"), "events has no column z"),
+        (("x", "events", None, wrapped(fn.Timed()), "k STRING"), "has timers or keyed state, and no key is given"),
+        (("x", ["events", "rules"], "k", wrapped(fn.Timed()), "k STRING"), "Timed has 1 input, 2 are given"),
+        (("x", "events", "k", wrapped(fn.Halved()), "k STRING"), "Halved has 2 outputs, 1 are given"),
+        (("x", "events", "k", wrapped(fn.Timed()), None), "the script has no table x"),
+        (("rules", "events", "k", wrapped(fn.Timed()), "k STRING"), "there is a table rules already"),
+        (
+            ("x", ["events", "rules"], {"events": "k", "rules": "rule"}, wrapped(fn.Paired()), "k STRING"),
+            "keys of events",
+        ),
+        (("x", "gauges", "level", wrapped(fn.Timed()), "k STRING"), "level of gauges is a DOUBLE, which makes no key"),
+        (("x", "shown", "k", wrapped(fn.Timed()), "k STRING"), "can only be written"),
+    ],
+)
+def test_what_can_not_be_planned(arguments: tuple, told: str) -> None:
+    script = SCRIPT + (
+        "CREATE TABLE gauges (level DOUBLE) WITH ('connector' = 'scripted');"
+        "CREATE TABLE shown (k STRING) WITH ('connector' = 'print');"
+    )
+    with pytest.raises(PlanningError, match=told):
+        compile_script(script).process(*arguments)
+
+
+def test_functions_and_schemas_are_looked_at_when_they_are_declared() -> None:
+    pipeline = compile_script(SCRIPT)
+    with pytest.raises(NotWrapped):
+        pipeline.process("x", "events", "k", fn.Timed(), "k STRING")
+    with pytest.raises(InvalidDeclaration):
+        pipeline.process("x", "events", "k", object(), "k STRING")
+    with pytest.raises(SqlError, match="TEXTUAL"):
+        pipeline.process("x", "events", "k", wrapped(fn.Timed()), "k TEXTUAL")
+    once = pipeline.process("x", "events", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS)
+    with pytest.raises(PlanningError, match="there is a table x already"):
+        once.process("x", "events", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS)
+    assert [table.name for table in once.sources] == ["events"]
+    assert once.digest(once.insert("x")) != whole().digest(whole().insert("ruled"))
