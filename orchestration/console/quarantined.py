@@ -161,8 +161,8 @@ def of_taken(
         "taken": sum(item.rows for item in wanted) if done is None else sum(took),
         "lots": [{"epoch": item.epoch, "reason": item.reason, "rows": item.rows} for item in wanted],
         "epochs": [item.epoch for item in own],
-        "published": sum(item.rows for item in own),
-        "quarantined": sum(item.quarantined for item in own),
+        "published": sum(item.staged.counts["to:publish"] for item in own),
+        "quarantined": sum(item.staged.counts["to:quarantine"] for item in own),
     }
 
 
@@ -187,11 +187,13 @@ def taken_lines(insert: str, request: FromQuarantine, done: Sequence[Published])
         elif took.discards:
             yield escape(f"{counted(took.rows, 'row')} of {insert} discarded (epoch {item.epoch}).")
         else:
-            rest = took.rows - item.rows - item.quarantined
+            # By what was staged: a run that was killed may have committed a part of it.
+            went = item.staged.counts
+            rest = went["to:drop"]
             dropped = f", {rest:,} left out by WHERE or INNER" if rest else ""
             yield escape(
                 f"Epoch {item.epoch} of {insert} has joined {counted(took.rows, 'quarantined row')} again: "
-                f"{item.rows:,} published, {item.quarantined:,} back in quarantine{dropped}."
+                f"{went['to:publish']:,} published, {went['to:quarantine']:,} back in quarantine{dropped}."
             )
 
 

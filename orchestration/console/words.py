@@ -12,7 +12,7 @@ WHY = {
     "before-first": "older than the key's first version",
     "time-null": "the time is null",
     "where": "WHERE left it out",
-    "discarded": "a held epoch was discarded",
+    "discarded": "a person discarded it",
 }
 """Why a row has no match, or went elsewhere, in words."""
 
