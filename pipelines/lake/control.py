@@ -104,15 +104,18 @@ class ControlTable(Generic[R]):
         stands = self.rows(row.owner, generation=row.generation, epoch=row.epoch)
         return stands[0] if len(stands) == 1 else None
 
-    def rows(self, owner: str, *, generation: int | None = None, epoch: int | None = None) -> list[R]:
-        """The rows of `owner` (of one generation, of one epoch) in order of generation and epoch."""
+    def rows(self, owner: str, *, generation: int | None = None, epoch: int | None = None, since: int = 0) -> list[R]:
+        """The rows of `owner` (of one generation, of one epoch, of epochs from `since` on) in order of generation and
+        epoch."""
         found: list[R] = []
         for path, low, high, generations in self._index(owner):
-            if epoch is not None and not low <= epoch <= high:
+            if high < since or (epoch is not None and not low <= epoch <= high):
                 continue
             if generation is not None and not generations[0] <= generation <= generations[1]:
                 continue
             for row in _read(str(self.path / path)):
+                if row["epoch"] < since:
+                    continue
                 if (generation is None or row["generation"] == generation) and (epoch is None or row["epoch"] == epoch):
                     found.append(self.record.from_row({**row, "owner": owner}))
         return sorted(found, key=lambda row: (row.generation, row.epoch))

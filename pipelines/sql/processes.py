@@ -49,6 +49,8 @@ def with_process(
     _counted(where, shape, len(read), len(names))
     if not isinstance(buckets, int) or not 1 <= buckets <= 4096:
         raise _error(where, f"the number of buckets is 1 to 4096, not {buckets!r}", "leave it out")
+    if len({table for table, _ in read}) < len(read):
+        raise _error(where, f"{read[0][0]} is read twice", "declare it twice in the script, under two names")
     for table, generator in read:
         pipeline = _readable(pipeline, where, table, generator)
     keys = [_key(where, pipeline.table(table), key) for table, _ in read]
@@ -61,6 +63,11 @@ def with_process(
         raise _error(where, f"{shape.name} has timers or keyed state, and no key is given", "give the key's columns")
     schemas: list[Any] = [schema] * len(names) if schema is None or len(names) == 1 else list(schema)
     targets = [_target(pipeline, where, one, columns, options) for one, columns in zip(names, schemas, strict=True)]
+    for target in targets[1:]:
+        for constraint in target.constraints:
+            if constraint.action == "fail":
+                what = f"constraint {constraint.name} of {target.name} would hold the epochs of {names[0]}"
+                raise _error(where, what, "let it QUARANTINE or WARN, or make it one of the first output")
     spec = ProcessSpec(function, found, names, buckets, identity_of(function))
     return _added(pipeline, spec, targets)
 

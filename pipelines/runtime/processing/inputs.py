@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines.lake import Lake, WatermarkRow
-from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
 from pipelines.process.spec import ProcessSpec
 from pipelines.process.steps import LandedStep, Steps, steps_of
 from pipelines.runtime.plans import InputSpan
 from pipelines.watermarks import BEGINNING, Watermark
-
-Told = tuple[tuple[str, int | bool], ...]
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,6 @@ def epoch_steps(
     last: tuple[int, bool],
     before: int,
     now: int,
-    declarations: Sequence[WatermarkDeclaration] = (),
 ) -> EpochSteps:
     """The steps of the landed epochs in `spans`, by the watermark log alone: the same whenever it is asked.
 
@@ -45,16 +41,16 @@ def epoch_steps(
     landed: list[tuple[int, int, int, LandedStep]] = []
     standing: list[LandedStep] = []
     for place, span in enumerate(spans):
-        log = {row.epoch: row for row in lake.watermarks.rows(span.table, generation=span.generation)}
+        log = {row.epoch: row for row in lake.watermarks.rows(span.table, generation=span.generation, since=span.after)}
         stood = max((epoch for epoch in log if epoch <= span.after), default=None)
         if stood is not None:
-            standing.append(_step(place, log[stood], declarations))
+            standing.append(_step(place, log[stood]))
         latest = 0
         for epoch in range(span.after + 1, span.upto + 1):
             if epoch not in log:
                 continue
             latest = max(latest, log[epoch].landed_at)  # a clock that went back does not change the order of epochs
-            landed.append((latest, place, epoch, _step(place, log[epoch], declarations)))
+            landed.append((latest, place, epoch, _step(place, log[epoch])))
     landed.sort(key=lambda item: item[:3])
     steps, watermark = steps_of(
         range(len(spans)),
@@ -63,7 +59,6 @@ def epoch_steps(
         last=Watermark(*last),
         time=before,
         now=now,
-        declarations=declarations,
     )
     places = {item[1:3]: step for step, item in enumerate(landed)}
     of_input = tuple(
@@ -73,8 +68,6 @@ def epoch_steps(
     return EpochSteps(steps, of_input, watermark)
 
 
-def _step(place: int, row: WatermarkRow, declarations: Sequence[WatermarkDeclaration]) -> LandedStep:
-    del declarations
-    told: tuple[GeneralizedWatermark, ...] = ()
+def _step(place: int, row: WatermarkRow) -> LandedStep:
     watermark = Watermark(row.timestamp, row.use_processing_time) if row.flip_epoch is not None else BEGINNING
-    return LandedStep(place, watermark, row.idle, row.landed_at, told)
+    return LandedStep(place, watermark, row.idle, row.landed_at)

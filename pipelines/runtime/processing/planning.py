@@ -86,7 +86,7 @@ class ProcessPlanner(ReleasePlanner):
         after = before.upto if before else 0
         if landed is None:
             return InputSpan(table, 1, after, after, 0)
-        log = self.standing.lake.watermarks.rows(table, generation=landed.generation)
+        log = self.standing.lake.watermarks.rows(table, generation=landed.generation, since=after)
         rows = sum(row.rows for row in log if after < row.epoch <= landed.epoch)
         return InputSpan(table, landed.generation, after, landed.epoch, rows)
 

@@ -87,11 +87,10 @@ class ProcessStager:
         Raises ProcessError with the function's key and record where it failed, LakeError where state is lost.
         """
         assert plan.process is not None
-        spec, spark = self.spec, self.spark()
-        self._prepare(spark)
-        span = plan.process
+        spec, spark, span = self.spec, self.spark(), plan.process
         found = epoch_steps(self.standing.lake, spec, span.inputs, last=span.last, before=span.before, now=plan.instant)
         state = state_before(self.standing, plan.epoch, span.base)
+        self._prepare(spark)  # now that it is known that no state is lost: its table must not be made anew
         if state.epochs and state.epochs[-1].buckets_of != spec.buckets:
             raise PlanningError(
                 f"{plan.insert} has put its keys into {state.epochs[-1].buckets_of} buckets, and is now told "

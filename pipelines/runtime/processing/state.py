@@ -120,10 +120,10 @@ def state_before(standing: Standing, epoch: int, base: int) -> StateBefore:
 
 def published_rows(standing: Standing, epoch: int, base: int) -> list[StagedRow]:
     """What the published epochs from `base` to the one before `epoch` have staged."""
-    plans = [ReleasePlan.of(row) for row in standing.lake.epochs.rows(standing.owner)]
+    plans = [ReleasePlan.of(row) for row in standing.lake.epochs.rows(standing.owner, since=base)]
     gone = {plan.supersedes for plan in plans}
     digests = {plan.epoch: plan.digest for plan in plans if base <= plan.epoch < epoch and plan.epoch not in gone}
-    staged = standing.lake.staged.rows(standing.owner)
+    staged = standing.lake.staged.rows(standing.owner, since=base)
     return [row for row in staged if digests.get(row.epoch) == row.plan_digest]
 
 

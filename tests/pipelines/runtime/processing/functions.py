@@ -102,8 +102,9 @@ class Paired(TwoInputNonBroadcastEventTimeStreamProcessFunction):
 
     def on_event_timer(self, timestamp: int, output, ctx) -> None:
         waiting = ctx.get_state_manager().get_state(self.waiting)
-        output.collect((ctx.get_state_manager().get_current_key(), waiting.value(), None))
-        waiting.clear()
+        if waiting.value() == timestamp - 10:
+            output.collect((ctx.get_state_manager().get_current_key(), waiting.value(), None))
+            waiting.clear()
 
 
 class Halved(TwoOutputEventTimeStreamProcessFunction):

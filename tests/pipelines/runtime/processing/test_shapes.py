@@ -110,6 +110,17 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, at_once: bool) -> None
         ),
         (("x", "gauges", "level", wrapped(fn.Timed()), "k STRING"), "level of gauges is a DOUBLE, which makes no key"),
         (("x", "shown", "k", wrapped(fn.Timed()), "k STRING"), "can only be written"),
+        (("x", ["events", "events"], "k", wrapped(fn.Paired()), "k STRING"), "events is read twice"),
+        (
+            (
+                ["x", "y"],
+                "events",
+                "k",
+                wrapped(fn.Halved()),
+                ["k STRING", "k STRING, CONSTRAINT c EXPECT (k <> '') ON VIOLATION FAIL"],
+            ),
+            "constraint c of y would hold the epochs of x",
+        ),
     ],
 )
 def test_what_can_not_be_planned(arguments: tuple, told: str) -> None:
