@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -105,7 +106,8 @@ def _taken(
     with explained(look.script), runner_of(context, pipeline, names) as runner:
         insert = _insert(pipeline, config.target)
         wanted = chosen(insert, _kept(runner.lake, pipeline, insert), request)
-        done = () if config.dry_run else runner.out_of_quarantine(insert, request)
+        shown = replace(request, upto=max((item.epoch for item in wanted), default=0))
+        done = () if config.dry_run else runner.out_of_quarantine(insert, shown)
         after = _kept(runner.lake, pipeline, insert)
         context.add_output_metadata(of_taken(insert, wanted, done, after, config.dry_run))
         if any(item.rows for item in done):

@@ -135,6 +135,10 @@ def growing_quarantine(
     fills = [item.plan.backfill for item in there if item.plan.backfill]
     again = sum(rows for epoch, rows in had.items() if any(fill.replaced(epoch) for fill in fills))
     again += sum(lot.rows for fill in fills for lot in fill.lots)
+    # What a replaced release had put back was counted with the epoch that it came from.
+    again -= sum(
+        lot.rows for item in epochs if any(fill.replaced(item.plan.epoch) for fill in fills) for lot in item.plan.lots
+    )
     rows = sum(row.counts.get("to:quarantine", 0) for row in young) - again
     if rows <= options.quarantine_rows:
         return None

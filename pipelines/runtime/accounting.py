@@ -91,6 +91,8 @@ def where_rows_are(
         dropped.update(_reasons(counts, "dropped:"))
     quarantined, again = Counter[str](), Counter[str]()
     for item in kept_out(epochs):
+        if item.plan.process is not None:  # rows of its function's own
+            continue
         if item.state == "released":
             again[item.short] += item.rows
         else:

@@ -111,6 +111,7 @@ class FromQuarantine:
         reasons, epochs: What was asked for; none: all of them.
         lots: What that was when it was planned.
         oldest: No row of theirs that has a time lies before (ms, UTC).
+        upto: Only what was kept out by epochs up to this one: what a person has seen. None: whatever there is.
         by, because: Who asked, and why, in their own words.
     """
 
@@ -119,6 +120,7 @@ class FromQuarantine:
     epochs: tuple[int, ...] = ()
     lots: tuple[Lot, ...] = ()
     oldest: int = MIN_TIMESTAMP
+    upto: int | None = None
     by: str = ""
     because: str = ""
 

@@ -18,12 +18,14 @@ from typing import Literal
 from pipelines.errors import PlanningError
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan
+from pipelines.sql.model import Insert
 
 DISCARDED = "discarded"
 """The reason of rows whose held epoch was discarded."""
 _UNMATCHED = "unmatched:"
 _VIOLATED = "violated:"
-_ALWAYS = (DISCARDED, "time-null")
+_TIMELESS = "time-null"
+_ALWAYS = (DISCARDED, _TIMELESS)
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,17 @@ def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[Kept]:
     return found
 
 
+def refuse_process(insert: Insert) -> None:
+    """What a process keeps out are rows that its function gave, and no rows that have landed: there is nothing to join
+    again. Raises PlanningError."""
+    if insert.process is not None:
+        raise PlanningError(
+            f"{insert.id} is a process: the rows that it keeps out are its function's own, and can not be taken again",
+            state="nothing was changed; they stay in quarantine",
+            next_command=f"tidegate quarantine show SCRIPT {insert.id}",
+        )
+
+
 def asked_for(item: Kept, reasons: Sequence[str], epochs: Sequence[int]) -> bool:
     """Whether a selection names it. A reason is given whole, or as `key-absent@u`, or as `key-absent`."""
     named = {item.reason, item.short, item.short.partition("@")[0]}
@@ -108,16 +121,19 @@ def asked_for(item: Kept, reasons: Sequence[str], epochs: Sequence[int]) -> bool
 
 
 def chosen(insert: str, kept: Sequence[Kept], request: FromQuarantine) -> list[Kept]:
-    """What a request takes: of all that it names, what nobody has taken before. Rows of a discarded epoch are released
-    only where their reason, `discarded`, is named.
+    """What a request takes: of all that it names, what nobody has taken before. Rows of a discarded epoch, and rows
+    without a time, which would come back, are released only where their reason is named.
 
     Raises PlanningError where no row was ever quarantined for a reason, or in an epoch, that it names.
     """
     _refuse_unknown(insert, "for the reason", request.reasons, lambda one: any(asked_for(k, (one,), ()) for k in kept))
     _refuse_unknown(insert, "in epoch", request.epochs, lambda one: any(k.epoch == one for k in kept))
     named = [item for item in kept if item.taken is None and asked_for(item, request.reasons, request.epochs)]
-    again = not request.discards and DISCARDED in request.reasons
-    return [item for item in named if item.state == "open" or again]
+    if request.upto is not None:
+        named = [item for item in named if item.epoch <= request.upto]
+    if request.discards:
+        return [item for item in named if item.state == "open"]
+    return [item for item in named if item.reason not in (DISCARDED, _TIMELESS) or item.reason in request.reasons]
 
 
 def _refuse_unknown(insert: str, how: str, names: Sequence[str] | Sequence[int], known: Callable[..., bool]) -> None:

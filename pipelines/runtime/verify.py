@@ -25,6 +25,7 @@ from pipelines.lake.rows import quoted
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.runtime.quarantine import claims, kept_out
 from pipelines.runtime.recompute import Views, compared, lot_rows, proof_names, recompute_sql, release_rows
 from pipelines.runtime.recompute_constraints import VIOLATION
 from pipelines.runtime.retention import Horizon, Retention
@@ -330,6 +331,12 @@ class _Verification:
                 low, high = sorted((epoch.plan.after, upto))
                 yield f"epochs {low + 1} to {high} of {self.insert.probe} were {what} before epoch {epoch.plan.epoch}"
             upto = max(upto, epoch.plan.upto)
+        kept, taken = {(item.epoch, item.reason) for item in kept_out(epochs)}, set[tuple[int, str]]()
+        for plan in (epoch.plan for epoch in published if claims(epoch.plan)):
+            own = {whole for whole in kept if any(lot.holds(*whole) for lot in claims(plan))}
+            for number, reason in sorted(own & taken):
+                yield f"what epoch {number} has quarantined ({reason}) was taken twice, again by epoch {plan.epoch}"
+            taken |= own
         known = {_key(epoch) for epoch in published}
         for place in ("target", "quarantine"):
             for (generation, epoch), number in sorted(counts[place].items()):

@@ -54,14 +54,7 @@ class ReleasePlanner(ABC):
         """The epoch after `last` that takes the probe up to `landed`. Raises PlanningError when the probe was started
         again, or the script now joins by another time."""
         insert = self.standing.insert
-        if last is not None and (last.time is None) != (time is None):
-            was = "processing time" if last.time is None else "event time"
-            raise PlanningError(
-                f"{insert.id} has released {last.epoch} epochs in {was}, and the script now joins by another time: "
-                "which rows are still to be released can not be told",
-                state="nothing was released",
-                next_command="give the INSERT a new 'insert.id', or put the old join back",
-            )
+        self._refuse_other_time(last, event=time is not None)
         if last is not None and landed.generation != last.probe_generation:
             raise PlanningError(
                 f"{insert.probe} was started again (generation {landed.generation}), "
@@ -84,6 +77,17 @@ class ReleasePlanner(ABC):
             computes=self.standing.pipeline.digest(insert),
             time=time,
         )
+
+    def _refuse_other_time(self, last: ReleasePlan | None, *, event: bool) -> None:
+        """Raises PlanningError where the INSERT has released in the other kind of time."""
+        if last is not None and (last.time is not None) != event:
+            was = "processing time" if last.time is None else "event time"
+            raise PlanningError(
+                f"{self.standing.insert.id} has released {last.epoch} epochs in {was}, and the script now joins by "
+                "another time: which rows are still to be released can not be told",
+                state="nothing was released",
+                next_command="give the INSERT a new 'insert.id', or put the old join back",
+            )
 
     def instead_of(
         self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None
@@ -130,11 +134,29 @@ class ReleasePlanner(ABC):
         landed = self.standing.lake.watermarks.last(insert.probe)
         if last is None or not wanted:
             return None
+        stands = last.time
+        if stands is not None:
+            stands = replace(stands, before=stands.watermark, rows=0, earlier=stands.earlier + stands.rows)
+        numbers = {item.epoch for item in wanted}
+        known = [oldest(epoch) for epoch in epochs if epoch.plan.epoch in numbers] if stands is not None else []
+        taken = replace(request, lots=lots_of(wanted, kept), oldest=min(known, default=MIN_TIMESTAMP))
+        if request.discards:  # nothing is read or joined, so nothing can stand in its way
+            return replace(
+                last,
+                epoch=last.epoch + 1,
+                kind="quarantine-discard",
+                instant=self.clock(),
+                after=last.upto,
+                computes=self.standing.pipeline.digest(insert),
+                supersedes=None,
+                time=stands,
+                backfill=None,
+                from_quarantine=taken,
+            )
         pins = self._pins()
         if isinstance(pins, Waiting):
             raise PlanningError(pins.reason, state="the rows stay in quarantine", next_command="tidegate status")
-        others = [] if request.discards else wanted
-        strange = next((item.plan for item in others if item.plan.probe != insert.probe), None)
+        strange = next((item.plan for item in wanted if item.plan.probe != insert.probe), None)
         if landed is None or strange is not None:
             raise PlanningError(
                 f"the quarantined rows of {insert.id} are rows of {strange.probe if strange else insert.probe}, which "
@@ -144,25 +166,16 @@ class ReleasePlanner(ABC):
                 next_command="put the old FROM back, or discard them: tidegate quarantine discard SCRIPT "
                 f"{insert.id} --because TEXT",
             )
-        stands = last.time
-        if stands is not None:
-            stands = replace(stands, before=stands.watermark, rows=0, earlier=stands.earlier + stands.rows)
-        # _plan() compares it with the script's own kind of time.
-        plan = self._plan(last, landed, pins, stands if insert.time == "event" else None)
-        # Rows that are in quarantine already are no reason to hold their INSERT.
-        policy = on_unmatched or ("quarantine" if plan.on_unmatched == "block" else plan.on_unmatched)
-        numbers = {item.epoch for item in wanted}
-        known = [oldest(epoch) for epoch in epochs if epoch.plan.epoch in numbers] if plan.time is not None else []
+        self._refuse_other_time(last, event=insert.time == "event")
+        plan = self._plan(last, landed, pins, stands)
+        # Rows that are in quarantine already are no reason to hold their INSERT; nor do they leave it without a match
+        # unless somebody says so: a version that they met once may be gone.
         return replace(
             plan,
-            kind="quarantine-discard" if request.discards else "quarantine-release",
+            kind="quarantine-release",
             upto=plan.after,
-            on_unmatched=policy,
-            from_quarantine=replace(
-                request,
-                lots=lots_of(wanted, kept),
-                oldest=min(known, default=MIN_TIMESTAMP),
-            ),
+            on_unmatched=on_unmatched or "quarantine",
+            from_quarantine=taken,
         )
 
     def _pins(self) -> tuple[Pin, ...] | Waiting:

@@ -25,6 +25,7 @@ from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import history_of
 from pipelines.runtime.judging import ask
 from pipelines.runtime.plans import FromQuarantine, ReleasePlan
+from pipelines.runtime.quarantine import refuse_process
 from pipelines.runtime.releasing.planning import EventTimePlanner, ProcessingTimePlanner, ReleasePlanner
 from pipelines.runtime.releasing.staging import Stager
 from pipelines.runtime.releasing.standing import Standing, Waiting, held
@@ -111,6 +112,7 @@ class Releasing(Standing):
 
         Raises GateHeld when the newest epoch is held, PlanningError where the rows can not be joined any more.
         """
+        refuse_process(self.insert)
         self.leases.acquire(self.owner)
         position = self.position()
         if position.state == "held":
