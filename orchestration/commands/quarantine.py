@@ -217,7 +217,7 @@ def _take(
         if not typer.confirm("Discard them?", err=True):
             screen.say("Nothing was changed.")
             raise typer.Exit(1)
-    # What is kept out from now on was not shown. Where nothing is to be taken, an epoch that an aborted command has left
+    # What is kept out from now on was not shown. Where nothing is to be taken, an epoch that an aborted command left
     # unfinished may still be this one's.
     request = replace(request, upto=max((item.epoch for item in wanted), default=0))
     label = f"tidegate quarantine {'discard' if request.discards else 'release'}"
