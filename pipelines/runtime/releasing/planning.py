@@ -140,9 +140,14 @@ class ReleasePlanner(ABC):
         numbers = {item.epoch for item in wanted}
         known = [oldest(epoch) for epoch in epochs if epoch.plan.epoch in numbers] if stands is not None else []
         taken = replace(request, lots=lots_of(wanted, kept), oldest=min(known, default=MIN_TIMESTAMP))
-        if request.discards:  # nothing is read or joined, so nothing can stand in its way
+        same_builds = {pin.table for pin in last.pins} == set(insert.builds)
+        pins = last.pins if request.discards and same_builds else self._pins()
+        if isinstance(pins, Waiting):
+            raise PlanningError(pins.reason, state="the rows stay in quarantine", next_command="tidegate status")
+        if request.discards:  # nothing is read, so neither the probe's generation nor its time can stand in its way
             return replace(
                 last,
+                pins=pins,
                 epoch=last.epoch + 1,
                 kind="quarantine-discard",
                 instant=self.clock(),
@@ -153,9 +158,6 @@ class ReleasePlanner(ABC):
                 backfill=None,
                 from_quarantine=taken,
             )
-        pins = self._pins()
-        if isinstance(pins, Waiting):
-            raise PlanningError(pins.reason, state="the rows stay in quarantine", next_command="tidegate status")
         strange = next((item.plan for item in wanted if item.plan.probe != insert.probe), None)
         if landed is None or strange is not None:
             raise PlanningError(

@@ -112,7 +112,9 @@ class Stager:
     def frame(self, spark: SparkSession, plan: ReleasePlan, observed: Observation) -> DataFrame:
         """The rows that a plan stages, as a DataFrame."""
         lake, pipeline = self.standing.lake, self.standing.pipeline
-        path = lake.table_path(plan.probe)
+        # A discard takes no row; the probe of what it gives up may not be in the script any more.
+        probe = plan.probe if plan.from_quarantine is None or plan.lots else self.standing.insert.probe
+        path = lake.table_path(probe)
         if plan.time is None:
             rows, late = lake_rows.between(spark, path, plan.probe_generation, plan.after, plan.upto), None
         else:
@@ -120,7 +122,7 @@ class Stager:
         if plan.lots:
             again = landed_again(spark, path, self.standing.quarantine_path, plan)
             rows = again if plan.backfill is None else rows.unionByName(again)
-        columns = [column.name for column in pipeline.table(plan.probe).stored_columns]
+        columns = [column.name for column in pipeline.table(probe).stored_columns]
         return joined(
             spark,
             self.standing.insert,
