@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import PlanningError
-from pipelines.lake import Lake, WatermarkRow
+from pipelines.lake import Lake, StagedRow, WatermarkRow
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.inputs import epoch_steps
 from pipelines.runtime.processing.planning import ProcessPlanner
+from pipelines.runtime.processing.state import FACT, StateFiles
 from pipelines.runtime.releasing.standing import Standing, Waiting
 from pipelines.sql import compile_script
 from pipelines.watermarks import MIN_TIMESTAMP
@@ -45,6 +46,26 @@ class Log:
 
     def next(self, last: ReleasePlan | None = None, now: int = 1_000) -> ReleasePlan | Waiting:
         return ProcessPlanner(self.standing, lambda: now).next(last)
+
+    def planned(self, plan: ReleasePlan) -> None:
+        self.lake.epochs.settle(plan.row(), application=f"plan/{plan.generation}")
+
+    def staged(self, plan: ReleasePlan, watermark: int = MIN_TIMESTAMP, key: str = "k") -> StagedRow:
+        """The row of an epoch that has written no state."""
+        told = StateFiles(f"g1-e{plan.epoch}-x", (), {}, 64, ((key, "string"),))
+        row = StagedRow(
+            owner=self.standing.owner,
+            generation=plan.generation,
+            epoch=plan.epoch,
+            plan_digest=plan.digest,
+            staged_at=0,
+            folder=told.folder,
+            files=[],
+            counts={"rows": 0, "to:publish": 0, "to:quarantine": 0},
+            facts={FACT: told.fact(), "watermark": [watermark, False]},
+        )
+        self.lake.staged.settle(row, application=f"stage/{plan.generation}")
+        return row
 
 
 def test_all_that_has_landed_and_how_far_time_comes(tmp_path: Path) -> None:
@@ -92,6 +113,19 @@ def test_an_input_that_was_started_again_is_refused(tmp_path: Path) -> None:
     assert isinstance(plan, ReleasePlan)
     log.landed("events", 1, generation=2)
     with pytest.raises(PlanningError, match=r"events was started again \(generation 2\)"):
+        log.next(plan)
+
+
+def test_another_key_is_refused_before_anything_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.runtime.processing.state.committed", lambda path, application: 1)
+    log = Log(tmp_path)
+    log.landed("events", 1)
+    plan = log.next()
+    assert isinstance(plan, ReleasePlan)
+    log.planned(plan)
+    log.staged(plan, key="other")
+    log.landed("events", 1)
+    with pytest.raises(PlanningError, match="has kept its state by other string, and is now told k string"):
         log.next(plan)
 
 
