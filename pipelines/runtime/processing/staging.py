@@ -44,7 +44,7 @@ from pipelines.runtime.processing.columns import (
     state_columns,
 )
 from pipelines.runtime.processing.frames import InputRows, processed, task_rows
-from pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
+from pipelines.runtime.processing.inputs import EpochSteps, planned_steps
 from pipelines.runtime.processing.outputs import (
     PROCESSED,
     REPORTS,
@@ -96,7 +96,7 @@ class ProcessStager:
         """
         assert plan.process is not None
         spec, spark, span = self.spec, self.spark(), plan.process
-        found = epoch_steps(self.standing.lake, spec, span.inputs, last=span.last, before=span.before, now=plan.instant)
+        found = planned_steps(self.standing.lake, spec, span)
         state = state_before(self.standing, plan.epoch, span.base)
         check_unchanged(plan.insert, state, spec.buckets, self._key)
         self._prepare(spark)  # now that it is known that no state is lost: its table must not be made anew

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipelines.errors import PlanningError
-from pipelines.lake import Lake, StagedRow, WatermarkRow
+from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.processing.inputs import epoch_steps
+from pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from pipelines.runtime.processing.planning import ProcessPlanner
 from pipelines.runtime.processing.state import FACT, StateFiles
-from pipelines.runtime.releasing.standing import Standing, Waiting
+from pipelines.runtime.releasing.standing import Position, Standing, Waiting
 from pipelines.sql import compile_script
 from pipelines.watermarks import MIN_TIMESTAMP
 from tests.pipelines.runtime.processing import functions as fn
@@ -139,3 +140,24 @@ def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
     assert plan.process is not None
     assert (plan.process.end, plan.process.watermark) == (500, (MIN_TIMESTAMP, True))
     assert isinstance(log.next(plan, now=600), Waiting)
+
+
+def test_a_held_epoch_ends_where_it_was_planned_to_end(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1, at=100, now=True)
+    log.landed("rules", 1, at=110, now=True)
+    held, spec = log.next(now=500), log.standing.insert.process
+    assert isinstance(held, ReleasePlan)
+    assert spec is not None
+    log.planned(held)
+    no = VerdictRow(log.standing.owner, 1, 1, held.digest, 501, False, ["no"], [])
+    position = Position(held, log.staged(held), no, 0)
+    again = ProcessPlanner(log.standing, lambda: 900).instead_of(position, "re-release", None)
+    assert (again.instant, again.supersedes) == (900, 1)
+    assert again.process is not None
+    assert planned_steps(log.lake, spec, again.process).steps.end == again.process.end == 500
+    log.landed("events", 1, at=600, now=True)
+    log.landed("rules", 1, at=600, now=True)
+    spans = [replace(span, after=1, upto=2) for span in again.process.inputs]
+    after = epoch_steps(log.lake, spec, spans, last=(MIN_TIMESTAMP, True), before=again.process.end, now=600)
+    assert after.steps.at == (600, 600)
