@@ -305,7 +305,7 @@ class ProcessStager:
             return [MIN_TIMESTAMP, True]
         name = EVENT_TIME_WATERMARK_DECLARATION.identifier
         told = [report["emitted"][name] for report in reports if name in report["emitted"]]
-        before = published_rows(self.standing, plan.epoch, max(plan.epoch - 2, 0))
+        before = published_rows(self.standing, plan.epoch, plan.process.base)
         stood = before[-1].facts["watermark"][0] if before else MIN_TIMESTAMP
         return [max([stood, *([min(told)] if told else [])]), False]
 

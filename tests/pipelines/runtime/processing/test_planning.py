@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.errors import PlanningError
 from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from pipelines.runtime.processing.planning import ProcessPlanner
+from pipelines.runtime.processing.staging import ProcessStager
 from pipelines.runtime.processing.state import FACT, StateFiles
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting
 from pipelines.sql import compile_script
 from pipelines.watermarks import MIN_TIMESTAMP
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT, wrapped
+
+NOTHING: Any = None
+TIME = EVENT_TIME_WATERMARK_DECLARATION.identifier
 
 
 class Log:
@@ -161,3 +167,20 @@ def test_a_held_epoch_ends_where_it_was_planned_to_end(tmp_path: Path) -> None:
     spans = [replace(span, after=1, upto=2) for span in again.process.inputs]
     after = epoch_steps(log.lake, spec, spans, last=(MIN_TIMESTAMP, True), before=again.process.end, now=600)
     assert after.steps.at == (600, 600)
+
+
+def test_the_outputs_watermark_stands_through_two_holds(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1, 5)
+    log.landed("rules", 1, 5)
+    first = log.next()
+    assert isinstance(first, ReleasePlan)
+    held = replace(first, epoch=2)
+    again = replace(first, epoch=3, supersedes=2)
+    last = replace(first, epoch=4, supersedes=3)
+    for plan in (first, held, again, last):
+        log.planned(plan)
+    log.staged(first, 5)
+    stager = ProcessStager(log.standing, NOTHING, lambda: 0, NOTHING, set())
+    assert stager._watermark(last, []) == [5, False]
+    assert stager._watermark(last, [{"emitted": {TIME: 9}}, {"emitted": {TIME: 7}}]) == [7, False]
