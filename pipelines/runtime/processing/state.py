@@ -156,12 +156,20 @@ def _told(key: KeyColumns) -> str:
 
 
 def published_rows(standing: Standing, epoch: int, base: int) -> list[StagedRow]:
-    """What the published epochs from `base` to the one before `epoch` have staged."""
+    """What the published epochs from `base` to the one before `epoch` have staged: a row of each.
+
+    Raises LakeError where a row is gone: the state would be without what that epoch has written.
+    """
     plans = [ReleasePlan.of(row) for row in standing.lake.epochs.rows(standing.owner, since=base)]
     gone = {plan.supersedes for plan in plans}
     digests = {plan.epoch: plan.digest for plan in plans if base <= plan.epoch < epoch and plan.epoch not in gone}
     staged = standing.lake.staged.rows(standing.owner, since=base)
-    return [row for row in staged if digests.get(row.epoch) == row.plan_digest]
+    found = [row for row in staged if digests.get(row.epoch) == row.plan_digest]
+    missing = sorted(digests.keys() - {row.epoch for row in found})
+    if missing:
+        path = standing.lake.state_path(standing.insert)
+        raise _lost(standing, path, f"no row tells what epoch {missing[0]} has written")
+    return found
 
 
 def _lost(standing: Standing, path: Path, what: str) -> LakeError:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import PlanningError
+from pipelines.errors import LakeError, PlanningError
 from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from pipelines.runtime.processing.planning import ProcessPlanner
 from pipelines.runtime.processing.staging import ProcessStager
-from pipelines.runtime.processing.state import FACT, StateFiles
+from pipelines.runtime.processing.state import FACT, StateFiles, state_before
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting
 from pipelines.sql import compile_script
 from pipelines.watermarks import MIN_TIMESTAMP
@@ -71,7 +71,7 @@ class Log:
             counts={"rows": 0, "to:publish": 0, "to:quarantine": 0},
             facts={FACT: told.fact(), "watermark": [watermark, False]},
         )
-        self.lake.staged.settle(row, application=f"stage/{plan.generation}")
+        self.lake.staged.settle(row, application=f"stage/{plan.epoch}")
         return row
 
 
@@ -184,3 +184,22 @@ def test_the_outputs_watermark_stands_through_two_holds(tmp_path: Path) -> None:
     stager = ProcessStager(log.standing, NOTHING, lambda: 0, NOTHING, set())
     assert stager._watermark(last, []) == [5, False]
     assert stager._watermark(last, [{"emitted": {TIME: 9}}, {"emitted": {TIME: 7}}]) == [7, False]
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_state_that_no_row_tells_of_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+    monkeypatch.setattr("pipelines.runtime.processing.state.committed", lambda path, application: 3)
+    log = Log(tmp_path)
+    log.landed("events", 1)
+    first = log.next()
+    assert isinstance(first, ReleasePlan)
+    plans = [first, replace(first, epoch=2), replace(first, epoch=3, supersedes=2)]
+    for plan in plans:
+        log.planned(plan)
+        if plan.epoch not in (2, lost):
+            log.staged(plan)
+    with pytest.raises(LakeError, match=f"state of paired is lost: no row tells what epoch {lost} has written"):
+        log.next(plans[-1])
+    log.staged(plans[lost - 1])
+    assert [epoch.folder for epoch in state_before(log.standing, 4, 0).epochs] == ["g1-e1-x", "g1-e3-x"]
+    assert [epoch.folder for epoch in state_before(log.standing, 4, 3).epochs] == ["g1-e3-x"]
