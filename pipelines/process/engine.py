@@ -24,12 +24,16 @@ from pipelines.process.errors import FunctionRaised, NotKeyed
 from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.steps import Moves, Steps
 from pipelines.process.timers import TimerQueue
+from pipelines.watermarks import MAX_TIMESTAMP
 
 KeyedRecord = tuple[int, Any]
 """(step, record); of one key, in order."""
 
 Entries = Mapping[str, Mapping[Any, Any]]
 """Broadcast states by name."""
+
+MOST_FIRINGS = 1_000_000
+"""Timers of one key that may fire at one move of the time: one that a callback sets again and again never ends."""
 
 _NO_KEY = object()
 
@@ -221,8 +225,12 @@ class TaskRun:
             manager.now = reached
             if len(self._versions) > 1:
                 self._see(bisect_right(self._versions, self._steps.first_at(reached) - 1, key=_step) - 1)
+            fired = 0
             while queue.times and queue.times[0] <= reached:
                 timer = queue.times.pop(0)
+                fired += 1
+                if fired > MOST_FIRINGS:
+                    raise self._endless(timer, reached)
                 try:
                     self._calls.timer(timer)
                 except Exception as error:
@@ -253,6 +261,11 @@ class TaskRun:
             raise
         except Exception as error:
             raise self._failed(place, error) from error
+
+    def _endless(self, timer: int, reached: int) -> FunctionRaised:
+        what = f"{MOST_FIRINGS} timers have fired as the time came to {reached}, and the next is set to {timer}: "
+        end = "the end of input" if reached == MAX_TIMESTAMP else "that time"
+        return FunctionRaised(self._name, f"key {self._key!r}, timer {timer}", f"{what}set none again at {end}")
 
     def _failed(self, place: str, error: BaseException) -> FunctionRaised:
         return FunctionRaised(self._name, place, told(error))

@@ -299,6 +299,26 @@ def test_wrong_use_names_key_and_record(wrong: Any, at: str, told: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+class Periodic(Split):
+    """Sets its timer again whenever it fires."""
+
+    def on_event_timer(self, timestamp: int, output1, output2, ctx) -> None:
+        self.time.register_timer(timestamp + 10)
+        output2.collect(timestamp)
+
+
+def test_a_timer_that_is_always_set_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.process.engine.MOST_FIRINGS", 5)
+    run = wrapped(Periodic())
+    assert run.epoch([Arrived([Row("a", 10)], Watermark(50)), Arrived([], Watermark(90))])[1][2:] == [
+        *range(10, 100, 10)
+    ]
+    with pytest.raises(
+        FunctionRaised, match=r"Periodic failed at key 'a', timer 150: 5 timers have fired as .* end of"
+    ):
+        run.epoch([Arrived([], Watermark(MAX_TIMESTAMP))])
+
+
 def test_broadcast_state_is_not_written_from_the_other_input() -> None:
     class Writes(Rules):
         def process_record_from_non_broadcast_input(self, record: Row, output, ctx) -> None:
