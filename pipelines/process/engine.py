@@ -158,9 +158,12 @@ class TaskRun:
             if time > manager.now:
                 manager.now = time
                 self._hand(EVENT_TIME_WATERMARK_DECLARATION.new_watermark(time), step)
+            first = next_record
             while next_record < len(records) and records[next_record][0] == step:
                 self._broadcast_record(step, records[next_record][1])
                 next_record += 1
+            if next_record > first:
+                self._keep_version(step)
 
     def _hand(self, watermark: GeneralizedWatermark, step: int) -> None:
         self._place = (step, self._binding.manager.now)
@@ -172,10 +175,16 @@ class TaskRun:
         self._binding.broadcast_writable(True)
         self._guarded(f"broadcast record {record!r}", lambda: self._of_step[step](record))
         self._binding.broadcast_writable(False)
-        self._versions.append((step, self._binding.broadcast_entries()))
-        latest = len(self._versions) - 1
+        if len(self._applied) == already:
+            return
+        latest = self._keep_version(step)  # the rest of the step is not for what this record asks of every key
         asked = [_Applied(item.step, item.time, latest, item.function) for item in self._applied[already:]]
         self._applied[already:] = asked
+
+    def _keep_version(self, step: int) -> int:
+        """Keep broadcast state as it is now; its number. One a step is enough: no other record comes between."""
+        self._versions.append((step, self._binding.broadcast_entries()))
+        return len(self._versions) - 1
 
     # --- what is of a key ----------------------------------------------------------------------------------------
 

@@ -114,6 +114,17 @@ def test_every_key_meets_the_broadcast_state_of_its_step(cuts: list[int]) -> Non
     assert run.emitted == {TIME: MAX_TIMESTAMP}
 
 
+def test_broadcast_state_is_copied_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = []
+    monkeypatch.setattr("pipelines.process.stores.dict", lambda entries: copies.append(1) or {**entries}, raising=False)
+    run = wrapped(Rules())
+    rows = [Row(f"k{number}", number) for number in range(50)]
+    run.epoch([Arrived(rows, input=1), Arrived(rows, input=1)])
+    assert (len(copies), len(run.broadcast["rules"])) == (2, 50)
+    run.epoch([Arrived([Row("all", 1), Row("a", 2), Row("all", 3)], input=1)])
+    assert (len(copies), run.broadcast["rules"]["all"]) == (4, 3)
+
+
 class Pairs(TwoInputNonBroadcastEventTimeStreamProcessFunction):
     """Joins the two inputs: the first one waits for the second until the timer gives it up."""
 
