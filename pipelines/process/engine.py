@@ -143,6 +143,8 @@ class TaskRun:
     def _apply(self, function: ApplyPartition) -> None:
         if self._key is not _NO_KEY:
             raise NotKeyed("apply_to_all_partitions is for callbacks that are of no key: what it asks")
+        if not self._keyed:
+            raise NotKeyed("apply_to_all_partitions")
         step, time = self._place
         self._applied.append(_Applied(step, time, len(self._versions) - 1, function))
 
@@ -252,10 +254,12 @@ class TaskRun:
         while done < len(self._applied) and self._applied[done].step <= step:
             asked = self._applied[done]
             self._come_to(asked.time)
+            done += 1
+            if KeyState(self._binding.current.cells or [], self._binding.manager.queue.times).empty:
+                continue  # a key that comes later: cut into other epochs, nobody would know of it here
             self._see(asked.version)
             place = f"key {self._key!r}, a function applied to all partitions"
             self._guarded(place, lambda asked=asked: self._calls.apply(asked.function))
-            done += 1
         return done
 
     def _see(self, version: int) -> None:

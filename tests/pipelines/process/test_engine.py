@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from pipelines.process import Arrived, EventTimeExtension, LocalRun
 from pipelines.process.steps import LandedStep, steps_of
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
-from tests.pipelines.process.scripted import Order, Plain, Scripted
+from tests.pipelines.process.scripted import Asking, Order, Plain, Scripted
 
 CASES = tomllib.loads((Path(__file__).parents[2] / "fixtures" / "process" / "timers.toml").read_text())["case"]
 ENDS = {"MIN": MIN_TIMESTAMP, "MAX": MAX_TIMESTAMP}
 
 
-def local() -> LocalRun:
-    return LocalRun(EventTimeExtension.wrap_process_function(Scripted()), key=lambda order: order.key)
+def local(function: Any = None) -> LocalRun:
+    wrapped = EventTimeExtension.wrap_process_function(function or Scripted())
+    return LocalRun(wrapped, key=lambda order: order.key)
 
 
 def number(text: str) -> int:
@@ -79,7 +80,7 @@ def test_any_cut_into_epochs_tells_what_plain_python_tells(arrived: list[Arrived
             oracle.record(order)
         if item.watermark is not None:
             oracle.watermark(item.watermark.timestamp)
-    run, told = local(), defaultdict(list)
+    run, told = local(Asking()), defaultdict(list)
     rest = list(arrived)
     while rest:
         size = choice.randint(1, len(rest))
