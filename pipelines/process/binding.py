@@ -134,7 +134,7 @@ class Binding:
 
     def broadcast_entries(self) -> dict[str, Mapping[Any, Any]]:
         """The broadcast states as they are now; a later write makes new maps."""
-        return {name: state.entries for name, state in self.broadcasts.items()}
+        return {name: state.version() for name, state in self.broadcasts.items()}
 
     def see_broadcast(self, entries: Mapping[str, Mapping[Any, Any]]) -> None:
         """Show the function broadcast states as they were."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,7 @@ def _plain(cell: Cell) -> Any:
 
 
 def _lists(cells: Sequence[ListCell], kind: pa.ListType) -> pa.Array:
-    """Lists, of which those that were only added to are not decoded."""
+    """Lists, of which those that were only added to are not decoded; NULL for empty ones, which are nothing to keep."""
     chunks: list[pa.Array] = []
     pending: list[Any] = []
     offsets, end = [0], 0
@@ -227,4 +228,5 @@ def _lists(cells: Sequence[ListCell], kind: pa.ListType) -> pa.Array:
         offsets.append(end)
     if pending or not chunks:
         chunks.append(pa.array(pending, kind.value_type))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.concat_arrays(chunks)).cast(kind)
+    empty = pa.array([low == high for low, high in pairwise(offsets)], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.concat_arrays(chunks), mask=empty).cast(kind)

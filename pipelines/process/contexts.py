@@ -52,9 +52,9 @@ class NonPartitionedContext:
         self._apply = apply
 
     def apply_to_all_partitions(self, function: ApplyPartition) -> None:
-        """Call `function` for every key that has state or timers, or comes with this epoch, in its keyed context.
+        """Call `function` for every key that has state or timers at this moment, in its keyed context.
 
-        All keys are read for it. Raises NotKeyed where it is called in a keyed context.
+        All keys are read for it. Raises NotKeyed where it is called in a keyed context, or where records have no key.
         """
         self._apply(function)
 

@@ -24,12 +24,16 @@ from pipelines.process.errors import FunctionRaised, NotKeyed
 from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.steps import Moves, Steps
 from pipelines.process.timers import TimerQueue
+from pipelines.watermarks import MAX_TIMESTAMP
 
 KeyedRecord = tuple[int, Any]
 """(step, record); of one key, in order."""
 
 Entries = Mapping[str, Mapping[Any, Any]]
 """Broadcast states by name."""
+
+MOST_FIRINGS = 1_000_000
+"""Timers of one key that may fire at one move of the time: one that a callback sets again and again never ends."""
 
 _NO_KEY = object()
 
@@ -139,6 +143,8 @@ class TaskRun:
     def _apply(self, function: ApplyPartition) -> None:
         if self._key is not _NO_KEY:
             raise NotKeyed("apply_to_all_partitions is for callbacks that are of no key: what it asks")
+        if not self._keyed:
+            raise NotKeyed("apply_to_all_partitions")
         step, time = self._place
         self._applied.append(_Applied(step, time, len(self._versions) - 1, function))
 
@@ -154,9 +160,12 @@ class TaskRun:
             if time > manager.now:
                 manager.now = time
                 self._hand(EVENT_TIME_WATERMARK_DECLARATION.new_watermark(time), step)
+            first = next_record
             while next_record < len(records) and records[next_record][0] == step:
                 self._broadcast_record(step, records[next_record][1])
                 next_record += 1
+            if next_record > first:
+                self._keep_version(step)
 
     def _hand(self, watermark: GeneralizedWatermark, step: int) -> None:
         self._place = (step, self._binding.manager.now)
@@ -168,10 +177,16 @@ class TaskRun:
         self._binding.broadcast_writable(True)
         self._guarded(f"broadcast record {record!r}", lambda: self._of_step[step](record))
         self._binding.broadcast_writable(False)
-        self._versions.append((step, self._binding.broadcast_entries()))
-        latest = len(self._versions) - 1
+        if len(self._applied) == already:
+            return
+        latest = self._keep_version(step)  # the rest of the step is not for what this record asks of every key
         asked = [_Applied(item.step, item.time, latest, item.function) for item in self._applied[already:]]
         self._applied[already:] = asked
+
+    def _keep_version(self, step: int) -> int:
+        """Keep broadcast state as it is now; its number. One a step is enough: no other record comes between."""
+        self._versions.append((step, self._binding.broadcast_entries()))
+        return len(self._versions) - 1
 
     # --- what is of a key ----------------------------------------------------------------------------------------
 
@@ -221,8 +236,12 @@ class TaskRun:
             manager.now = reached
             if len(self._versions) > 1:
                 self._see(bisect_right(self._versions, self._steps.first_at(reached) - 1, key=_step) - 1)
+            fired = 0
             while queue.times and queue.times[0] <= reached:
                 timer = queue.times.pop(0)
+                fired += 1
+                if fired > MOST_FIRINGS:
+                    raise self._endless(timer, reached)
                 try:
                     self._calls.timer(timer)
                 except Exception as error:
@@ -235,10 +254,12 @@ class TaskRun:
         while done < len(self._applied) and self._applied[done].step <= step:
             asked = self._applied[done]
             self._come_to(asked.time)
+            done += 1
+            if KeyState(self._binding.current.cells or [], self._binding.manager.queue.times).empty:
+                continue  # a key that comes later: cut into other epochs, nobody would know of it here
             self._see(asked.version)
             place = f"key {self._key!r}, a function applied to all partitions"
             self._guarded(place, lambda asked=asked: self._calls.apply(asked.function))
-            done += 1
         return done
 
     def _see(self, version: int) -> None:
@@ -253,6 +274,11 @@ class TaskRun:
             raise
         except Exception as error:
             raise self._failed(place, error) from error
+
+    def _endless(self, timer: int, reached: int) -> FunctionRaised:
+        what = f"{MOST_FIRINGS} timers have fired as the time came to {reached}, and the next is set to {timer}: "
+        end = "the end of input" if reached == MAX_TIMESTAMP else "that time"
+        return FunctionRaised(self._name, f"key {self._key!r}, timer {timer}", f"{what}set none again at {end}")
 
     def _failed(self, place: str, error: BaseException) -> FunctionRaised:
         return FunctionRaised(self._name, place, told(error))

@@ -112,6 +112,8 @@ def steps_of(
     told: list[tuple[GeneralizedWatermark, ...]] = [()]
     came_to, idle = time, status.idle
     for step in landed:
+        if step.watermark.use_processing_time:  # holds for the records that it came with
+            status.input_all({step.input: (step.watermark, step.idle)})
         if status.watermark.use_processing_time:
             came_to = max(came_to, step.landed_at)
         at.append(came_to)

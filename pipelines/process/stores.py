@@ -144,12 +144,18 @@ class BroadcastState:
     """A map that is the same on every task. While a record of the other input, or a timer, is processed it is as the
     broadcast records before it have left it, and read-only."""
 
-    __slots__ = ("_name", "entries", "writable")
+    __slots__ = ("_name", "_own", "entries", "writable")
 
     def __init__(self, name: str, entries: Mapping[Any, Any]) -> None:
         self._name = name
         self.entries: Mapping[Any, Any] = entries
         self.writable = False
+        self._own: dict[Any, Any] | None = None
+
+    def version(self) -> Mapping[Any, Any]:
+        """The entries as they are now, for good: the next write makes a new map."""
+        self._own = None
+        return self.entries
 
     def get(self, key: Any, default: Any = None) -> Any:
         return self.entries.get(key, default)
@@ -178,6 +184,6 @@ class BroadcastState:
     def _mutable(self) -> dict[Any, Any]:
         if not self.writable:
             raise BroadcastReadOnly(self._name)
-        # Versions before this one are still needed: a write makes a new map.
-        self.entries = dict(self.entries)
-        return self.entries
+        if self._own is None or self._own is not self.entries:
+            self.entries = self._own = dict(self.entries)
+        return self._own

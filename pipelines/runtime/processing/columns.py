@@ -42,6 +42,11 @@ def state_columns(pipeline: Pipeline, spec: ProcessSpec) -> StateColumns:
     )
 
 
+def key_columns(columns: StateColumns) -> tuple[tuple[str, str], ...]:
+    """The columns that make the key, in order, each with its Arrow type; of an input without a key, its split."""
+    return tuple((name.removeprefix(KEY_PREFIX), str(kind)) for name, kind in columns.keys)
+
+
 def _column(declaration: StateDeclaration) -> tuple[str, pa.DataType]:
     return declaration.name, arrow_type(parse_type(column_type(declaration)).spark)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.process.spec import ProcessSpec
 from pipelines.process.steps import LandedStep, Steps, steps_of
-from pipelines.runtime.plans import InputSpan
+from pipelines.runtime.plans import InputSpan, ProcessSpan
 from pipelines.watermarks import BEGINNING, Watermark
 
 
@@ -66,6 +66,12 @@ def epoch_steps(
         for place, span in enumerate(spans)
     )
     return EpochSteps(steps, of_input, watermark)
+
+
+def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochSteps:
+    """The steps of a planned epoch, which end where its plan says, however late it is run or judged again: the epochs
+    after it begin there."""
+    return epoch_steps(lake, spec, span.inputs, last=span.last, before=span.before, now=span.end)
 
 
 def _step(place: int, row: WatermarkRow) -> LandedStep:

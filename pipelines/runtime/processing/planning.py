@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pipelines.errors import PlanningError
 from pipelines.lake import WatermarkRow
 from pipelines.process.spec import ProcessSpec
 from pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
+from pipelines.runtime.processing.columns import key_columns, state_columns
 from pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
-from pipelines.runtime.processing.state import StateBefore, state_before
+from pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
 from pipelines.runtime.releasing.planning import ReleasePlanner
-from pipelines.runtime.releasing.standing import Waiting
+from pipelines.runtime.releasing.standing import Position, Waiting
+from pipelines.sql.model import OnUnmatched
 from pipelines.watermarks import BEGINNING
 from pipelines.watermarks.watermark import instant
 
@@ -32,6 +35,7 @@ class ProcessPlanner(ReleasePlanner):
             return Waiting(f"no rows of {' or '.join(item.table for item in self.spec.inputs)} have landed", 0)
         then, now = last.process if last else None, self.clock()
         state = self._state(last)
+        self._check_unchanged(state)
         watermark = then.watermark if then else (BEGINNING.timestamp, False)
         before = then.end if then else BEGINNING.timestamp
         found = epoch_steps(self.standing.lake, self.spec, spans, last=watermark, before=before, now=now)
@@ -63,6 +67,20 @@ class ProcessPlanner(ReleasePlanner):
             computes=self.standing.pipeline.digest(self.standing.insert),
             process=span,
         )
+
+    def instead_of(
+        self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None
+    ) -> ReleasePlan:
+        """See `ReleasePlanner.instead_of`. Raises PlanningError too where keys are not where they were."""
+        held = position.plan
+        if held is not None and held.process is not None:
+            self._check_unchanged(state_before(self.standing, held.epoch, held.process.base))
+        return super().instead_of(position, kind, on_unmatched)
+
+    def _check_unchanged(self, state: StateBefore) -> None:
+        """Asked before a plan is stored: one that can not be staged would stand in the way of the old key."""
+        key = key_columns(state_columns(self.standing.pipeline, self.spec))
+        check_unchanged(self.standing.insert.id, state, self.spec.buckets, key)
 
     def _spans(self, last: ReleasePlan | None) -> tuple[InputSpan, ...] | None:
         """What each input has landed since `last`; None where nothing has ever landed of any.

@@ -56,16 +56,17 @@ class ProcessReleasing(Releasing):
             return None
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
             raise held(self.insert, position)
-        for target in self.stager.targets[1:]:
-            files = [StagedFile(**file) for file in staged.facts["second"]["files"]]
-            self._adopt(plan, staged, target, files)
-        kept_out = self._quarantine(plan, staged, self.target, staged.of("quarantine"))
-        faults.point("insert.quarantined", plan.insert)
-        self._commit_state(plan, staged)
-        faults.point("process.state", plan.insert)
-        folder = self.staged_path / staged.folder
-        application = self._application("publish", plan)
-        added = adopt(self.target_path, folder, staged.of("publish"), application=application, epoch=plan.epoch)
+        with self._explained(plan, "the epoch passed the gate; where it was added it stands, and is added once"):
+            for target in self.stager.targets[1:]:
+                files = [StagedFile(**file) for file in staged.facts["second"]["files"]]
+                self._adopt(plan, staged, target, files)
+            kept_out = self._quarantine(plan, staged, self.target, staged.of("quarantine"))
+            faults.point("insert.quarantined", plan.insert)
+            self._commit_state(plan, staged)
+            faults.point("process.state", plan.insert)
+            folder = self.staged_path / staged.folder
+            application = self._application("publish", plan)
+            added = adopt(self.target_path, folder, staged.of("publish"), application=application, epoch=plan.epoch)
         faults.point("insert.published", plan.insert)
         self._tell_watermark(plan, staged)
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
@@ -101,6 +102,10 @@ class ProcessReleasing(Releasing):
     def _tell_watermark(self, plan: ReleasePlan, staged: StagedRow) -> None:
         """The outputs' rows of the watermark log: from here on this epoch has landed for whoever reads them."""
         timestamp, processing = staged.facts["watermark"]
+        with self._explained(plan, "the epoch is published; its watermark is told with the next run"):
+            self._append_watermarks(plan, staged, timestamp, processing)
+
+    def _append_watermarks(self, plan: ReleasePlan, staged: StagedRow, timestamp: int, processing: bool) -> None:
         for number, target in enumerate(self.stager.targets):
             told = staged.facts["second"] if number else staged.counts
             row = WatermarkRow(

@@ -36,9 +36,15 @@ from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.landing import first_line
 from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.processing.columns import ensure_state, output_schema, record_columns, state_columns
+from pipelines.runtime.processing.columns import (
+    ensure_state,
+    key_columns,
+    output_schema,
+    record_columns,
+    state_columns,
+)
 from pipelines.runtime.processing.frames import InputRows, processed, task_rows
-from pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
+from pipelines.runtime.processing.inputs import EpochSteps, planned_steps
 from pipelines.runtime.processing.outputs import (
     PROCESSED,
     REPORTS,
@@ -50,8 +56,10 @@ from pipelines.runtime.processing.outputs import (
 )
 from pipelines.runtime.processing.state import (
     FACT,
+    KeyColumns,
     StateBefore,
     StateFiles,
+    check_unchanged,
     merged,
     published_rows,
     state_before,
@@ -88,17 +96,10 @@ class ProcessStager:
         """
         assert plan.process is not None
         spec, spark, span = self.spec, self.spark(), plan.process
-        found = epoch_steps(self.standing.lake, spec, span.inputs, last=span.last, before=span.before, now=plan.instant)
+        found = planned_steps(self.standing.lake, spec, span)
         state = state_before(self.standing, plan.epoch, span.base)
+        check_unchanged(plan.insert, state, spec.buckets, self._key)
         self._prepare(spark)  # now that it is known that no state is lost: its table must not be made anew
-        if state.epochs and state.epochs[-1].buckets_of != spec.buckets:
-            raise PlanningError(
-                f"{plan.insert} has put its keys into {state.epochs[-1].buckets_of} buckets, and is now told "
-                f"{spec.buckets}",
-                where=f"process {plan.insert}",
-                state="the epoch is planned and not staged",
-                next_command=f"give it buckets={state.epochs[-1].buckets_of} again",
-            )
         name = f"{folder_prefix(plan)}{uuid.uuid4().hex[:8]}"
         folder = self.standing.staged_path / name
         (state.path / name).mkdir(parents=True)
@@ -130,6 +131,10 @@ class ProcessStager:
         spec = self.standing.insert.process
         assert spec is not None
         return spec
+
+    @property
+    def _key(self) -> KeyColumns:
+        return key_columns(state_columns(self.standing.pipeline, self.spec))
 
     @property
     def targets(self) -> tuple[Table, ...]:
@@ -261,6 +266,7 @@ class ProcessStager:
             files=state_files(state.path / folder.name, reports),
             buckets=merged(state.buckets, reports),
             buckets_of=self.spec.buckets,
+            key=self._key,
         )
         facts: dict[str, Any] = {
             f"late@{plan.probe}": late,
@@ -299,7 +305,7 @@ class ProcessStager:
             return [MIN_TIMESTAMP, True]
         name = EVENT_TIME_WATERMARK_DECLARATION.identifier
         told = [report["emitted"][name] for report in reports if name in report["emitted"]]
-        before = published_rows(self.standing, plan.epoch, max(plan.epoch - 2, 0))
+        before = published_rows(self.standing, plan.epoch, plan.process.base)
         stood = before[-1].facts["watermark"][0] if before else MIN_TIMESTAMP
         return [max([stood, *([min(told)] if told else [])]), False]
 

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import LakeError
+from pipelines.errors import LakeError, PlanningError
 from pipelines.lake import StagedRow
 from pipelines.lake.delta_log import committed
 from pipelines.process.bucket import RowGroup
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing.standing import Standing
+
+KeyColumns = tuple[tuple[str, str], ...]
+"""Columns, in order, each with its type."""
 
 FACT = "state"
 REWRITE_AFTER = 32
@@ -35,12 +38,14 @@ class StateFiles:
         files: As `survey` describes them, and `groups`: the bucket of each row group.
         buckets: Of every bucket that has state: [its first timer or None, how many keys live].
         buckets_of: Into how many buckets keys are put.
+        key: The columns that make the key, each with its Arrow type; None where no epoch has told them.
     """
 
     folder: str
     files: tuple[Mapping[str, Any], ...]
     buckets: Mapping[int, tuple[int | None, int]]
     buckets_of: int
+    key: KeyColumns | None
 
     @property
     def rows(self) -> int:
@@ -49,13 +54,16 @@ class StateFiles:
     def fact(self) -> dict[str, Any]:
         """As a fact of a staged row."""
         told = {str(bucket): list(word) for bucket, word in self.buckets.items()}
-        return {"folder": self.folder, "files": list(self.files), "buckets": told, "of": self.buckets_of}
+        key = None if self.key is None else [list(column) for column in self.key]
+        return {"folder": self.folder, "files": list(self.files), "buckets": told, "of": self.buckets_of, "key": key}
 
     @classmethod
     def of(cls, row: StagedRow) -> StateFiles:
         stored = row.facts[FACT]
         buckets = {int(bucket): (word[0], word[1]) for bucket, word in stored["buckets"].items()}
-        return cls(stored["folder"], tuple(stored["files"]), buckets, stored["of"])
+        told = stored.get("key")  # epochs of before it was told have none
+        key = None if told is None else tuple((name, kind) for name, kind in told)
+        return cls(stored["folder"], tuple(stored["files"]), buckets, stored["of"], key)
 
 
 @dataclass(frozen=True)
@@ -118,13 +126,50 @@ def state_before(standing: Standing, epoch: int, base: int) -> StateBefore:
     return found
 
 
+def check_unchanged(insert: str, before: StateBefore, buckets: int, key: KeyColumns) -> None:
+    """Keys are where they were: in as many buckets, and made of the same columns in the same order.
+
+    Raises PlanningError: with another key, or another number of buckets, no stored row would be found again.
+    """
+    if not before.epochs:
+        return
+    last = before.epochs[-1]
+    if last.buckets_of != buckets:
+        raise PlanningError(
+            f"{insert} has put its keys into {last.buckets_of} buckets, and is now told {buckets}",
+            where=f"process {insert}",
+            state="nothing was run; the state is as it was",
+            next_command=f"give it buckets={last.buckets_of} again",
+        )
+    if last.key is not None and last.key != key:
+        raise PlanningError(
+            f"{insert} has kept its state by {_told(last.key)}, and is now told {_told(key)}",
+            where=f"process {insert}",
+            state="nothing was run; the state is as it was",
+            next_command="give it the old key again, or give the process a new name: it then begins at the first "
+            "landed row",
+        )
+
+
+def _told(key: KeyColumns) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in key)
+
+
 def published_rows(standing: Standing, epoch: int, base: int) -> list[StagedRow]:
-    """What the published epochs from `base` to the one before `epoch` have staged."""
+    """What the published epochs from `base` to the one before `epoch` have staged: a row of each.
+
+    Raises LakeError where a row is gone: the state would be without what that epoch has written.
+    """
     plans = [ReleasePlan.of(row) for row in standing.lake.epochs.rows(standing.owner, since=base)]
     gone = {plan.supersedes for plan in plans}
     digests = {plan.epoch: plan.digest for plan in plans if base <= plan.epoch < epoch and plan.epoch not in gone}
     staged = standing.lake.staged.rows(standing.owner, since=base)
-    return [row for row in staged if digests.get(row.epoch) == row.plan_digest]
+    found = [row for row in staged if digests.get(row.epoch) == row.plan_digest]
+    missing = sorted(digests.keys() - {row.epoch for row in found})
+    if missing:
+        path = standing.lake.state_path(standing.insert)
+        raise _lost(standing, path, f"no row tells what epoch {missing[0]} has written")
+    return found
 
 
 def _lost(standing: Standing, path: Path, what: str) -> LakeError:

@@ -67,9 +67,22 @@ class Scripted(OneInputEventTimeStreamProcessFunction):
         output.collect((key, "timer", timestamp, self.time.current_time(), seen, states.get_state(LAST).value()))
 
 
+class Asking(Scripted):
+    """Asks every key what it has seen, at every watermark that 3 divides."""
+
+    def on_event_time_watermark(self, watermark_timestamp: int, output, ctx) -> None:
+        if watermark_timestamp % 3 == 0:
+            ctx.apply_to_all_partitions(self.tell)
+
+    def tell(self, output, ctx) -> None:
+        states = ctx.get_state_manager()
+        key, seen = states.get_current_key(), tuple(states.get_state(SEEN).get())
+        output.collect((key, "asked", None, self.time.current_time(), seen, states.get_state(LAST).value()))
+
+
 @dataclass
 class Plain:
-    """What `Scripted` has to do: all keys together, in the order in which things arrive."""
+    """What `Asking` has to do: all keys together, in the order in which things arrive."""
 
     out: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     seen: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -111,3 +124,11 @@ class Plain:
                 if again <= time:
                     heapq.heappush(due, (again, key))
             self.out[key].append((key, "timer", at, time, tuple(self.seen[key]), self.last.get(key)))
+        if time % 3 == 0:
+            for key in {key for _, key in self.timers} | {key for key, _ in self.again} | self.kept:
+                self.out[key].append((key, "asked", None, time, tuple(self.seen[key]), self.last.get(key)))
+
+    @property
+    def kept(self) -> set[str]:
+        """The keys that have a last record: what forgets that forgets all."""
+        return {key for key, last in self.last.items() if last is not None}

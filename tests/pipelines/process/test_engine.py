@@ -13,15 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.process import Arrived, EventTimeExtension, LocalRun
+from pipelines.process.steps import LandedStep, steps_of
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
-from tests.pipelines.process.scripted import Order, Plain, Scripted
+from tests.pipelines.process.scripted import Asking, Order, Plain, Scripted
 
 CASES = tomllib.loads((Path(__file__).parents[2] / "fixtures" / "process" / "timers.toml").read_text())["case"]
 ENDS = {"MIN": MIN_TIMESTAMP, "MAX": MAX_TIMESTAMP}
 
 
-def local() -> LocalRun:
-    return LocalRun(EventTimeExtension.wrap_process_function(Scripted()), key=lambda order: order.key)
+def local(function: Any = None) -> LocalRun:
+    wrapped = EventTimeExtension.wrap_process_function(function or Scripted())
+    return LocalRun(wrapped, key=lambda order: order.key)
 
 
 def number(text: str) -> int:
@@ -78,7 +80,7 @@ def test_any_cut_into_epochs_tells_what_plain_python_tells(arrived: list[Arrived
             oracle.record(order)
         if item.watermark is not None:
             oracle.watermark(item.watermark.timestamp)
-    run, told = local(), defaultdict(list)
+    run, told = local(Asking()), defaultdict(list)
     rest = list(arrived)
     while rest:
         size = choice.randint(1, len(rest))
@@ -111,8 +113,21 @@ def test_in_processing_time_the_clock_drives_the_timers() -> None:
     now = Watermark(MIN_TIMESTAMP, True)
     run = local()
     (told,) = run.epoch([Arrived([Order("a", 1, set=120)], now, at=100), Arrived([Order("a", 2)], at=110)], now=115)
-    assert [shown(item) for item in told] == ["r@-", "r@110"]
+    assert [shown(item) for item in told] == ["r@100", "r@110"]
     (told,) = run.epoch([Arrived([Order("a", 3)], at=130)], now=131)
     assert [shown(item) for item in told] == ["t120@130", "r@130"]
     (told,) = run.epoch([Arrived([Order("a", 4, set=140)], at=132)], now=150)
     assert [shown(item) for item in told] == ["r@132", "t140@150"]
+
+
+def test_with_two_inputs_the_clock_counts_once_both_are_in_processing_time() -> None:
+    now = Watermark(MIN_TIMESTAMP, True)
+    landed = [
+        LandedStep("x", now, landed_at=100),
+        LandedStep("y", now, landed_at=110),
+        LandedStep("x", now, False, 120),
+    ]
+    whole, watermark = steps_of(["x", "y"], landed, now=125)
+    assert (whole.at, whole.end, watermark) == ((MIN_TIMESTAMP, 110, 120), 125, now)
+    loaded = [LandedStep("x", Watermark(7), landed_at=90), LandedStep("x", now, landed_at=100)]
+    assert steps_of(["x"], loaded, now=105)[0].at == (MIN_TIMESTAMP, 100)

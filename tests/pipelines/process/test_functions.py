@@ -114,6 +114,17 @@ def test_every_key_meets_the_broadcast_state_of_its_step(cuts: list[int]) -> Non
     assert run.emitted == {TIME: MAX_TIMESTAMP}
 
 
+def test_broadcast_state_is_copied_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = []
+    monkeypatch.setattr("pipelines.process.stores.dict", lambda entries: copies.append(1) or {**entries}, raising=False)
+    run = wrapped(Rules())
+    rows = [Row(f"k{number}", number) for number in range(50)]
+    run.epoch([Arrived(rows, input=1), Arrived(rows, input=1)])
+    assert (len(copies), len(run.broadcast["rules"])) == (2, 50)
+    run.epoch([Arrived([Row("all", 1), Row("a", 2), Row("all", 3)], input=1)])
+    assert (len(copies), run.broadcast["rules"]["all"]) == (4, 3)
+
+
 class Pairs(TwoInputNonBroadcastEventTimeStreamProcessFunction):
     """Joins the two inputs: the first one waits for the second until the timer gives it up."""
 
@@ -297,6 +308,26 @@ def test_wrong_use_names_key_and_record(wrong: Any, at: str, told: str) -> None:
     with pytest.raises(FunctionRaised, match=told) as raised:
         wrapped(Misused(wrong, at)).epoch([Arrived([Row("a", 5)], Watermark(7))])
     assert "\n" not in str(raised.value)
+
+
+class Periodic(Split):
+    """Sets its timer again whenever it fires."""
+
+    def on_event_timer(self, timestamp: int, output1, output2, ctx) -> None:
+        self.time.register_timer(timestamp + 10)
+        output2.collect(timestamp)
+
+
+def test_a_timer_that_is_always_set_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.process.engine.MOST_FIRINGS", 5)
+    run = wrapped(Periodic())
+    assert run.epoch([Arrived([Row("a", 10)], Watermark(50)), Arrived([], Watermark(90))])[1][2:] == [
+        *range(10, 100, 10)
+    ]
+    with pytest.raises(
+        FunctionRaised, match=r"Periodic failed at key 'a', timer 150: 5 timers have fired as .* end of"
+    ):
+        run.epoch([Arrived([], Watermark(MAX_TIMESTAMP))])
 
 
 def test_broadcast_state_is_not_written_from_the_other_input() -> None:

@@ -20,7 +20,7 @@ from pipelines.process.rows import InputShape
 from pipelines.process.steps import Steps
 from pipelines.process.task import KIND, REPORT, REPORTED, TaskPlan, run_task
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
-from tests.pipelines.runtime.processing.functions import Timed
+from tests.pipelines.runtime.processing.functions import SEEN, TOTAL, Timed
 
 BUCKETS, TASKS = 3, 2
 LAST = pa.struct([("number", pa.int64()), ("name", pa.string())])
@@ -149,6 +149,31 @@ def test_a_list_that_is_added_to_is_put_together_from_what_is_stored(tmp_path: P
     assert all(pq.read_metadata(name).num_rows == 1 for name in names)
 
 
+class Forgetful(Timed):
+    """Clears its list at once, and the rest when it is told to."""
+
+    def process_record(self, record, output, ctx) -> None:
+        states = ctx.get_state_manager()
+        if record.name == "clear":
+            states.get_state(TOTAL).clear()
+            return
+        states.get_state(TOTAL).add(record.number)
+        states.get_state(SEEN).add(record.number)
+        states.get_state(SEEN).clear()
+
+
+def test_nothing_is_kept_of_a_key_whose_list_is_empty(tmp_path: Path) -> None:
+    epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(Forgetful()))
+    epochs.run([("a", 1, "x"), ("b", 2, "x")], 1)
+    assert {key: (row["seen"], row["total"]) for key, row in epochs.living().items()} == {
+        "a": (None, 1),
+        "b": (None, 2),
+    }
+    epochs.run([("a", 0, "clear")], 2)
+    assert set(epochs.living()) == {"b"}
+    assert sum(count for _, count in epochs.buckets.values()) == 1
+
+
 class WrongOutput(Timed):
     def on_event_timer(self, timestamp: int, output, ctx) -> None:
         output.collect(("fine", 1, "", 1, "", ""))
@@ -157,8 +182,6 @@ class WrongOutput(Timed):
 
 class WrongState(Timed):
     def process_record(self, record, output, ctx) -> None:
-        from tests.pipelines.runtime.processing.functions import TOTAL
-
         ctx.get_state_manager().get_state(TOTAL).add("much")
 
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pipelines.errors import PlanningError
-from pipelines.lake import Lake, WatermarkRow
+from pipelines.errors import LakeError, PlanningError
+from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.processing.inputs import epoch_steps
+from pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from pipelines.runtime.processing.planning import ProcessPlanner
-from pipelines.runtime.releasing.standing import Standing, Waiting
+from pipelines.runtime.processing.staging import ProcessStager
+from pipelines.runtime.processing.state import FACT, StateFiles, state_before
+from pipelines.runtime.releasing.standing import Position, Standing, Waiting
 from pipelines.sql import compile_script
 from pipelines.watermarks import MIN_TIMESTAMP
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT, wrapped
+
+NOTHING: Any = None
+TIME = EVENT_TIME_WATERMARK_DECLARATION.identifier
 
 
 class Log:
@@ -45,6 +53,26 @@ class Log:
 
     def next(self, last: ReleasePlan | None = None, now: int = 1_000) -> ReleasePlan | Waiting:
         return ProcessPlanner(self.standing, lambda: now).next(last)
+
+    def planned(self, plan: ReleasePlan) -> None:
+        self.lake.epochs.settle(plan.row(), application=f"plan/{plan.generation}")
+
+    def staged(self, plan: ReleasePlan, watermark: int = MIN_TIMESTAMP, key: str = "k") -> StagedRow:
+        """The row of an epoch that has written no state."""
+        told = StateFiles(f"g1-e{plan.epoch}-x", (), {}, 64, ((key, "string"),))
+        row = StagedRow(
+            owner=self.standing.owner,
+            generation=plan.generation,
+            epoch=plan.epoch,
+            plan_digest=plan.digest,
+            staged_at=0,
+            folder=told.folder,
+            files=[],
+            counts={"rows": 0, "to:publish": 0, "to:quarantine": 0},
+            facts={FACT: told.fact(), "watermark": [watermark, False]},
+        )
+        self.lake.staged.settle(row, application=f"stage/{plan.epoch}")
+        return row
 
 
 def test_all_that_has_landed_and_how_far_time_comes(tmp_path: Path) -> None:
@@ -95,6 +123,19 @@ def test_an_input_that_was_started_again_is_refused(tmp_path: Path) -> None:
         log.next(plan)
 
 
+def test_another_key_is_refused_before_anything_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.runtime.processing.state.committed", lambda path, application: 1)
+    log = Log(tmp_path)
+    log.landed("events", 1)
+    plan = log.next()
+    assert isinstance(plan, ReleasePlan)
+    log.planned(plan)
+    log.staged(plan, key="other")
+    log.landed("events", 1)
+    with pytest.raises(PlanningError, match="has kept its state by other string, and is now told k string"):
+        log.next(plan)
+
+
 def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.landed("events", 1, at=100, now=True)
@@ -105,3 +146,60 @@ def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
     assert plan.process is not None
     assert (plan.process.end, plan.process.watermark) == (500, (MIN_TIMESTAMP, True))
     assert isinstance(log.next(plan, now=600), Waiting)
+
+
+def test_a_held_epoch_ends_where_it_was_planned_to_end(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1, at=100, now=True)
+    log.landed("rules", 1, at=110, now=True)
+    held, spec = log.next(now=500), log.standing.insert.process
+    assert isinstance(held, ReleasePlan)
+    assert spec is not None
+    log.planned(held)
+    no = VerdictRow(log.standing.owner, 1, 1, held.digest, 501, False, ["no"], [])
+    position = Position(held, log.staged(held), no, 0)
+    again = ProcessPlanner(log.standing, lambda: 900).instead_of(position, "re-release", None)
+    assert (again.instant, again.supersedes) == (900, 1)
+    assert again.process is not None
+    assert planned_steps(log.lake, spec, again.process).steps.end == again.process.end == 500
+    log.landed("events", 1, at=600, now=True)
+    log.landed("rules", 1, at=600, now=True)
+    spans = [replace(span, after=1, upto=2) for span in again.process.inputs]
+    after = epoch_steps(log.lake, spec, spans, last=(MIN_TIMESTAMP, True), before=again.process.end, now=600)
+    assert after.steps.at == (600, 600)
+
+
+def test_the_outputs_watermark_stands_through_two_holds(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1, 5)
+    log.landed("rules", 1, 5)
+    first = log.next()
+    assert isinstance(first, ReleasePlan)
+    held = replace(first, epoch=2)
+    again = replace(first, epoch=3, supersedes=2)
+    last = replace(first, epoch=4, supersedes=3)
+    for plan in (first, held, again, last):
+        log.planned(plan)
+    log.staged(first, 5)
+    stager = ProcessStager(log.standing, NOTHING, lambda: 0, NOTHING, set())
+    assert stager._watermark(last, []) == [5, False]
+    assert stager._watermark(last, [{"emitted": {TIME: 9}}, {"emitted": {TIME: 7}}]) == [7, False]
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_state_that_no_row_tells_of_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+    monkeypatch.setattr("pipelines.runtime.processing.state.committed", lambda path, application: 3)
+    log = Log(tmp_path)
+    log.landed("events", 1)
+    first = log.next()
+    assert isinstance(first, ReleasePlan)
+    plans = [first, replace(first, epoch=2), replace(first, epoch=3, supersedes=2)]
+    for plan in plans:
+        log.planned(plan)
+        if plan.epoch not in (2, lost):
+            log.staged(plan)
+    with pytest.raises(LakeError, match=f"state of paired is lost: no row tells what epoch {lost} has written"):
+        log.next(plans[-1])
+    log.staged(plans[lost - 1])
+    assert [epoch.folder for epoch in state_before(log.standing, 4, 0).epochs] == ["g1-e1-x", "g1-e3-x"]
+    assert [epoch.folder for epoch in state_before(log.standing, 4, 3).epochs] == ["g1-e3-x"]

@@ -121,11 +121,16 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, at_once: bool) -> None
             ),
             "constraint c of y would hold the epochs of x",
         ),
+        (
+            (["x", "strict"], "events", "k", wrapped(fn.Halved()), ["k STRING", None]),
+            "constraint c of strict would hold the epochs of x",
+        ),
     ],
 )
 def test_what_can_not_be_planned(arguments: tuple, told: str) -> None:
     script = SCRIPT + (
         "CREATE TABLE gauges (level DOUBLE) WITH ('connector' = 'scripted');"
+        "CREATE TABLE strict (k STRING, CONSTRAINT c EXPECT (k <> '') ON VIOLATION FAIL) WITH ('connector' = 'print');"
         "CREATE TABLE shown (k STRING) WITH ('connector' = 'print');"
     )
     with pytest.raises(PlanningError, match=told):

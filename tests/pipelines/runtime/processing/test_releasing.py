@@ -1,0 +1,45 @@
+"""What the disk throws while an epoch of a process is published, told as what it is."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines.lake import VerdictRow
+from pipelines.runtime.failures import StepFailed
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.processing.releasing import ProcessReleasing
+from tests.pipelines.runtime.processing.test_planning import NOTHING, Log
+
+
+def full(*arguments: Any, **more: Any) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1)
+    plan = log.next()
+    assert isinstance(plan, ReleasePlan)
+    log.planned(plan)
+    staged = log.staged(plan)
+    yes = VerdictRow(log.standing.owner, 1, 1, plan.digest, 1, True, [], [])
+    log.lake.verdicts.settle(yes, application="verdict/1")
+    free: Any = SimpleNamespace(acquire=lambda owner: None)
+    standing = log.standing
+    releasing = ProcessReleasing(
+        standing.lake, standing.pipeline, standing.insert, leases=free, spark=NOTHING, clock=lambda: 2, progress=NOTHING
+    )
+    monkeypatch.setattr("pipelines.runtime.processing.releasing.adopt", full)
+    with pytest.raises(StepFailed, match="No space left on device") as failed:
+        releasing.publish()
+    assert failed.value.state == "the epoch passed the gate; where it was added it stands, and is added once"
+    assert "epoch 1" in failed.value.where
+    monkeypatch.setattr(type(log.lake.watermarks), "append", full)
+    with pytest.raises(StepFailed, match="No space left on device") as failed:
+        releasing._tell_watermark(plan, staged)
+    assert failed.value.state == "the epoch is published; its watermark is told with the next run"
