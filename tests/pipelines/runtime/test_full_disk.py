@@ -92,6 +92,7 @@ def test_a_full_disk_is_told_wherever_it_happens_and_the_next_run_goes_on(tmp_pa
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     done = subprocess.run(["unshare", *own, "--mount", "sh", "-c", steps], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
+    print(done.stdout)
     first, *refused, last = map(json.loads, done.stdout.splitlines())
 
     assert first["what"].startswith("user_info: ")
