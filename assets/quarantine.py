@@ -3,7 +3,6 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -19,7 +18,7 @@ from pipelines.errors import PlanningError
 from pipelines.lake import Lake
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import FromQuarantine
-from pipelines.runtime.quarantine import Kept, chosen, kept_out
+from pipelines.runtime.quarantine import Kept, as_shown, chosen, kept_out
 from pipelines.runtime.releasing import Published
 from pipelines.sql.model import Pipeline
 
@@ -106,8 +105,7 @@ def _taken(
     with explained(look.script), runner_of(context, pipeline, names) as runner:
         insert = _insert(pipeline, config.target)
         wanted = chosen(insert, _kept(runner.lake, pipeline, insert), request)
-        shown = replace(request, upto=max((item.epoch for item in wanted), default=0))
-        done = () if config.dry_run else runner.out_of_quarantine(insert, shown)
+        done = () if config.dry_run else runner.out_of_quarantine(insert, as_shown(request, wanted))
         after = _kept(runner.lake, pipeline, insert)
         context.add_output_metadata(of_taken(insert, wanted, done, after, config.dry_run))
         if any(item.rows for item in done):

@@ -11,7 +11,7 @@ from orchestration.alerts.incident import MissedKey
 from orchestration.alerts.nearest import nearest_by_place
 from orchestration.alerts.watched import WatchedInsert, WatchedJoin
 from pipelines.lake import Lake
-from pipelines.runtime.quarantine_rows import PLACE, KeptRow
+from pipelines.runtime.quarantine_rows import PROBE_PLACE, KeptRow
 from pipelines.sql.model import Insert, Pipeline
 
 
@@ -31,4 +31,4 @@ def nearest_of_rows(lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequen
         own = [{**row.place, "_reason": row.kept.reason} for row in rows if row.kept.epoch == plan.epoch]
         told = nearest_by_place(lake, watched, plan, own)
         found |= {(plan.epoch, *place): missed for place, missed in told.items()}
-    return [found.get((row.kept.epoch, *(row.place[name] for name in PLACE))) for row in rows]
+    return [found.get((row.kept.epoch, *(row.place[name] for name in PROBE_PLACE))) for row in rows]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -202,7 +201,7 @@ def _take(
     on_unmatched: Literal["quarantine", "block", "publish"] | None = None,
 ) -> None:
     from orchestration.console.quarantined import of_taken, taken_lines, would_take
-    from pipelines.runtime.quarantine import chosen, refuse_process
+    from pipelines.runtime.quarantine import as_shown, chosen, refuse_process
 
     pipeline, folder = _opened(script, lake)
     found = _insert(pipeline, insert)
@@ -217,12 +216,9 @@ def _take(
         if not typer.confirm("Discard them?", err=True):
             screen.say("Nothing was changed.")
             raise typer.Exit(1)
-    # What is kept out from now on was not shown. Where nothing is to be taken, an epoch that an aborted command left
-    # unfinished may still be this one's.
-    request = replace(request, upto=max((item.epoch for item in wanted), default=0))
     label = f"tidegate quarantine {'discard' if request.discards else 'release'}"
     with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label) as active:
-        done = active.out_of_quarantine(found.id, request, on_unmatched)
+        done = active.out_of_quarantine(found.id, as_shown(request, wanted), on_unmatched)
     screen.result(of_taken(found.id, request, wanted, done), *taken_lines(found.id, request, done))
 
 

@@ -36,31 +36,27 @@ def tidy(path: Path, *, keep: timedelta) -> Tidied | None:
 
     The caller holds the leases of all that writes to the table. Raises LakeError.
     """
-    if not DeltaTable.is_deltatable(str(path)):
-        return None
-    with _told(path):
-        table = DeltaTable(str(path))
-        before, size = len(live_files(path)), _size(path)
-        if before >= SMALL_FILES:
-            hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
-            table.optimize.compact(post_commithook_properties=hooks)
-        hours = int(keep.total_seconds() // 3600)
-        gone = table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
-        return Tidied(path, before, len(live_files(path)), len(gone), max(size - _size(path), 0))
+    return _tidied(path, keep, compact=True)
 
 
 def vacuum(path: Path, *, keep: timedelta) -> Tidied | None:
     """Remove what no version younger than `keep` names, and put nothing together: of tables whose files are named
     elsewhere too. None when there is no table. Raises LakeError."""
+    return _tidied(path, keep, compact=False)
+
+
+def _tidied(path: Path, keep: timedelta, *, compact: bool) -> Tidied | None:
     if not DeltaTable.is_deltatable(str(path)):
         return None
     with _told(path):
-        files, size = len(live_files(path)), _size(path)
+        table = DeltaTable(str(path))
+        before, size = len(live_files(path)), _size(path)
+        if compact and before >= SMALL_FILES:
+            hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
+            table.optimize.compact(post_commithook_properties=hooks)
         hours = int(keep.total_seconds() // 3600)
-        gone = DeltaTable(str(path)).vacuum(
-            retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
-        )
-        return Tidied(path, files, files, len(gone), max(size - _size(path), 0))
+        gone = table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
+        return Tidied(path, before, len(live_files(path)), len(gone), max(size - _size(path), 0))
 
 
 def sweep(staged: Path, finished: Sequence[Path], live: set[Path], *, keep: timedelta) -> Tidied:

@@ -98,7 +98,7 @@ class Lot:
         return self.reason == reason and self.first <= epoch <= self.last
 
 
-def lots_of(stored: Sequence[Mapping[str, Any]]) -> tuple[Lot, ...]:
+def stored_lots(stored: Sequence[Mapping[str, Any]]) -> tuple[Lot, ...]:
     """Lots, read back from a plan."""
     return tuple(Lot(**lot) for lot in stored)
 
@@ -137,7 +137,7 @@ class FromQuarantine:
     def of(cls, stored: Mapping[str, Any]) -> FromQuarantine:
         """Read back from a plan."""
         told = {"reasons": tuple(stored["reasons"]), "epochs": tuple(stored["epochs"])}
-        return cls(**{**stored, **told, "lots": lots_of(stored["lots"])})
+        return cls(**{**stored, **told, "lots": stored_lots(stored["lots"])})
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Backfill:
             new=areas_of(stored["new"]),
             without=areas_of(stored["without"]),
             oldest=stored["oldest"],
-            lots=lots_of(stored.get("lots", ())),
+            lots=stored_lots(stored.get("lots", ())),
         )
 
 

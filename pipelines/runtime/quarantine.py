@@ -136,6 +136,12 @@ def chosen(insert: str, kept: Sequence[Kept], request: FromQuarantine) -> list[K
     return [item for item in named if item.reason not in (DISCARDED, _TIMELESS) or item.reason in request.reasons]
 
 
+def as_shown(request: FromQuarantine, wanted: Iterable[Kept]) -> FromQuarantine:
+    """The request for what a person has seen as `wanted`, and for nothing that is kept out from now on. Where that is
+    nothing, an epoch that an aborted command left unfinished may still be this one's."""
+    return replace(request, upto=max((item.epoch for item in wanted), default=0))
+
+
 def _refuse_unknown(insert: str, how: str, names: Sequence[str] | Sequence[int], known: Callable[..., bool]) -> None:
     for name in names:
         if not known(name):

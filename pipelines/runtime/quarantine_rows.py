@@ -14,13 +14,13 @@ from pipelines.lake import Lake, delta_log
 from pipelines.runtime.quarantine import Kept
 from pipelines.sql.model import Insert, Pipeline
 
-PLACE = ("_probe_epoch", "_split", "_offset")
+PROBE_PLACE = ("_probe_epoch", "_split", "_offset")
 
 
 @dataclass(frozen=True)
 class KeptRow:
     """One row: what was kept of it (`values`, by the target's columns), its op, and which probe row it is (`place`, by
-    PLACE)."""
+    PROBE_PLACE)."""
 
     kept: Kept
     op: str
@@ -55,8 +55,10 @@ def rows_of(lake: Lake, pipeline: Pipeline, insert: Insert, wanted: Sequence[Kep
             & (pc.field("_epoch") == kept.epoch)
             & (pc.field("_reason") == kept.reason)
         )
-        rows = ds.dataset(files, format="parquet").head(most - len(found), columns=[*names, "_op", *PLACE], filter=own)
+        rows = ds.dataset(files, format="parquet").head(
+            most - len(found), columns=[*names, "_op", *PROBE_PLACE], filter=own
+        )
         for row in rows.to_pylist():
-            place = {name: row[name] for name in PLACE}
+            place = {name: row[name] for name in PROBE_PLACE}
             found.append(KeptRow(kept, row["_op"], place, {name: row[name] for name in names}))
     return found

@@ -21,7 +21,7 @@ from pipelines.sql.model import Insert, Join, Table
 FOREVER = 2**62
 
 LEFT_OUT = "_found LIKE 'dropped:%'"
-PLACE = (
+DISPOSITION = (
     f"CASE WHEN {LEFT_OUT} THEN 'drop' WHEN _discard OR _outcome = 'time-null' THEN 'quarantine' "
     "WHEN _outcome LIKE 'unmatched:%' AND _policy <> 'publish' THEN 'quarantine' ELSE 'publish' END"
 )
@@ -113,7 +113,7 @@ def recompute_sql(
         last = f"_chosen{number}"
     steps["_joined"] = f"SELECT *, {_outcome(insert)} AS _found FROM {last}"
     steps["_outcomes"] = f"SELECT *, IF(_discard AND NOT {LEFT_OUT}, 'discarded', _found) AS _outcome FROM _joined"
-    steps["_places"] = f"SELECT *, {PLACE} AS _place FROM _outcomes"
+    steps["_places"] = f"SELECT *, {DISPOSITION} AS _place FROM _outcomes"
     kept = {item.name: item.expression for item in insert.projections}
     # What is dropped has no row anywhere: its expressions are not evaluated, only its reason is counted.
     columns = [

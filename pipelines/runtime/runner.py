@@ -246,7 +246,7 @@ class Runner:
         """
         releasing, published = self.releasing(insert), []
         while (plan := releasing.out_of_quarantine(request, on_unmatched)) is not None:
-            releasing.stage(plan)
+            self._staged(releasing, plan)
             self.judge(insert)
             done = self._published(releasing)
             if done is not None:

@@ -8,11 +8,13 @@ published epoch only: what a crash leaves half done is done again, each commit o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from pipelines.lake import StagedRow, WatermarkRow
-from pipelines.lake.adopt import Epochs, adopt
+from pipelines.lake.adopt import Epochs
 from pipelines.lake.records import StagedFile
 from pipelines.runtime import faults
 from pipelines.runtime.plans import ReleasePlan
@@ -20,7 +22,6 @@ from pipelines.runtime.processing.planning import ProcessPlanner
 from pipelines.runtime.processing.staging import ProcessStager
 from pipelines.runtime.processing.state import StateFiles
 from pipelines.runtime.releasing import Published, Releasing, Waiting
-from pipelines.runtime.releasing.standing import held
 from pipelines.sql.model import Table
 
 
@@ -45,50 +46,32 @@ class ProcessReleasing(Releasing):
         return super().plan()
 
     def publish(self) -> Published | None:
-        """Add the staged epoch to its outputs and to the state, each once. None when there is nothing to publish.
+        """See `Releasing.publish`. What the outputs' watermark is from now on is told last."""
+        done = super().publish()
+        if done is not None:
+            self._tell_watermark(done.plan, done.staged)
+        return done
 
-        Re-reads the stored verdict of that very staged epoch; raises GateHeld without one, or when it says no.
-        """
-        self.leases.acquire(self.owner)
-        position = self.position()
-        plan, staged = position.plan, position.staged
-        if plan is None or staged is None or plan.process is None:
-            return None
-        if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
-            raise held(self.insert, position)
-        with self._explained(plan, "the epoch passed the gate; where it was added it stands, and is added once"):
-            for target in self.stager.targets[1:]:
-                files = [StagedFile(**file) for file in staged.facts["second"]["files"]]
-                self._adopt(plan, staged, target, files)
-            kept_out = self._quarantine(plan, staged, self.target, staged.of("quarantine"))
-            faults.point("insert.quarantined", plan.insert)
-            self._commit_state(plan, staged)
-            faults.point("process.state", plan.insert)
-            folder = self.staged_path / staged.folder
-            application = self._application("publish", plan)
-            added = adopt(self.target_path, folder, staged.of("publish"), application=application, epoch=plan.epoch)
-        faults.point("insert.published", plan.insert)
-        self._tell_watermark(plan, staged)
-        return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
+    def _add(self, plan: ReleasePlan, staged: StagedRow) -> tuple[int, int]:
+        for target in self.stager.targets[1:]:
+            files = [StagedFile(**file) for file in staged.facts["second"]["files"]]
+            self._quarantine(plan, staged, target, [file for file in files if file.disposition == "quarantine"])
+            self._publish(plan, staged, target, [file for file in files if file.disposition == "publish"])
+        kept_out = self._quarantine(plan, staged, self.target, staged.of("quarantine"))
+        faults.point("insert.quarantined", plan.insert)
+        self._commit_state(plan, staged)
+        faults.point("process.state", plan.insert)
+        return self._publish(plan, staged, self.target, staged.of("publish")), kept_out
 
-    def _adopt(self, plan: ReleasePlan, staged: StagedRow, target: Table, files: list[StagedFile]) -> None:
-        self._quarantine(plan, staged, target, [file for file in files if file.disposition == "quarantine"])
-        adopt(
-            self.lake.target_path(target),
-            self.lake.staged_path(target, self.insert) / staged.folder,
-            [file for file in files if file.disposition == "publish"],
-            application=self._application("publish", plan),
-            epoch=plan.epoch,
-        )
+    def _publish(self, plan: ReleasePlan, staged: StagedRow, target: Table, files: Sequence[StagedFile]) -> int:
+        return self._adopt("publish", plan, self.lake.target_path(target), self._folder(staged, target), files)
 
-    def _quarantine(self, plan: ReleasePlan, staged: StagedRow, target: Table, files: list[StagedFile]) -> int:
-        return adopt(
-            self.lake.quarantine_path(target, self.insert),
-            self.lake.staged_path(target, self.insert) / staged.folder,
-            files,
-            application=self._application("quarantine", plan),
-            epoch=plan.epoch,
-        )
+    def _quarantine(self, plan: ReleasePlan, staged: StagedRow, target: Table, files: Sequence[StagedFile]) -> int:
+        path = self.lake.quarantine_path(target, self.insert)
+        return self._adopt("quarantine", plan, path, self._folder(staged, target), files)
+
+    def _folder(self, staged: StagedRow, target: Table) -> Path:
+        return self.lake.staged_path(target, self.insert) / staged.folder
 
     def _commit_state(self, plan: ReleasePlan, staged: StagedRow) -> None:
         """What the epoch has written of the state; a base takes the place of all before it."""
@@ -96,8 +79,7 @@ class ProcessReleasing(Releasing):
         path, told = self.lake.state_path(self.insert), StateFiles.of(staged)
         files = [StagedFile(file["path"], "", file["size"], file["rows"], file["stats"]) for file in told.files]
         earlier = Epochs(plan.generation, [(1, plan.epoch - 1)]) if plan.process.rewrite and plan.epoch > 1 else None
-        application = self._application("state", plan)
-        adopt(path, path / told.folder, files, application=application, epoch=plan.epoch, instead_of=earlier)
+        self._adopt("state", plan, path, path / told.folder, files, earlier)
 
     def _tell_watermark(self, plan: ReleasePlan, staged: StagedRow) -> None:
         """The outputs' rows of the watermark log: from here on this epoch has landed for whoever reads them."""

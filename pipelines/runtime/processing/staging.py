@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ from pipelines.process.spec import ProcessSpec
 from pipelines.process.task import KIND, TaskPlan
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
-from pipelines.runtime.landing import first_line
+from pipelines.runtime.failures import first_line
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.columns import (
     ensure_state,
@@ -64,7 +63,13 @@ from pipelines.runtime.processing.state import (
     published_rows,
     state_before,
 )
-from pipelines.runtime.releasing.staging import QUARANTINE_COLUMNS, TARGET_COLUMNS, folder_prefix
+from pipelines.runtime.releasing.staging import (
+    QUARANTINE_COLUMNS,
+    TARGET_COLUMNS,
+    ensure,
+    new_folder,
+    sweep_attempts,
+)
 from pipelines.runtime.releasing.standing import Standing
 from pipelines.runtime.releasing.violations import counted as counted_violations
 from pipelines.sql.model import Table, severest_first
@@ -100,7 +105,7 @@ class ProcessStager:
         state = state_before(self.standing, plan.epoch, span.base)
         check_unchanged(plan.insert, state, spec.buckets, self._key)
         self._prepare(spark)  # now that it is known that no state is lost: its table must not be made anew
-        name = f"{folder_prefix(plan)}{uuid.uuid4().hex[:8]}"
+        name = new_folder(plan)
         folder = self.standing.staged_path / name
         (state.path / name).mkdir(parents=True)
         task = self._task(spark, plan, found, state, state.path / name)
@@ -117,12 +122,8 @@ class ProcessStager:
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
-        places = [self.standing.staged_path, self.standing.lake.state_path(self.standing.insert)]
-        places += [self._staged_of(target) for target in self.targets[1:]]
-        for place in places:
-            for folder in place.glob(f"{folder_prefix(plan)}*"):
-                if folder.name != keep:
-                    shutil.rmtree(folder)
+        for place in [self.standing.lake.state_path(self.standing.insert), *map(self._staged_of, self.targets)]:
+            sweep_attempts(place, plan, keep)
 
     # --- what it is made of --------------------------------------------------------------------------------------
 
@@ -146,14 +147,10 @@ class ProcessStager:
     def _prepare(self, spark: SparkSession) -> None:
         """Make the targets, their quarantines and the state's table, or check that they are what is declared."""
         lake, insert = self.standing.lake, self.standing.insert
-        tables: dict[Path, tuple[Table, dict[str, str]]] = {}
         for target in self.targets:
-            tables[lake.target_path(target)] = (target, PROCESS_COLUMNS)
-            tables[lake.quarantine_path(target, insert)] = (target, QUARANTINE_COLUMNS)
-        for path, (target, columns) in tables.items():
-            if path not in self.ready:
-                lake_rows.ensure_table(spark, path, {**record_columns(target), **columns}, target.name)
-                self.ready.add(path)
+            own, quarantine = record_columns(target), lake.quarantine_path(target, insert)
+            ensure(spark, lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, self.ready)
+            ensure(spark, quarantine, {**own, **QUARANTINE_COLUMNS}, target.name, self.ready)
         path = lake.state_path(insert)
         if path not in self.ready:
             ensure_state(path, state_columns(self.standing.pipeline, self.spec), insert.id)

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from pipelines.lake.areas import Area, Part, joined, just_before, micros
 from pipelines.lake.due import released
-from pipelines.runtime.accounting import landed_rows
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import Backfill, Lot, ReleasePlan
 from pipelines.runtime.quarantine import kept_out, lots_of
@@ -112,11 +111,6 @@ def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch
         if item.epoch not in numbers and item.taken is not None and item.taken.epoch in numbers and item.taken.lots
     ]
     return lots_of(wanted, kept)
-
-
-def own_rows(epoch: ReleasedEpoch) -> int:
-    """The rows that an epoch took as they had landed."""
-    return landed_rows((), epoch.plan)
 
 
 def _line(plans: Sequence[ReleasePlan]) -> Part:

@@ -14,6 +14,7 @@ from pipelines.errors import PlanningError
 from pipelines.lake import WatermarkRow, delta_log
 from pipelines.lake.areas import just_before, merged, micros
 from pipelines.lake.due import Due, settled
+from pipelines.runtime.accounting import landed_rows
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import Backfill, FromQuarantine, Pin, ReleasePlan, TimeSpan
 from pipelines.runtime.quarantine import chosen, kept_out, lots_of
@@ -24,7 +25,6 @@ from pipelines.runtime.releasing.backfill import (
     given_up,
     lots_again,
     oldest,
-    own_rows,
     spans_of,
     touches,
     with_what_they_became,
@@ -305,7 +305,7 @@ class EventTimePlanner(ReleasePlanner):
             high=high,
             replaces=spans_of(replaced),
             again=again(replaced, epochs),
-            rows_again=sum(map(own_rows, replaced)) + sum(lot.rows for lot in lots),
+            rows_again=sum(landed_rows((), epoch.plan) for epoch in replaced) + sum(lot.rows for lot in lots),
             new=new,
             without=tuple(area for area in span.ahead if any(area.meets(one) for one in new)),
             oldest=min([low, *map(oldest, replaced)]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,17 +18,18 @@ from pipelines.lake import StagedRow
 from pipelines.lake.adopt import Epochs, adopt
 from pipelines.lake.lake import CommitRole
 from pipelines.lake.leases import Leases
+from pipelines.lake.records import StagedFile
 from pipelines.progress import Progress
 from pipelines.runtime import faults
 from pipelines.runtime.failures import explained
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
-from pipelines.runtime.history import history_of
+from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.judging import ask
 from pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from pipelines.runtime.quarantine import refuse_process
 from pipelines.runtime.releasing.planning import EventTimePlanner, ProcessingTimePlanner, ReleasePlanner
 from pipelines.runtime.releasing.staging import Stager
-from pipelines.runtime.releasing.standing import Standing, Waiting, held
+from pipelines.runtime.releasing.standing import Position, Standing, Waiting, held
 from pipelines.sql.model import OnUnmatched
 
 
@@ -74,24 +75,17 @@ class Releasing(Standing):
 
         Raises GateHeld when the newest epoch is held.
         """
-        self.leases.acquire(self.owner)
-        position = self.position()
-        if position.state == "held":
-            raise held(self.insert, position)
-        if position.plan is not None and position.state != "published":
-            return position.plan
-        drafted = self.planner.next(position.plan)
-        return drafted if isinstance(drafted, Waiting) else self._store(drafted)
+        position = self._own_position()
+        if position.unfinished is not None:
+            return position.unfinished
+        return self._stored(self.planner.next(position.plan))
 
     def backfill(self, low: int, high: int) -> ReleasePlan | Waiting:
         """Plan the epoch that releases low <= rowtime < high (ms, UTC) anew, once the newest epoch is published.
 
         Raises GateHeld when that one is held, PlanningError where rows have no time of their own, or versions are gone.
         """
-        self.leases.acquire(self.owner)
-        planner, position = self.planner, self.position()
-        if position.state == "held":
-            raise held(self.insert, position)
+        planner, position = self.planner, self._own_position()
         if not isinstance(planner, EventTimePlanner):
             raise PlanningError(
                 f"{self.insert.id} joins by processing time: its rows have no time of their own, so no "
@@ -100,11 +94,9 @@ class Releasing(Standing):
                 state="nothing was released",
                 next_command="tidegate run SCRIPT   (without --from and --to)",
             )
-        if position.plan is not None and position.state != "published":
-            return position.plan
-        epochs = history_of(self.lake, self.pipeline, self.insert)
-        drafted = planner.backfill(position.plan, epochs, low, high)
-        return drafted if isinstance(drafted, Waiting) else self._store(drafted)
+        if position.unfinished is not None:
+            return position.unfinished
+        return self._stored(planner.backfill(position.plan, self._history(), low, high))
 
     def out_of_quarantine(self, request: FromQuarantine, on_unmatched: OnUnmatched | None = None) -> ReleasePlan | None:
         """Plan the epoch that takes what a request names of the quarantine, once the newest epoch is published; None
@@ -113,20 +105,30 @@ class Releasing(Standing):
         Raises GateHeld when the newest epoch is held, PlanningError where the rows can not be joined any more.
         """
         refuse_process(self.insert)
-        self.leases.acquire(self.owner)
-        position = self.position()
-        if position.state == "held":
-            raise held(self.insert, position)
-        if position.plan is not None and position.state != "published":
-            return position.plan
-        epochs = history_of(self.lake, self.pipeline, self.insert)
-        drafted = self.planner.out_of_quarantine(position.plan, epochs, request, on_unmatched)
+        position = self._own_position()
+        if position.unfinished is not None:
+            return position.unfinished
+        drafted = self.planner.out_of_quarantine(position.plan, self._history(), request, on_unmatched)
         return None if drafted is None else self._store(drafted)
 
     def supersede(self, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None = None) -> ReleasePlan:
         """Plan the epoch that takes the place of the held one. Raises PlanningError when none is held."""
         self.leases.acquire(self.owner)
         return self._store(self.planner.instead_of(self.position(), kind, on_unmatched))
+
+    def _own_position(self) -> Position:
+        """Where the newest epoch stands, from now on this runner's to move. Raises GateHeld when it is held."""
+        self.leases.acquire(self.owner)
+        position = self.position()
+        if position.state == "held":
+            raise held(self.insert, position)
+        return position
+
+    def _history(self) -> list[ReleasedEpoch]:
+        return history_of(self.lake, self.pipeline, self.insert)
+
+    def _stored(self, drafted: ReleasePlan | Waiting) -> ReleasePlan | Waiting:
+        return drafted if isinstance(drafted, Waiting) else self._store(drafted)
 
     def _store(self, plan: ReleasePlan) -> ReleasePlan:
         row = plan.row()
@@ -238,30 +240,38 @@ class Releasing(Standing):
             return None
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
             raise held(self.insert, position)
-        replaced = self._replaced(plan)
         with self._explained(plan, "the epoch passed the gate; where it was added it stands, and is added once"):
-            kept_out = self._adopt("quarantine", plan, staged, replaced)
-            faults.point("insert.quarantined", self.insert.id)
-            added = self._adopt("publish", plan, staged, replaced)
+            added, kept_out = self._add(plan, staged)
         faults.point("insert.published", self.insert.id)
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
 
+    def _add(self, plan: ReleasePlan, staged: StagedRow) -> tuple[int, int]:
+        """Commit the staged files where they belong, the target last. Rows that were added to it, and kept out."""
+        replaced, folder = self._replaced(plan), self.staged_path / staged.folder
+
+        def add(role: Literal["publish", "quarantine"], path: Path) -> int:
+            instead_of = None
+            if plan.backfill is not None:
+                rows = sum(file.rows for row in replaced for file in row.of(role))
+                instead_of = Epochs(plan.generation, plan.backfill.replaces, rows)
+            return self._adopt(role, plan, path, folder, staged.of(role), instead_of)
+
+        kept_out = add("quarantine", self.quarantine_path)
+        faults.point("insert.quarantined", self.insert.id)
+        return add("publish", self.target_path), kept_out
+
     def _adopt(
-        self, place: Literal["publish", "quarantine"], plan: ReleasePlan, staged: StagedRow, replaced: list[StagedRow]
+        self,
+        role: CommitRole,
+        plan: ReleasePlan,
+        path: Path,
+        folder: Path,
+        files: Sequence[StagedFile],
+        instead_of: Epochs | None = None,
     ) -> int:
-        """Commit what was staged for a place to it, once, instead of what `replaced` has there. Returns the rows."""
-        instead_of = None
-        if plan.backfill is not None:
-            rows = sum(file.rows for row in replaced for file in row.of(place))
-            instead_of = Epochs(plan.generation, plan.backfill.replaces, rows)
-        return adopt(
-            self.target_path if place == "publish" else self.quarantine_path,
-            self.staged_path / staged.folder,
-            staged.of(place),
-            application=self._application(place, plan),
-            epoch=plan.epoch,
-            instead_of=instead_of,
-        )
+        """Add files of `folder` to the table at `path`, once. Returns the rows; 0 when they were there before."""
+        application = self._application(role, plan)
+        return adopt(path, folder, files, application=application, epoch=plan.epoch, instead_of=instead_of)
 
     def _replaced(self, plan: ReleasePlan) -> list[StagedRow]:
         """What the epochs staged that a plan takes the place of."""
@@ -270,6 +280,6 @@ class Releasing(Standing):
             return []
         return [
             item.staged
-            for item in history_of(self.lake, self.pipeline, self.insert)
+            for item in self._history()
             if item.staged and (item.published or item.replaced) and fill.replaced(item.plan.epoch)
         ]

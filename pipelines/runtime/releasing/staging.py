@@ -70,7 +70,7 @@ class Stager:
         """Join the plan's probe rows at its pins and write them; the row that describes the files."""
         spark = self.spark()
         self._prepare(spark)
-        folder = self.standing.staged_path / f"{folder_prefix(plan)}{uuid.uuid4().hex[:8]}"
+        folder = self.standing.staged_path / new_folder(plan)
         observed = Observation(f"staged {plan.insert} {plan.epoch}")
         with (
             step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"),
@@ -156,17 +156,31 @@ class Stager:
         target = self.standing.target
         own = {column.name: column.spark_type for column in target.stored_columns}
         published = {**TARGET_COLUMNS, **proof_columns(self.standing.insert)}
-        tables = {self.standing.target_path: published, self.standing.quarantine_path: QUARANTINE_COLUMNS}
-        for path, columns in tables.items():
-            if path not in self.ready:
-                lake_rows.ensure_table(spark, path, {**own, **columns}, target.name)
-                self.ready.add(path)
+        ensure(spark, self.standing.target_path, {**own, **published}, target.name, self.ready)
+        ensure(spark, self.standing.quarantine_path, {**own, **QUARANTINE_COLUMNS}, target.name, self.ready)
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
-        for folder in self.standing.staged_path.glob(f"{folder_prefix(plan)}*"):
-            if folder.name != keep:
-                shutil.rmtree(folder)
+        sweep_attempts(self.standing.staged_path, plan, keep)
+
+
+def ensure(spark: SparkSession, path: Path, columns: dict[str, str], name: str, ready: set[Path]) -> None:
+    """Make a table that rows are staged for, or check that it is what is declared; once for those in `ready`."""
+    if path not in ready:
+        lake_rows.ensure_table(spark, path, columns, name)
+        ready.add(path)
+
+
+def new_folder(plan: ReleasePlan) -> str:
+    """A name for the folder that one attempt at a plan is staged in."""
+    return f"{folder_prefix(plan)}{uuid.uuid4().hex[:8]}"
+
+
+def sweep_attempts(staged: Path, plan: ReleasePlan, keep: str) -> None:
+    """Remove the folders of all attempts at a plan but one."""
+    for folder in staged.glob(f"{folder_prefix(plan)}*"):
+        if folder.name != keep:
+            shutil.rmtree(folder)
 
 
 def folder_prefix(plan: ReleasePlan) -> str:

@@ -44,6 +44,11 @@ class Position:
             return None
         return state_of(self.staged, self.verdict, self.published >= self.plan.epoch)
 
+    @property
+    def unfinished(self) -> ReleasePlan | None:
+        """The newest plan, where its epoch is not published."""
+        return None if self.state == "published" else self.plan
+
 
 @dataclass(frozen=True)
 class Standing:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipelines.runtime.watermarking.builtin import rowtime_ms
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
@@ -19,10 +20,6 @@ from pipelines.runtime.watermarking.running import GeneratorRun
 from pipelines.sql.types import quoted
 from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
 
-_TOLD = (
-    "split STRING, rows BIGINT, late BIGINT, timestamp BIGINT, processing BOOLEAN, idle BOOLEAN, state STRING, "
-    "rowtime BIGINT"
-)
 _SCHEMA = pa.schema(
     [
         ("split", pa.string()),
@@ -58,7 +55,7 @@ def scan(
             .sortWithinPartitions("_split", "_offset", "_seq")
             .drop("_seq")
         )
-        told = ordered.mapInArrow(_worker(strategy, standing, now, tuple(columns)), _TOLD)
+        told = ordered.mapInArrow(_worker(strategy, standing, now, tuple(columns)), from_arrow_schema(_SCHEMA))
         for row in told.collect():  # one row a split
             watermark = Watermark(row["timestamp"], row["processing"])
             state = json.loads(row["state"])
