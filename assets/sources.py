@@ -100,8 +100,8 @@ def aligned_assets(
     def land(context: dg.AssetExecutionContext, config: AlignedConfig) -> Iterator[dg.MaterializeResult]:
         chosen = [table for table in tables if specs[table.name].key in context.selected_asset_keys]
         wanted = [table.name for table in chosen]
-        _check(config.resnapshot, wanted)
         with explained(look.script), runner_of(context, pipeline, names) as runner:
+            _check(config.resnapshot, wanted)
             most = config.max_epochs or None
             advances = runner.advance_all(wanted, max_epochs=most, resnapshot=config.resnapshot)
             for table, advance in zip(chosen, advances, strict=True):

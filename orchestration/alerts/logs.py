@@ -17,6 +17,8 @@ from pipelines.sql.model import Pipeline
 
 ASK_EVERY_S = 60
 CONNECT_WITHIN = "5 s"
+_SET_KAFKA = "kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config retention.ms=1209600000"
+_KEEP_MORE = {"mysql-cdc": "SET GLOBAL binlog_expire_logs_seconds = 604800;"}
 
 
 def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions) -> Incident | None:
@@ -54,9 +56,7 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
         ),
         positions={**positions(lake, [watched.table]), f"{watched.table}, cursor": found.position},
         run=last_run(instance, watched.pipeline, options.dagster_url),
-        next=(again,)
-        if gone
-        else (run, "or let the server keep more: SET GLOBAL binlog_expire_logs_seconds = 604800;"),
+        next=(again,) if gone else (run, f"or let the server keep more: {_KEEP_MORE.get(table.connector, _SET_KAFKA)}"),
         replaces=f"retention {watched.lake} {watched.table} passing" if gone else "",
         details={"table": watched.table, "left_s": found.left_s, "kept_s": found.kept_s, "lake": watched.lake},
     )

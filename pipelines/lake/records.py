@@ -112,8 +112,9 @@ class WatermarkRow(Record):
     `lag_ms` is how far behind the source the epoch's end was when it landed. `truncated`: there was a truncate.
     `late`: rows whose rowtime was at or below the watermark at their place; None in rows of an older lake.
     `alignment`: where the table's group stood once the epoch had landed (pipelines.runtime.alignment); None outside of
-    a group. `rejected`: what the source could not read as rows; None where that is
-    nothing.
+    a group. `rejected`: what the source could not read as rows; None where that is nothing. `kept`: until when the
+    source surely has what comes after the epoch, and for how long it keeps anything (`until`, `for_ms`); None where it
+    does not say so, or is asked itself.
     """
 
     table: ClassVar[str] = "watermarks"
@@ -134,6 +135,7 @@ class WatermarkRow(Record):
             pa.field("late", pa.int64()),
             pa.field("alignment", pa.string()),
             pa.field("rejected", pa.int64()),
+            pa.field("kept", pa.string()),
         ]
     )
 
@@ -151,6 +153,7 @@ class WatermarkRow(Record):
     late: int | None = None
     alignment: Mapping[str, Any] | None = _json_field(None)
     rejected: int | None = None
+    kept: Mapping[str, int] | None = _json_field(None)
 
 
 @dataclass(frozen=True)

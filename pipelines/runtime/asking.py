@@ -18,6 +18,8 @@ from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
 
 CONNECT_TIMEOUT = "connect.timeout"
+MAY_BE_GONE_S = 1.0
+"""What is left where nobody knows whether there is: 0 says that it is gone."""
 
 
 @contextmanager
@@ -69,9 +71,13 @@ def log_retention(
     connect_within: str | None = None,
 ) -> LogRetention | None:
     """How long the log after the last landed epoch of `table` lasts; None for a source without a log that goes by age,
-    and before the first epoch. Raises SourceError."""
+    and before the first epoch. A source that can only be asked while it is read (Kafka, by Spark's JVM) has told it
+    then, at the least: what is past that time may be gone, and is not known to be. Raises SourceError."""
     last = lake.watermarks.last(table.name)
     if last is None:
         return None
+    if last.kept is not None:
+        left = max((last.kept["until"] - clock()) / 1000, MAY_BE_GONE_S)
+        return LogRetention(left, last.kept["for_ms"] / 1000, last.position)
     with source_after(lake, table, last, environment, clock, connect_within=connect_within) as source:
         return source.retention() if isinstance(source, KeepsALog) else None

@@ -208,13 +208,22 @@ class SourceContext:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """The source surely has what comes after a step until `until` (ms, UTC), and keeps anything for `for_ms`."""
+
+    until: int
+    for_ms: int
+
+
+@dataclass(frozen=True)
 class Landed:
     """What `Source.landed` found in a committed step. `lag_ms`: how far the step's end was behind the source then.
 
     `position` is for people. `watermarks`: what the source itself emitted, by split, in order, for a table that asks
     for it (SYSTEM_WATERMARK()); None leaves it to the table's strategy. `splits` are all that it reads, also those
     without rows so far: each holds the table's watermark until it has told one, and goes on after the bounded phase.
-    `ended` are those of which no further row will come."""
+    `ended` are those of which no further row will come. `kept`: how long the source has what it did not read yet, where
+    it can only be asked while it is read; others are `KeepsALog`."""
 
     lag_ms: int | None = None
     position: str = ""
@@ -222,6 +231,7 @@ class Landed:
     idle: Mapping[str, bool] = field(default_factory=dict)
     splits: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
+    kept: Kept | None = None
 
 
 @runtime_checkable

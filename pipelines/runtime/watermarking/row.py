@@ -47,6 +47,7 @@ def watermark_row(
     idle = shown is not None and shown.idle
     if shown is not None and not last.use_processing_time and all(split.ended for split in splits):
         last, idle = Watermark(MAX_TIMESTAMP), False  # the end of input, as Flink tells it: nothing waits for more
+    kept = asdict(landed.kept) if landed.kept else None
     return WatermarkRow(
         owner=time.table.name,
         generation=step.generation,
@@ -62,6 +63,7 @@ def watermark_row(
         position=landed.position,
         splits=[asdict(split) for split in splits],
         late=sum(item.late for item in passes),
+        kept=before.kept if step.step.quiet and before else kept,
     )
 
 

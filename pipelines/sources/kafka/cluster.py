@@ -58,6 +58,9 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
 }
 
 
+_UNTOLD = ("TopicAuthorizationException", "ClusterAuthorizationException", "UnknownTopicOrPartitionException")
+
+
 @dataclass(frozen=True, order=True)
 class Partition:
     """One partition of a topic. Its name, `topic-number`, is the split that it is read by."""
@@ -144,6 +147,22 @@ class Cluster:
         found = {partition: int(answer.get(key).offset()) for partition, key in keys.items()}
         return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
 
+    def retentions(self, names: Iterable[str]) -> dict[str, int]:
+        """How long each topic keeps a record, in ms. Left out: those that do not delete by age or are gone, and those
+        whose settings the user may not see (DESCRIBE_CONFIGS). Raises SourceError."""
+        config = self._jvm.org.apache.kafka.common.config.ConfigResource
+        asked = {name: config(config.Type.TOPIC, name) for name in names}
+        futures = self._ask(lambda admin: admin.describeConfigs(self._list(asked.values())).values())
+        found: dict[str, int] = {}
+        for name, key in asked.items():
+            told = self._told(futures.get(key), missing=_UNTOLD)
+            if told is None or "delete" not in str(told.get("cleanup.policy").value()):
+                continue
+            lasts = int(told.get("retention.ms").value())
+            if lasts >= 0:
+                found[name] = lasts
+        return found
+
     def group_offsets(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """What a consumer group has committed; partitions without a commit are left out. Raises SourceError."""
         answer = self._ask(
@@ -167,7 +186,7 @@ class Cluster:
     def _key(self, partition: Partition) -> Any:
         return self._jvm.org.apache.kafka.common.TopicPartition(partition.topic, partition.number)
 
-    def _list(self, values: Iterable[str]) -> Any:
+    def _list(self, values: Iterable[Any]) -> Any:
         made = self._jvm.java.util.ArrayList()
         for value in values:
             made.add(value)

@@ -23,6 +23,7 @@ from pipelines.sources.kafka.key_partitions import check_keys
 from pipelines.sources.kafka.options import Startup, parse
 from pipelines.sources.kafka.planning import next_step
 from pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
+from pipelines.sources.kafka.retention import kept
 from pipelines.sources.kafka.snapshot_end import SnapshotEnd, waits_for_marker
 from pipelines.sources.kafka.start import earliest_offsets, first_offsets
 from pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, step_of
@@ -213,7 +214,8 @@ class KafkaSource:
         if self._snapshot is not None and not self._context.flipped:
             self._snapshot.landed(step, ranges, self._marks_again, self._ends_of)
         stops = ranges.stops
-        behind = sum(stop - stops[partition] for partition, stop in self._ends_of(list(stops)).items())
+        ends = self._ends_of(list(stops))
+        behind = sum(stop - stops[partition] for partition, stop in ends.items())
         waited = max(self._context.clock() - int(step.step.ranges["seen_at"]), 0)
         # Whatever there was when the ends were asked for is in, if the step got that far.
         lag = 0 if behind <= 0 else waited if step.step.ranges["reached"] else None
@@ -221,6 +223,7 @@ class KafkaSource:
             lag_ms=lag,
             position=_position(ranges, behind) + self._waiting(step, ranges),
             splits=frozenset(str(partition) for partition in ranges.stops),
+            kept=kept(self._cluster, stops, ends, self._context.clock()),
         )
 
     def _waiting(self, step: StoredStep, ranges: KafkaStep) -> str:

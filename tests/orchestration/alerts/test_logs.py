@@ -1,0 +1,54 @@
+"""The alert of a topic that will have deleted what a table has not read: by the table's own log row, asking nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from orchestration.alerts import AlertOptions
+from orchestration.alerts.logs import passing_log
+from orchestration.alerts.watched import WatchedTable
+from pipelines.clock import system_clock
+from pipelines.lake import Lake, WatermarkRow
+
+SCRIPT = """
+CREATE TABLE clicks (id INT) WITH ('connector' = 'kafka', 'topic' = 't', 'format' = 'json',
+    'properties.bootstrap.servers' = 'nobody:9092');
+CREATE TABLE kept (id INT) WITH ('connector' = 'print');
+INSERT INTO kept SELECT id FROM clicks
+"""
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        pytest.param(4 * DAY, None, id="more than a quarter"),
+        pytest.param(DAY, "the server deletes the log that p/clicks has not read yet in about ", id="less"),
+        pytest.param(-DAY, "the server deletes the log that p/clicks has not read yet in about ", id="it may be gone"),
+        pytest.param(None, None, id="it does not delete"),
+    ],
+)
+def test_a_topic_is_told_of_before_it_has_deleted_what_is_not_read(
+    tmp_path: Path, left: int | None, told: str | None
+) -> None:
+    script, lake = tmp_path / "p.sql", Lake(tmp_path / "lake")
+    script.write_text(SCRIPT)
+    kept = None if left is None else {"until": system_clock() + left, "for_ms": 7 * DAY}
+    row = WatermarkRow("clicks", 1, 1, 0, 0, 0, False, position="t-0:5", kept=kept)
+    lake.epochs.create()
+    assert lake.id
+    lake.watermarks.append([row], application="w", version=1)
+    watched = WatchedTable("p", "clicks", str(lake.root), str(script))
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = passing_log(watched, instance, AlertOptions())
+    if told is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.title.startswith(told)
+    assert found.positions["clicks, cursor"] == "t-0:5"
+    assert "retention.ms" in found.next[1]
+    assert "binlog" not in found.next[1]

@@ -1,0 +1,82 @@
+"""How long a topic still has what was not read: told by the cluster while an epoch lands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.clock import system_clock
+from pipelines.sources.kafka.cluster import Partition
+from pipelines.sources.kafka.retention import HALVINGS, kept
+from pipelines.sources.kafka.server import EmbeddedKafka
+from pipelines.sources.protocol import Kept
+from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.topics import Topics
+
+KEPT = 1_000_000
+STEP = KEPT >> HALVINGS
+
+
+class Made:
+    """A cluster whose partitions hold records of these times (ms)."""
+
+    def __init__(self, times: dict[Partition, list[int]], retentions: dict[str, int]) -> None:
+        self.times, self._retentions = times, retentions
+
+    def retentions(self, names: list[str]) -> dict[str, int]:
+        return {name: self._retentions[name] for name in names if name in self._retentions}
+
+    def offsets(self, partitions: dict[Partition, int], at: int) -> dict[Partition, int | None]:
+        return {p: next((o for o, time in enumerate(self.times[p]) if time >= at), None) for p in partitions}
+
+
+A0, A1, B0 = Partition("a", 0), Partition("a", 1), Partition("b", 0)
+NOW = 10 * KEPT
+
+
+@pytest.mark.parametrize(
+    ("positions", "retentions", "least", "lasts"),
+    [
+        pytest.param({A0: 2, A1: 1}, {"a": KEPT}, NOW + KEPT, KEPT, id="all is read"),
+        pytest.param({A0: 1, A1: 1}, {"a": KEPT}, NOW - 100_000 + KEPT, KEPT, id="the oldest that is not"),
+        pytest.param({A0: 0, A1: 0}, {"a": KEPT}, NOW - 900_000 + KEPT, KEPT, id="of any partition"),
+        pytest.param({A0: 1, A1: 0}, {"a": 100}, NOW, 100, id="it may be gone"),
+        pytest.param({A0: 1, B0: 0}, {"a": KEPT, "b": 2 * KEPT}, NOW - 100_000 + KEPT, KEPT, id="the first to delete"),
+    ],
+)
+def test_how_long_it_lasts(positions: dict[Partition, int], retentions: dict[str, int], least: int, lasts: int) -> None:
+    times = {A0: [NOW - 500_000, NOW - 100_000], A1: [NOW - 900_000], B0: [NOW - 50_000]}
+    ends = {partition: len(found) for partition, found in times.items()}
+    found = kept(Made(times, retentions), positions, ends, NOW)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.for_ms == lasts
+    assert least - STEP <= found.until <= least
+
+
+def test_a_topic_that_does_not_delete_says_nothing() -> None:
+    assert kept(Made({A0: [1]}, {}), {A0: 0}, {A0: 1}, NOW) is None  # type: ignore[arg-type]
+
+
+def test_it_is_in_the_log_of_what_landed(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(retention_ms=str(KEPT))
+    compacted = topics.create(cleanup_policy="compact", retention_ms=str(KEPT))
+    now = system_clock()
+    for at in (now - 500_000, now - 100_000):
+        topics.send(topic, {"id": 1}, at=at)
+    options = given(broker.bootstrap, topic, format="json", scan__max_rows_per_epoch="1")
+    play = Play.probe(options, spark, tmp_path / "deleted")
+    play.now = now
+    play.advance(max_epochs=1)
+    told = play.log()[-1].kept
+    assert told is not None
+    assert now + 900_000 - STEP <= told["until"] <= now + 900_000
+    play.advance()
+    assert play.log()[-1].kept == vars(Kept(now + KEPT, KEPT))
+    topics.send(compacted, {"id": 1}, key={"id": 1}, at=now)
+    play = Play.probe({**options, "topic": compacted}, spark, tmp_path / "compacted")
+    play.advance()
+    assert play.log()[-1].kept is None
