@@ -12,13 +12,13 @@ from assets.checks import data_docs
 from assets.text import markdown_table, resolving, watermark
 from pipelines import pictures
 from pipelines.lake import Lake, StagedRow
-from pipelines.runtime.advances import Advance
-from pipelines.runtime.alignment import GroupStanding
 from pipelines.runtime.gate import GateVerdict
 from pipelines.runtime.history import history_of
+from pipelines.runtime.landing.advances import Advance
+from pipelines.runtime.landing.alignment import GroupStanding
+from pipelines.runtime.landing.split_store import Splits, of_a_file
 from pipelines.runtime.plans import Backfill, ReleasePlan
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
-from pipelines.runtime.split_store import Splits, of_a_file
 from pipelines.sql.model import Table
 from pipelines.watermarks.watermark import instant
 from quality_checks.statistics import asked

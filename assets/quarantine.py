@@ -18,7 +18,7 @@ from pipelines.errors import PlanningError
 from pipelines.lake import Lake
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import FromQuarantine
-from pipelines.runtime.quarantine import Kept, as_shown, chosen, kept_out
+from pipelines.runtime.quarantine.kept import Kept, as_shown, chosen, kept_out
 from pipelines.runtime.releasing import Published
 from pipelines.sql.model import Pipeline
 

@@ -14,7 +14,7 @@ from assets.resources import runner_of
 from assets.specs import source_spec
 from pipelines.errors import PlanningError
 from pipelines.lake import Layout
-from pipelines.runtime.advances import Advance
+from pipelines.runtime.landing.advances import Advance
 from pipelines.runtime.runner import Runner
 from pipelines.sql.model import Pipeline, Table
 

@@ -11,7 +11,7 @@ from orchestration.alerts.incident import MissedKey
 from orchestration.alerts.nearest import nearest_by_place
 from orchestration.alerts.watched import WatchedInsert, WatchedJoin
 from pipelines.lake import Lake
-from pipelines.runtime.quarantine_rows import PROBE_PLACE, KeptRow
+from pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
 from pipelines.sql.model import Insert, Pipeline
 
 

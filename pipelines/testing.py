@@ -26,7 +26,7 @@ from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import insert_owner
-from pipelines.runtime.quarantine import kept_out
+from pipelines.runtime.quarantine.kept import kept_out
 from pipelines.runtime.runner import Runner, RunReport
 from pipelines.runtime.session import start_session
 from pipelines.sources.scripted import ScriptedInput

@@ -31,7 +31,7 @@ from pipelines.lake import WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.rows import quoted
 from pipelines.progress import Task
-from pipelines.runtime.asking import source_after
+from pipelines.runtime.landing.asking import source_after
 from pipelines.runtime.plans import stored_step
 from pipelines.runtime.runner import Runner
 from pipelines.sources.protocol import Comparable, Comparison, LogPlace

@@ -11,7 +11,7 @@ from orchestration.console.words import moment, seconds
 from pipelines.lake import Lake
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history
-from pipelines.runtime.split_store import Splits, of_a_file
+from pipelines.runtime.landing.split_store import Splits, of_a_file
 
 
 def not_flipped(

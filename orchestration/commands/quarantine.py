@@ -18,7 +18,7 @@ from orchestration.console import Bars, Screen, reported
 if TYPE_CHECKING:
     from pipelines.lake import Lake
     from pipelines.runtime.plans import FromQuarantine
-    from pipelines.runtime.quarantine import Kept
+    from pipelines.runtime.quarantine.kept import Kept
     from pipelines.sql.model import Insert, Pipeline
 
 app = typer.Typer(
@@ -113,8 +113,8 @@ def show(
     """
     from orchestration.console.quarantined import of_rows, row_lines
     from orchestration.nearest_rows import nearest_of_rows
-    from pipelines.runtime.quarantine import asked_for
-    from pipelines.runtime.quarantine_rows import rows_of
+    from pipelines.runtime.quarantine.kept import asked_for
+    from pipelines.runtime.quarantine.rows import rows_of
 
     screen = Screen(as_json, debug)
     with reported(screen):
@@ -201,7 +201,7 @@ def _take(
     on_unmatched: Literal["quarantine", "block", "publish"] | None = None,
 ) -> None:
     from orchestration.console.quarantined import of_taken, taken_lines, would_take
-    from pipelines.runtime.quarantine import as_shown, chosen, refuse_process
+    from pipelines.runtime.quarantine.kept import as_shown, chosen, refuse_process
 
     pipeline, folder = _opened(script, lake)
     found = _insert(pipeline, insert)
@@ -238,7 +238,7 @@ def _insert(pipeline: Pipeline, name: str) -> Insert:
 
 def _kept(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[Kept]:
     from pipelines.runtime.history import history_of
-    from pipelines.runtime.quarantine import kept_out
+    from pipelines.runtime.quarantine.kept import kept_out
 
     return kept_out(history_of(lake, pipeline, insert))
 

@@ -36,7 +36,7 @@ def verify(
     from orchestration.console.proofs import of_reports, report_lines
     from pipelines.lake import Lake
     from pipelines.runtime.scripts import load_script
-    from pipelines.runtime.verify import verify as recompute
+    from pipelines.runtime.verifying.verify import verify as recompute
 
     screen = Screen(as_json, debug)
     with reported(screen):

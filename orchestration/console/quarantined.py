@@ -14,8 +14,8 @@ from orchestration.alerts.incident import MissedKey
 from orchestration.console.grid import grid
 from orchestration.console.words import counted, moment, number, why
 from pipelines.runtime.plans import FromQuarantine
-from pipelines.runtime.quarantine import Kept
-from pipelines.runtime.quarantine_rows import KeptRow
+from pipelines.runtime.quarantine.kept import Kept
+from pipelines.runtime.quarantine.rows import KeptRow
 from pipelines.runtime.releasing import Published
 
 SHOWN_EPOCHS = 40

@@ -13,8 +13,8 @@ from rich.markup import escape
 from orchestration.console.grid import grid
 from orchestration.console.words import counted, number, seconds
 from pipelines.lake import Layout
-from pipelines.runtime.advances import Advance
 from pipelines.runtime.continuous import Tick
+from pipelines.runtime.landing.advances import Advance
 from pipelines.runtime.releasing import Published
 from pipelines.runtime.runner import Released, RunReport
 from pipelines.sql.model import Pipeline

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipelines.clock import Clock, system_clock
 from pipelines.lake import AlertRow, Lake, WatermarkRow
 from pipelines.runtime.history import ReleasedEpoch, history_of
-from pipelines.runtime.split_store import Splits, of_a_file
+from pipelines.runtime.landing.split_store import Splits, of_a_file
 from pipelines.runtime.status import LakeStatus, SourceStatus, status
 from pipelines.sql.model import Insert, Pipeline, Table
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pipelines.lake import Lake
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.quarantine import kept_out
+from pipelines.runtime.quarantine.kept import kept_out
 
 
 @dataclass(frozen=True)

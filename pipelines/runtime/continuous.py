@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pipelines.errors import GateHeld, TidegateError
-from pipelines.runtime.advances import Advance
+from pipelines.runtime.landing.advances import Advance
 from pipelines.runtime.runner import Released, Runner
 from pipelines.watermarks import TickScheduler
 

@@ -21,11 +21,11 @@ from pipelines.joins import HeavyKeysByTable
 from pipelines.lake import Lake, StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.progress import Progress, SilentProgress
-from pipelines.runtime.advances import Advance
-from pipelines.runtime.alignment import Members
 from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from pipelines.runtime.judging import prepare
-from pipelines.runtime.landing import Landing
+from pipelines.runtime.landing.advances import Advance
+from pipelines.runtime.landing.alignment import Members
+from pipelines.runtime.landing.landing import Landing
 from pipelines.runtime.maintenance import KEEP, Maintenance
 from pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from pipelines.runtime.processing.releasing import ProcessReleasing

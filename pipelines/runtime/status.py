@@ -10,11 +10,11 @@ from pipelines.clock import Clock, system_clock
 from pipelines.lake import EpochRow, Lake, Lease, SplitRow, WatermarkRow
 from pipelines.lake.leases import read_leases
 from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
-from pipelines.runtime.alignment import Blocked, GroupStanding, standing_of
 from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
+from pipelines.runtime.landing.alignment import Blocked, GroupStanding, standing_of
+from pipelines.runtime.landing.split_store import of_a_file
+from pipelines.runtime.landing.splits import counting, stored_splits
 from pipelines.runtime.plans import Pin, insert_owner
-from pipelines.runtime.split_store import of_a_file
-from pipelines.runtime.splits import counting, stored_splits
 from pipelines.sql.model import Pipeline
 
 _INSERT = insert_owner("")

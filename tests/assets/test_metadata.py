@@ -7,8 +7,8 @@ from typing import Any
 
 from assets.metadata import of_advance
 from pipelines.lake import Lake, WatermarkRow
-from pipelines.runtime.advances import Advance
-from pipelines.runtime.alignment import Blocked, GroupStanding
+from pipelines.runtime.landing.advances import Advance
+from pipelines.runtime.landing.alignment import Blocked, GroupStanding
 from tests.pipelines.sources.sources_help import table
 
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.runtime.verify import verify
+from pipelines.runtime.verifying.verify import verify
 from pipelines.sources import paths
 from pipelines.testing import Harness
 

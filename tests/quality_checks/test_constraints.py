@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import GateHeld
 from pipelines.runtime.gate import GateVerdict
-from pipelines.runtime.verify import verify
+from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from quality_checks.reconcile import reconcile_all
 

@@ -14,7 +14,7 @@ from pipelines.lake.areas import Area, Part, joined, just_before, micros
 from pipelines.lake.due import released
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import Backfill, Lot, ReleasePlan
-from pipelines.runtime.quarantine import kept_out, lots_of
+from pipelines.runtime.quarantine.kept import kept_out, lots_of
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 

@@ -17,7 +17,7 @@ from pipelines.lake.due import Due, settled
 from pipelines.runtime.accounting import landed_rows
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import Backfill, FromQuarantine, Pin, ReleasePlan, TimeSpan
-from pipelines.runtime.quarantine import chosen, kept_out, lots_of
+from pipelines.runtime.quarantine.kept import chosen, kept_out, lots_of
 from pipelines.runtime.releasing.backfill import (
     again,
     extent,

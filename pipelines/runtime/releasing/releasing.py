@@ -26,7 +26,7 @@ from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.judging import ask
 from pipelines.runtime.plans import FromQuarantine, ReleasePlan
-from pipelines.runtime.quarantine import refuse_process
+from pipelines.runtime.quarantine.kept import refuse_process
 from pipelines.runtime.releasing.planning import EventTimePlanner, ProcessingTimePlanner, ReleasePlanner
 from pipelines.runtime.releasing.staging import Stager
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting, held

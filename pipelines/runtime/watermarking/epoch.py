@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 
 from pipelines.errors import SourceError
 from pipelines.lake import WatermarkRow
-from pipelines.runtime.splits import stored_splits
+from pipelines.runtime.landing.splits import stored_splits
 from pipelines.runtime.watermarking import builtin, custom
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.sources.protocol import Landed, StoredStep

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import asdict, replace
 
 from pipelines.lake import SplitWatermark, WatermarkRow
-from pipelines.runtime.splits import counting, folded, stored_splits
+from pipelines.runtime.landing.splits import counting, folded, stored_splits
 from pipelines.runtime.watermarking.emit import SignalEmit
 from pipelines.runtime.watermarking.epoch import EpochTime
 from pipelines.runtime.watermarking.passes import SplitPass

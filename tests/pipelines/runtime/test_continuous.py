@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pipelines.errors import GateHeld, SourceError
-from pipelines.runtime.advances import Advance, LandedEpoch
-from pipelines.runtime.alignment import Blocked, GroupStanding
 from pipelines.runtime.continuous import Continuous, Tick
+from pipelines.runtime.landing.advances import Advance, LandedEpoch
+from pipelines.runtime.landing.alignment import Blocked, GroupStanding
 from pipelines.runtime.runner import Released
 from pipelines.watermarks import PROCESSING_TIME, Timers, WatermarkStrategy
 

@@ -15,7 +15,7 @@ from pipelines.runtime import faults
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
-from pipelines.runtime.verify import verify
+from pipelines.runtime.verifying.verify import verify
 from pipelines.sources.protocol import SEQ_TYPE
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP

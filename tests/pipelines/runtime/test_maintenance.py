@@ -12,7 +12,7 @@ from pipelines.lake.upkeep import live_files
 from pipelines.runtime.history import history_of
 from pipelines.runtime.maintenance import Maintained
 from pipelines.runtime.runner import Runner
-from pipelines.runtime.verify import verify
+from pipelines.runtime.verifying.verify import verify
 from pipelines.sql import compile_script
 from pipelines.testing import Harness
 from tests.pipelines.runtime.test_event_time import RATES, Play, told

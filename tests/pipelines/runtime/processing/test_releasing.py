@@ -34,7 +34,7 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     releasing = ProcessReleasing(
         standing.lake, standing.pipeline, standing.insert, leases=free, spark=NOTHING, clock=lambda: 2, progress=NOTHING
     )
-    monkeypatch.setattr("pipelines.runtime.processing.releasing.adopt", full)
+    monkeypatch.setattr("pipelines.runtime.releasing.releasing.adopt", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
         releasing.publish()
     assert failed.value.state == "the epoch passed the gate; where it was added it stands, and is added once"

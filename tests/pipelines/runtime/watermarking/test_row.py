@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.lake import SplitWatermark, WatermarkRow
-from pipelines.runtime.splits import BOUNDED, counting, folded
+from pipelines.runtime.landing.splits import BOUNDED, counting, folded
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
 from pipelines.runtime.watermarking.passes import SplitPass
 from pipelines.sources.protocol import Landed, Step, StoredStep

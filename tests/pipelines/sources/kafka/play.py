@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.lake import WatermarkRow
 from pipelines.lake import rows as lake_rows
-from pipelines.runtime.advances import Advance
+from pipelines.runtime.landing.advances import Advance
 from pipelines.testing import Harness
 
 PROBE = """

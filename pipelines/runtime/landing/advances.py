@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipelines.lake import WatermarkRow
-from pipelines.runtime.alignment import Blocked, GroupStanding
+from pipelines.runtime.landing.alignment import Blocked, GroupStanding
 from pipelines.sources.protocol import Json
 
 

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines.lake import rows as lake_rows
-from pipelines.runtime.verify import verify
+from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 
 SCRIPT = """

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 
 from pipelines.errors import LakeError
 from pipelines.lake import Lake, delta_log
-from pipelines.runtime.quarantine import Kept
+from pipelines.runtime.quarantine.kept import Kept
 from pipelines.sql.model import Insert, Pipeline
 
 PROBE_PLACE = ("_probe_epoch", "_split", "_offset")

@@ -15,10 +15,10 @@ from pipelines.runtime import faults
 from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import FromQuarantine
-from pipelines.runtime.quarantine import kept_out
+from pipelines.runtime.quarantine.kept import kept_out
 from pipelines.runtime.releasing import Published
 from pipelines.runtime.runner import Runner
-from pipelines.runtime.verify import verify
+from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from quality_checks.reconcile import reconcile_all
 from tests.pipelines.runtime.test_aborts import Abort

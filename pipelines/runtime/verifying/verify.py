@@ -25,10 +25,10 @@ from pipelines.lake.rows import quoted
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.plans import Pin, ReleasePlan
-from pipelines.runtime.quarantine import claims, kept_out
-from pipelines.runtime.recompute import Views, compared, lot_rows, proof_names, recompute_sql, release_rows
-from pipelines.runtime.recompute_constraints import VIOLATION
+from pipelines.runtime.quarantine.kept import claims, kept_out
 from pipelines.runtime.retention import Horizon, Retention
+from pipelines.runtime.verifying.constraints import VIOLATION
+from pipelines.runtime.verifying.recompute import Views, compared, lot_rows, proof_names, recompute_sql, release_rows
 from pipelines.sql.model import Insert, Pipeline, Table
 
 BATCH_ROWS = 2_000_000

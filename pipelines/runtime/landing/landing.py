@@ -21,16 +21,17 @@ from pipelines.lake.adopt import adopt, footers_of, surveyed
 from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
-from pipelines.runtime import alignment, faults
-from pipelines.runtime.advances import Advance, LandedEpoch
-from pipelines.runtime.expressions import failed_expression
+from pipelines.runtime import faults
 from pipelines.runtime.failures import ENGINE, explained, first_line
+from pipelines.runtime.landing import alignment
+from pipelines.runtime.landing.advances import Advance, LandedEpoch
+from pipelines.runtime.landing.expressions import failed_expression
+from pipelines.runtime.landing.rejected import Rejected
+from pipelines.runtime.landing.split_store import Splits
+from pipelines.runtime.landing.splits import counting, stored_splits
+from pipelines.runtime.landing.user_functions import functions_of, plan_instant
 from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import source_row, stored_step
-from pipelines.runtime.rejected import Rejected
-from pipelines.runtime.split_store import Splits
-from pipelines.runtime.splits import counting, stored_splits
-from pipelines.runtime.user_functions import functions_of, plan_instant
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
 from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_rows
 from pipelines.sources.protocol import ExplainsFailures, Json, Landed, Source, SourceContext, Step, StoredStep

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from pipelines.lake.rows import quoted
 from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.recompute_constraints import VIOLATION, constrained
-from pipelines.runtime.recompute_time import IS_DUE, SPAN, met_in_time, span
+from pipelines.runtime.verifying.constraints import VIOLATION, constrained
+from pipelines.runtime.verifying.time import IS_DUE, SPAN, met_in_time, span
 from pipelines.sql.model import Insert, Join, Table
 
 FOREVER = 2**62

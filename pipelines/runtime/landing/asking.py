@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pipelines.clock import Clock, system_clock
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.progress import Progress, SilentProgress
+from pipelines.runtime.landing.split_store import Splits
 from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import stored_step
-from pipelines.runtime.split_store import Splits
 from pipelines.sources.protocol import KeepsALog, LogRetention, Source, SourceContext
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from orchestration.console.standing import standing as standing_shown
 from pipelines.lake import Lake, SplitWatermark, WatermarkRow
-from pipelines.runtime.alignment import Blocked, GroupStanding, Members, standing, standing_of
+from pipelines.runtime.landing.alignment import Blocked, GroupStanding, Members, standing, standing_of
 from pipelines.runtime.plans import source_row
 from pipelines.runtime.status import status
 from pipelines.sources.protocol import Step

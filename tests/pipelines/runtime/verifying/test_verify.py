@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import GateHeld
 from pipelines.lake import rows as lake_rows
 from pipelines.runtime.plans import source_row
-from pipelines.runtime.verify import VerifyReport, verify
+from pipelines.runtime.verifying.verify import VerifyReport, verify
 from pipelines.sources.protocol import Step
 from pipelines.testing import Harness
 
@@ -138,7 +138,7 @@ def test_nothing_is_found_in_what_was_published(published: Harness, insert: str)
 
 
 def test_a_batch_at_a_time_finds_the_same(published: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.runtime.verify.BATCH_ROWS", 1)
+    monkeypatch.setattr("pipelines.runtime.verifying.verify.BATCH_ROWS", 1)
     report = _verify(published)
     assert ([epoch.state for epoch in report.epochs], report.passed) == (["equal"] * 3, True)
 

@@ -11,7 +11,7 @@ from pipelines.errors import PlanningError
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan
-from pipelines.runtime.quarantine import Kept, chosen, kept_out, lots_of
+from pipelines.runtime.quarantine.kept import Kept, chosen, kept_out, lots_of
 from tests.pipelines.runtime.handmade import HandmadeLake
 
 ABSENT, DELETED = "unmatched:key-absent@u", "unmatched:deleted@u"

@@ -1,0 +1,1 @@
+"""A source table's epochs: planned, read, committed with their watermark, aligned with its group."""

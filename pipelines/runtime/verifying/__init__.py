@@ -1,0 +1,1 @@
+"""Published epochs recomputed as plain SQL over the changelog, and compared; shares no code with the join."""
