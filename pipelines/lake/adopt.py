@@ -164,12 +164,19 @@ def _adopted(
     return sum(file.rows for file in files)
 
 
-def replace(table: Path, folder: Path, files: Sequence[StagedFile], old: Sequence[str], *, note: str) -> None:
-    """One commit that puts `files` in the place of the table's files `old` (as its log names them). The caller sees to
-    it that nobody else writes to the table."""
+def replace(
+    table: Path, folder: Path, files: Sequence[StagedFile], old: Sequence[str], *, note: str, marks: Mapping[str, int]
+) -> None:
+    """One commit that puts `files` in the place of the table's files `old` (as its log names them), and remembers
+    `marks` (application -> version, see `delta_log.committed`). The caller sees to it that nobody else writes to the
+    table."""
     delta = DeltaTable(str(table))
     actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files), *_removals(delta, old)]
-    properties = CommitProperties(custom_metadata={"userMetadata": note}, max_commit_retries=NO_RETRIES)
+    properties = CommitProperties(
+        app_transactions=[Transaction(name, version) for name, version in marks.items()],
+        custom_metadata={"userMetadata": note},
+        max_commit_retries=NO_RETRIES,
+    )
     delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=properties)
     _leave(delta, old)
 

@@ -139,6 +139,12 @@ class _File:
         return bound > MIN_TIMESTAMP and self.greatest_time is not None and self.greatest_time <= bound
 
 
+def _at_most(told: int) -> int:
+    """The greatest time (us) that a file may hold whose log entry tells this one: whoever put files together has cut it
+    to a millisecond (OPTIMIZE does)."""
+    return told if told % 1000 else told + 999
+
+
 def _statistics(table: DeltaTable, generation: int) -> list[_File]:
     actions = pa.table(table.get_add_actions(flatten=True))
     size = actions.num_rows
@@ -156,6 +162,7 @@ def _statistics(table: DeltaTable, generation: int) -> list[_File]:
 
     epochs, generations, times = bounds("_epoch"), bounds("_generation"), bounds("_rowtime")
     nulls, rows = column("null_count._rowtime"), column("num_records")
+    latest = [None if most is None else _at_most(most) for most in times[1]]
     found = []
     for index, path in enumerate(actions["path"].to_pylist()):
         low, high = (bound[index] for bound in generations)
@@ -168,7 +175,7 @@ def _statistics(table: DeltaTable, generation: int) -> list[_File]:
                 0 if first is None else first,
                 MAX_TIMESTAMP if last is None else last,
                 times[0][index],
-                times[1][index],
+                latest[index],
                 nulls[index] != 0,
                 rows[index] is not None and nulls[index] == rows[index],
             )

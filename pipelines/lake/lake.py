@@ -26,7 +26,18 @@ from pipelines.lake.records import AlertRow, EpochRow, SplitRow, StagedRow, Verd
 from pipelines.sql.model import Insert, Table
 
 CommitRole = Literal[
-    "plan", "data", "watermark", "splits", "stage", "verdict", "quarantine", "publish", "rejected", "state"
+    "plan",
+    "data",
+    "watermark",
+    "splits",
+    "stage",
+    "verdict",
+    "quarantine",
+    "publish",
+    "rejected",
+    "state",
+    "retention-time",
+    "retention-epoch",
 ]
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 from pipelines.lake import Lake, StagedRow, VerdictRow
+from pipelines.lake.areas import micros
 from pipelines.lake.delta_log import committed
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.model import Insert, Pipeline
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 State = Literal["planned", "staged", "passed", "held", "published", "superseded"]
 """superseded: held once, or published once, and another epoch has taken its rows since."""
@@ -43,6 +45,25 @@ class ReleasedEpoch:
     @property
     def state(self) -> State:
         return "superseded" if self.superseded else state_of(self.staged, self.verdict, self.published)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """In event time: the least and the greatest rowtime (us) of its rows; (MAX, MIN) where none has a time.
+
+        An epoch that has not stored them may have any up to its watermark.
+        """
+        facts = self.staged.facts if self.staged else {}
+        assert self.plan.time is not None
+        told = {name.partition("@")[0]: value for name, value in facts.items()}
+        if "least-time" not in told:
+            return MIN_TIMESTAMP, micros(self.plan.time.watermark)
+        return int(told["least-time"]), int(told["greatest-time"])
+
+    @property
+    def oldest(self) -> int:
+        """In event time: a moment (ms, UTC) that no row of it lies before."""
+        least = self.extent[0]
+        return least if least in (MIN_TIMESTAMP, MAX_TIMESTAMP) else least // 1000
 
 
 def history(lake: Lake, insert: str, target: Path | None) -> list[ReleasedEpoch]:

@@ -5,6 +5,10 @@ all that is still to come find what they would have found (DESIGN, rulings: rete
 
     joined in event time        the version after it begins at or before  (what every INSERT has released) - retention
     joined in processing time   a later one by seq landed before  now - retention,  at or before every pin
+
+Rows that are in quarantine, and those of a plan that is not published, have not been released in this sense (DESIGN,
+decision 2). How far retention has ever gone is written down in the commit that let the versions go: later horizons may
+lie before it.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,6 +29,7 @@ from pipelines.lake.adopt import replace, survey
 from pipelines.lake.rows import quoted
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.plans import Pin
+from pipelines.runtime.quarantine.kept import kept_out
 from pipelines.sources.protocol import SEQ_PARTS
 from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Pipeline, Table
@@ -34,19 +40,24 @@ WORTH_IT = 0.2
 """The changelog is written anew when at least this share of the rows looked at may go."""
 
 
+Mark = Literal["retention-time", "retention-epoch"]
+MARKS: tuple[Mark, Mark] = ("retention-time", "retention-epoch")
+"""The transactions of a build's table that say how far retention has gone: ms, UTC, and a build epoch."""
+
+
 @dataclass(frozen=True)
 class Horizon:
-    """How far back nobody looks any more; ms, UTC, and a build epoch. None: not by this kind of join at all."""
+    """How far back nobody looks any more; ms, UTC, and a build epoch. None: not by this kind of join at all.
+
+    `pinned`: what landed in later build epochs has taken the place of no version yet, as an event-time plan that is not
+    published knows nothing of it. None: there is no such plan. `held_by`: what keeps it from going further, where a
+    person may decide that.
+    """
 
     time: int | None
     epoch: int | None
-
-    def spares(self, epoch: ReleasedEpoch, pin: Pin) -> bool:
-        """Whether what retention has let go up to here takes nothing from what an epoch had joined."""
-        time, staged = epoch.plan.time, epoch.staged
-        if time is None:
-            return self.epoch is None or pin.epoch >= self.epoch
-        return staged is not None and not staged.late and (self.time is None or epoch.plan.oldest >= self.time)
+    pinned: int | None = None
+    held_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,8 @@ class Retention:
         keep = milliseconds(retention, "'changelog.retention'", zero=True)
         times: list[int] = []
         pins: list[int] = []
+        unpublished: list[int] = []
+        quarantined: list[tuple[int, str]] = []
         for insert in self.pipeline.inserts:
             if table.name not in insert.builds:
                 continue
@@ -92,17 +105,49 @@ class Retention:
                 return f"{insert.id} still joins generation {pin.generation}"
             if last.plan.time is None:
                 pins.append(pin.epoch)
-            else:
-                times.append(last.plan.time.watermark if last.published else last.plan.oldest)
+                continue
+            times.append(last.plan.time.watermark)
+            if not last.published:
+                times += [last.plan.time.before, last.plan.oldest]
+                unpublished.append(pin.epoch)
+            numbers = {item.epoch for item in kept_out(epochs) if item.state == "open"}
+            for epoch in epochs:
+                if epoch.plan.epoch in numbers:
+                    quarantined.append((epoch.oldest, f"epoch {epoch.plan.epoch} of {insert.id}"))
         landed = self.lake.watermarks.rows(table.name, generation=generation)
         old = [row.epoch for row in landed if row.landed_at <= self.clock() - keep]
         if times:
             times.append(landed[-1].timestamp)
+        held_by = ""
+        if quarantined and min(quarantined)[0] < min(times):
+            oldest, whose = min(quarantined)
+            times.append(oldest)
+            held_by = f"rows that {whose} has quarantined may still be released (tidegate quarantine list SCRIPT)"
         time = min(times) - keep if times and min(times) > MIN_TIMESTAMP + keep else None
         epoch = min(max(old), *pins) if pins and old else None
         if (times and time is None) or (pins and epoch is None) or not (times or pins):
-            return "nothing is old enough"
-        return Horizon(time, epoch)
+            return "nothing is old enough" + (f": {held_by}" if held_by else "")
+        return Horizon(time, epoch, min(unpublished, default=None), held_by)
+
+    def gone(self, table: str, generation: int) -> Horizon:
+        """How far retention has ever gone in a table. None: never by this kind of join."""
+        path = self.lake.table_path(table)
+        time, epoch = (delta_log.committed(path, self._mark(table, generation, kind)) for kind in MARKS)
+        return Horizon(None if time < 0 else time, None if epoch < 0 else epoch)
+
+    def _mark(self, table: str, generation: int, kind: Mark) -> str:
+        return self.lake.application(table, kind, generation)
+
+    def spares(self, epoch: ReleasedEpoch, pin: Pin) -> bool:
+        """Whether what retention has let go of a build takes nothing from what an epoch had joined."""
+        gone, plan, staged = self.gone(pin.table, pin.generation), epoch.plan, epoch.staged
+        if plan.time is None:
+            return gone.epoch is not None and pin.epoch >= gone.epoch
+        if gone.time is None or staged is None or staged.late or plan.oldest < gone.time:
+            return False
+        # A version that came late may have taken the place of one that the epoch had met without it.
+        log = self.lake.watermarks.rows(pin.table, generation=pin.generation)
+        return not any(row.late is None or row.late for row in log if row.epoch > pin.epoch)
 
     def lost_before(self, table: Table, generation: int) -> int:
         """Versions that were valid before this (ms, UTC) may be gone: MIN where all rows that ever landed are there,
@@ -111,9 +156,7 @@ class Retention:
         landed = sum(row.rows for row in self.lake.watermarks.rows(table.name, generation=generation))
         if landed == 0 or (opened is not None and delta_log.rows_of(opened, generation) == landed):
             return MIN_TIMESTAMP
-        keep = self.of(table)
-        horizon = None if keep is None else self.horizon(table, generation, keep)
-        known = horizon.time if isinstance(horizon, Horizon) else None
+        known = self.gone(table.name, generation).time
         return MAX_TIMESTAMP if known is None else known
 
     def apply(self, session: Callable[[], SparkSession], table: Table, retention: timedelta) -> Retained:
@@ -134,10 +177,18 @@ class Retention:
         looked_at, over = int(counted[0]), int(counted[1])
         if over < max(looked_at * WORTH_IT, 1):
             few = f"{over:,} of {looked_at:,} rows may go, which is not worth writing the rest anew"
-            return Retained(table.name, last.generation, looked_at, 0, horizon, few if over else "no row may go")
+            told = "; ".join(filter(None, [few if over else "no row may go", horizon.held_by]))
+            return Retained(table.name, last.generation, looked_at, 0, horizon, told)
         folder = path / f"kept-{uuid.uuid4().hex[:8]}"
         judged.where("NOT _over").select(*map(quoted, rows.columns)).write.parquet(str(folder))
-        replace(path, folder, survey(folder), files.names, note=f"retention: {over} rows went")
+        before = self.gone(table.name, last.generation)
+        reached = zip(MARKS, ((before.time, horizon.time), (before.epoch, horizon.epoch)), strict=True)
+        marks = {
+            self._mark(table.name, last.generation, kind): max(0, *(bound for bound in bounds if bound is not None))
+            for kind, bounds in reached
+            if bounds[1] is not None
+        }
+        replace(path, folder, survey(folder), files.names, note=f"retention: {over} rows went", marks=marks)
         return Retained(table.name, last.generation, looked_at, over, horizon)
 
     def _judged(self, rows: DataFrame, table: Table, generation: int, horizon: Horizon) -> DataFrame:
@@ -146,7 +197,9 @@ class Retention:
         in_order = ", ".join(["_rowtime", *(f"_seq.{part}" for part in SEQ_PARTS)])
         over = [f"_generation = {int(generation)} AND _op <> 't'"]
         if horizon.time is not None:
-            after = f"lead(_rowtime) OVER (PARTITION BY _rowtime IS NULL, {keys} ORDER BY {in_order})"
+            pinned = "true" if horizon.pinned is None else f"_epoch <= {int(horizon.pinned)}"
+            after = f"lead(_rowtime) OVER (PARTITION BY {pinned}, _rowtime IS NULL, {keys} ORDER BY {in_order})"
+            over.append(pinned)
             over.append(f"coalesce({after} <= timestamp_millis({int(horizon.time)}), false)")
         if horizon.epoch is not None:
             newest = f"max(IF(_epoch <= {int(horizon.epoch)}, _seq, NULL)) OVER (PARTITION BY {keys})"

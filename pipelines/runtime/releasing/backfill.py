@@ -15,7 +15,6 @@ from pipelines.lake.due import released
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import Backfill, Lot, ReleasePlan
 from pipelines.runtime.quarantine.kept import kept_out, lots_of
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
 def fresh_areas(low: int, high: int, upto: int, landed: int, watermark: int) -> tuple[Area, ...]:
@@ -37,25 +36,8 @@ def touches(epoch: ReleasedEpoch, low: int, high: int) -> bool:
     epochs that had them first (`with_what_they_became`)."""
     if epoch.plan.from_quarantine is not None:
         return False
-    least, greatest = extent(epoch)
+    least, greatest = epoch.extent
     return least <= greatest and least <= just_before(high) and greatest > just_before(low)
-
-
-def extent(epoch: ReleasedEpoch) -> tuple[int, int]:
-    """The least and the greatest rowtime (us) of an epoch's rows; (MAX, MIN) where none has a time. An epoch that has
-    not stored them may have any up to its watermark."""
-    plan, facts = epoch.plan, epoch.staged.facts if epoch.staged else {}
-    assert plan.time is not None
-    told = {name.partition("@")[0]: value for name, value in facts.items()}
-    if "least-time" not in told:
-        return MIN_TIMESTAMP, micros(plan.time.watermark)
-    return int(told["least-time"]), int(told["greatest-time"])
-
-
-def oldest(epoch: ReleasedEpoch) -> int:
-    """A moment (ms, UTC) that no row of the epoch lies before."""
-    least = extent(epoch)[0]
-    return least if least in (MIN_TIMESTAMP, MAX_TIMESTAMP) else least // 1000
 
 
 def spans_of(epochs: Sequence[ReleasedEpoch]) -> tuple[tuple[int, int], ...]:

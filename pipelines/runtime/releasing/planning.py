@@ -20,11 +20,9 @@ from pipelines.runtime.plans import Backfill, FromQuarantine, Pin, ReleasePlan, 
 from pipelines.runtime.quarantine.kept import chosen, kept_out, lots_of
 from pipelines.runtime.releasing.backfill import (
     again,
-    extent,
     fresh_areas,
     given_up,
     lots_again,
-    oldest,
     spans_of,
     touches,
     with_what_they_became,
@@ -138,7 +136,7 @@ class ReleasePlanner(ABC):
         if stands is not None:
             stands = replace(stands, before=stands.watermark, rows=0, earlier=stands.earlier + stands.rows)
         numbers = {item.epoch for item in wanted}
-        known = [oldest(epoch) for epoch in epochs if epoch.plan.epoch in numbers] if stands is not None else []
+        known = [epoch.oldest for epoch in epochs if epoch.plan.epoch in numbers] if stands is not None else []
         taken = replace(request, lots=lots_of(wanted, kept), oldest=min(known, default=MIN_TIMESTAMP))
         same_builds = {pin.table for pin in last.pins} == set(insert.builds)
         pins = last.pins if request.discards and same_builds else self._pins()
@@ -308,7 +306,7 @@ class EventTimePlanner(ReleasePlanner):
             rows_again=sum(landed_rows((), epoch.plan) for epoch in replaced) + sum(lot.rows for lot in lots),
             new=new,
             without=tuple(area for area in span.ahead if any(area.meets(one) for one in new)),
-            oldest=min([low, *map(oldest, replaced)]),
+            oldest=min([low, *(epoch.oldest for epoch in replaced)]),
             lots=lots,
         )
         path = lake.table_path(insert.probe)
@@ -354,7 +352,7 @@ class EventTimePlanner(ReleasePlanner):
             lost = retention.lost_before(table, pin.generation)
             if low >= lost:
                 continue
-            known = [extent(epoch)[1] // 1000 + 1 for epoch in replaced if oldest(epoch) < lost]
+            known = [epoch.extent[1] // 1000 + 1 for epoch in replaced if epoch.oldest < lost]
             whole = "TIME" if lost == MAX_TIMESTAMP else instant(max([lost, *known]))
             before = "" if lost == MAX_TIMESTAMP else f" that were valid before {instant(lost)}"
             raise PlanningError(

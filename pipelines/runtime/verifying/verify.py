@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.quarantine.kept import claims, kept_out
-from pipelines.runtime.retention import Horizon, Retention
+from pipelines.runtime.retention import Retention
 from pipelines.runtime.verifying.constraints import VIOLATION
 from pipelines.runtime.verifying.recompute import Views, compared, lot_rows, proof_names, recompute_sql, release_rows
 from pipelines.sql.model import Insert, Pipeline, Table
@@ -136,7 +136,6 @@ class _Verification:
     session: Callable[[], SparkSession]
     insert: Insert
     progress: Progress
-    _horizons: dict[Pin, Horizon | str | None] = field(default_factory=dict)
 
     @property
     def target(self) -> Table:
@@ -218,13 +217,7 @@ class _Verification:
 
     def _spared(self, epoch: ReleasedEpoch, pin: Pin) -> bool:
         """Whether what 'changelog.retention' has let go of a build is nothing that this epoch had joined."""
-        if pin not in self._horizons:
-            retention = Retention(self.lake, self.pipeline, system_clock, os.environ)
-            table = self.pipeline.table(pin.table)
-            keep = retention.of(table)
-            self._horizons[pin] = None if keep is None else retention.horizon(table, pin.generation, keep)
-        horizon = self._horizons[pin]
-        return isinstance(horizon, Horizon) and horizon.spares(epoch, pin)
+        return Retention(self.lake, self.pipeline, system_clock, os.environ).spares(epoch, pin)
 
     def _gone(self, table: str, there: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
         """(generation, epoch) -> rows that landed by the watermark log and are not in the table any more."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.upkeep import live_files
+from pipelines.runtime import faults
 from pipelines.runtime.history import history_of
 from pipelines.runtime.maintenance import Maintained
+from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.verifying.verify import verify
 from pipelines.sql import compile_script
 from pipelines.testing import Harness
+from tests.pipelines.runtime.test_aborts import Abort
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tests.pipelines.runtime.test_releases import CLICKS
 
@@ -76,6 +80,79 @@ def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(spark: SparkSe
     playing.harness.restart()
     playing.order(2, "EUR", 95)
     assert playing.upto(orders=100) == [(2, 101)]
+
+
+def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(spark: SparkSession, tmp_path: Path) -> None:
+    playing = play(spark, tmp_path)
+    for number, at in enumerate([0, 100, 200]):
+        playing.rate("EUR", 100 + number, at)
+    for number, at in enumerate([50, 90, 150, 250]):
+        playing.order(number, "EUR", at)
+    assert playing.upto(rates=60, orders=60) == [(0, 100)]
+    playing.harness.watermark("rates", told(300))
+    playing.harness.watermark("orders", told(300))
+    playing.harness.runner.advance_all(["rates", "orders"])
+
+    def abort(point: str) -> None:
+        if point == "insert.staged":
+            raise Abort(point)
+
+    disarm = faults.arm(abort)
+    try:
+        with pytest.raises(Abort):
+            playing.harness.runner.backfill("converted", told(250), told(300))
+    finally:
+        disarm()
+    maintain(playing.harness)
+    assert versions(playing.harness) == [("EUR", 100), ("EUR", 101), ("EUR", 102)]
+    playing.harness.restart()
+    assert playing.upto() == [(1, 100), (2, 101), (3, 102)]
+    playing.prove()
+
+
+def test_a_version_that_came_late_does_not_make_a_good_epoch_look_wrong(spark: SparkSession, tmp_path: Path) -> None:
+    playing = play(spark, tmp_path)
+    playing.rate("EUR", 100, 10)
+    playing.rate("EUR", 101, 20)
+    assert playing.upto(rates=50, orders=50) == []
+    playing.order(0, "EUR", 51)
+    assert playing.upto(rates=55, orders=55) == [(0, 101)]
+    playing.rate("EUR", 999, 30)  # late: what is out stays as it is
+    playing.order(1, "EUR", 56)
+    assert playing.upto(rates=58, orders=58) == [(1, 999)]
+    retained = maintain(playing.harness)["rates"].retained
+    assert retained is not None
+    assert retained.removed == 2  # both versions before the late one, of which the first order had met one
+    report = verify(playing.harness.pipeline, playing.harness.lake, lambda: spark, "converted")
+    assert report.passed
+    assert [epoch.state for epoch in report.epochs][-2:] == ["beyond retention", "equal"]
+
+
+def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(spark: SparkSession, tmp_path: Path) -> None:
+    playing = play(spark, tmp_path)
+    for number, at in enumerate([10, 20, 30]):
+        playing.rate("EUR", 100 + number, at)
+    playing.order(0, "USD", 15)
+    playing.order(1, "EUR", 15)
+    assert playing.upto(rates=50, orders=50) == [(1, 100)]
+    assert playing.kept_out == {0: "unmatched:key-absent@r"}
+    retained = maintain(playing.harness)["rates"].retained
+    assert retained is not None
+    assert (retained.removed, retained.reason) == (
+        0,
+        "no row may go; rows that epoch 1 of converted has quarantined may still be released "
+        "(tidegate quarantine list SCRIPT)",
+    )
+    playing.rate("USD", 200, 12)  # it comes late
+    playing.upto(rates=60, orders=60)
+    assert len(playing.harness.runner.out_of_quarantine("converted", FromQuarantine(False))) == 1
+    assert sorted((row["id"], row["rate"]) for row in playing.harness.published("converted")) == [(0, 200), (1, 100)]
+    playing.order(2, "EUR", 65)
+    assert playing.upto(rates=70, orders=70) == [(2, 102)]
+    retained = maintain(playing.harness)["rates"].retained
+    assert retained is not None
+    assert retained.removed == 2
+    assert verify(playing.harness.pipeline, playing.harness.lake, lambda: spark, "converted").passed
 
 
 def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession, tmp_path: Path) -> None:

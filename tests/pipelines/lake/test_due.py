@@ -1,0 +1,46 @@
+"""Due rows by the files' statistics: what a log entry says less exactly than the file must not hide a row."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipelines.lake.adopt import adopt, survey
+from pipelines.lake.due import Due, released, settled
+from pipelines.lake.upkeep import SMALL_FILES, tidy
+
+SCHEMA = pa.schema([("_epoch", pa.int64()), ("_generation", pa.int32()), ("_rowtime", pa.timestamp("us", tz="UTC"))])
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("the files' statistics are enough")
+
+
+def landed(table: Path, times: list[int]) -> None:
+    """A row an epoch, at these times (us)."""
+    DeltaTable.create(table, schema=SCHEMA)
+    for epoch, time in enumerate(times, 1):
+        folder = table / f"g1-e{epoch}-x"
+        folder.mkdir()
+        columns = [pa.array([epoch]), pa.array([1], pa.int32()), pa.array([time], SCHEMA.field("_rowtime").type)]
+        pq.write_table(pa.table(columns, schema=SCHEMA), folder / "a.parquet")
+        adopt(table, folder, survey(folder), application="landed", epoch=epoch)
+
+
+def test_a_row_between_two_milliseconds_is_found_after_files_were_put_together(tmp_path: Path) -> None:
+    """delta-rs writes times into its log entries in milliseconds, cut."""
+    landed(tmp_path, [*range(9_000_000, 9_000_000 + SMALL_FILES - 1), 10_000_500])
+    due = Due(1, (released(SMALL_FILES, SMALL_FILES, 10_000, 11_000),))  # the newest row waited at 10 s
+    assert due.count(tmp_path, no_spark) == 1
+    assert settled(tmp_path, 1, 0, SMALL_FILES, 10_000) == SMALL_FILES - 1
+    tidied = tidy(tmp_path, keep=timedelta(days=7))
+    assert tidied is not None
+    assert tidied.files_after == 1
+    assert due.count(tmp_path, no_spark) == 1
+    assert settled(tmp_path, 1, 0, SMALL_FILES, 10_000) == 0
+    assert settled(tmp_path, 1, 0, SMALL_FILES, 10_001) == SMALL_FILES
