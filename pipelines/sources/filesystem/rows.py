@@ -125,6 +125,18 @@ def _column(column: Column, table: Table) -> str:
     return f"IF(_fields IS NULL, NULL, CAST({told} AS {column.spark_type}))"
 
 
+def _rowtime(table: Table, time: str) -> str:
+    """SQL of a row's source time: what its message says of the change, else when its file was changed last.
+
+    A file may hold years of changes. So where rows have times of their own, that of its change says nothing of when a
+    delete was made: the delete is at the time that its line has (docs/joins.md).
+    """
+    known = f"coalesce({time}, timestamp_millis(_told.modified))"
+    if table.watermark is None or table.column(table.watermark.path[0]).source_time:
+        return known
+    return f"IF(_op = 'd', {time}, {known})"
+
+
 def _landable(rows: DataFrame, table: Table, *, op: str, time: str, beside: Sequence[str] = ()) -> DataFrame:
     columns = [f"{_column(column, table)} AS {quoted(column.name)}" for column in table.physical_columns]
     seq = "'phase', 1, 'log', 0, 'file', _file, 'position', _position, 'row', _sub"
@@ -132,7 +144,7 @@ def _landable(rows: DataFrame, table: Table, *, op: str, time: str, beside: Sequ
         *columns,
         f"{op} AS _op",
         f"CAST(named_struct({seq}) AS {SEQ_TYPE}) AS _seq",
-        f"coalesce({time}, timestamp_millis(_told.modified)) AS _rowtime",
+        f"{_rowtime(table, time)} AS _rowtime",
         f"'{SPLIT}' AS _split",
         # A line that gives several rows is longer than they are many, so no two rows have the same.
         f"shiftleft(_file, {_POSITION_BITS}) + _position + _sub AS _offset",

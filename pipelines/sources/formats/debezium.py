@@ -32,6 +32,9 @@ IGNORE = "debezium-json.ignore-parse-errors"
 STANDARD = timestamp_option("debezium-json.timestamp-format.standard", "ISO-8601")
 
 _SOURCE = "STRUCT<snapshot STRING, ts_ms STRING, db STRING, schema STRING, `table` STRING>"
+OF = " of "
+"""In `_marks`: between `source.snapshot` and the table that the change is of, where the message names one."""
+_TABLE = "nullif(concat_ws('.', _m.source.db, _m.source.schema, _m.source.`table`), '')"
 _ANY_SOURCE = "MAP<STRING, STRING>"
 _ENVELOPE = (
     "STRUCT<before {row}, after {row}, op STRING, ts_ms STRING, source {source}, "
@@ -108,7 +111,7 @@ class DebeziumFormat:
             "_m.before AS _other",
             f"{_error(wanted, with_schema=with_schema)} AS _error",
             f"{changes.moment('_m.source.ts_ms', '_m.ts_ms')} AS _time",
-            "_m.source.snapshot AS _marks",
+            f"concat_ws('{OF}', _m.source.snapshot, {_TABLE}) AS _marks",
         )
         passed = [*others, *map(metadata_column, wanted.metadata)]
         return changes.landed_one(changed, passed, wanted, row, IGNORE, beside=schema)

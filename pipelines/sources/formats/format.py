@@ -34,7 +34,7 @@ DECODED: Mapping[str, str] = {
 their Spark types; null where the message has no row (an error, a truncate, a null message). `_error`: null, or one
 sentence that says what does not fit, and in which column. `_sub`: the order of rows of one message, from 0. `_time`:
 the source's own time of the change, null where the format has none. `_marks`: what the source says of its snapshot
-(Debezium's `source.snapshot`), null otherwise."""
+(Debezium's `source.snapshot`, and of which table), null otherwise."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pipelines.errors import SourceError
 from pipelines.sources.kafka.cluster import Partition, Topic
@@ -16,16 +16,21 @@ def anew(table: str) -> str:
     return f"tidegate run SCRIPT --resnapshot {table}   (reads the topic as it is now, as a new generation)"
 
 
-def check_topics(step: KafkaStep, topics: Mapping[str, Topic], table: str, where: str) -> None:
-    """Every topic that was read is there, under its id, with its partitions."""
+def check_topics(
+    step: KafkaStep, topics: Mapping[str, Topic], table: str, where: str, left: Collection[str] = ()
+) -> None:
+    """Every topic that was read is there, under its id, with its partitions; but for those in `left`."""
     for name, before in sorted(step.topics.items()):
+        if name in left:
+            continue
         now = topics.get(name)
         if now is None:
             raise SourceError(
-                f"{table}: the topic {name} is gone",
+                f"{table}: the topic {name} is gone, and it may have had messages that were not read",
                 where=where,
                 state=_KEPT,
-                next_command=f"take {name} out of 'topic', or bring it back and {anew(table)}",
+                next_command=f"take {name} out of 'topic' (or, in the place of 'topic-pattern', name those that are "
+                f"left) and run again, or bring it back and {anew(table)}",
             )
         if now.id != before.id:
             raise SourceError(

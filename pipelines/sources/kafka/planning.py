@@ -36,9 +36,10 @@ def next_step(
     stops = _shared(starts, goals, max_rows or MAX_STEP_ROWS)
     topics: dict[str, TopicSpans] = {}
     known = before.topics if before else {}
+    unused = 1 + max((topic.ordinal for topic in known.values()), default=-1)
     fresh = [name for name in sorted(ends.ids) if name not in known]
     for name, identity in ends.ids.items():
-        ordinal = known[name].ordinal if name in known else len(known) + fresh.index(name)
+        ordinal = known[name].ordinal if name in known else unused + fresh.index(name)
         spans = {
             partition.number: Span(starts[partition], stop)
             for partition, stop in stops.items()

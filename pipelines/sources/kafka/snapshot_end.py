@@ -3,6 +3,9 @@
 Debezium marks the last row of a table's snapshot (`last_in_data_collection`, or `last` for the last of all tables).
 Rows of other partitions may have been written before it and are read after it, so the phase is over once every
 partition has been read past the end that it had when the mark had landed. Both are kept in the `splits` table.
+
+The mark of one table says nothing of another that is routed into the same topic, so a topic with snapshots of several
+is refused.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pipelines.errors import SourceError
+from pipelines.sources.formats.debezium import OF
 from pipelines.sources.kafka.cluster import Partition
 from pipelines.sources.kafka.fields import value_format
 from pipelines.sources.kafka.steps import KafkaStep
@@ -86,16 +91,30 @@ class SnapshotEnd:
         """
         cuts = self._cuts()
         missing = [name for name in step.topics if name not in cuts]
-        if not missing or not step.read:
+        if not step.read:
             return
+        told = self._told(stored, step, again)
+        for name in step.topics:
+            self._check_tables(name, told.get(_alias(step, name, "first")), told.get(_alias(step, name, "other")))
         for name in missing:
-            if self._told(stored, step, again).get(_alias(step, name)):
+            if told.get(_alias(step, name, "ended")):
                 stops = ends([Partition(name, number) for number in step.topics[name].spans])
                 split = {"split": _NAME + name, "ordinal": step.topics[name].ordinal, "detail": {"topic": name}}
                 self._context.splits.add([split])
                 self._context.splits.cut(
                     {split["split"]: {"offsets": {str(p.number): stop for p, stop in stops.items()}}}
                 )
+
+    def _check_tables(self, topic: str, one: str | None, other: str | None) -> None:
+        if one != other:
+            raise SourceError(
+                f"{self._context.table.name}: the topic {topic} has snapshots of several tables, {one} and {other}: "
+                "where the first of them ends says nothing of the others",
+                where=f"topic {topic}",
+                state="the table has not flipped, and nothing that joins to it was released",
+                next_command="give each table a topic of its own; or say 'scan.snapshot.end' = 'offsets' once the "
+                "topic has all of them",
+            )
 
     def _told(self, stored: StoredStep, step: KafkaStep, again: Callable[[KafkaStep], DataFrame]) -> dict[str, Any]:
         if self._watched is not None and self._watched[0] == stored.epoch:
@@ -106,13 +125,21 @@ class SnapshotEnd:
         return found
 
 
-def _alias(step: KafkaStep, topic: str) -> str:
-    return f"ended_{step.topics[topic].ordinal}"
+def _alias(step: KafkaStep, topic: str, what: str) -> str:
+    return f"{what}_{step.topics[topic].ordinal}"
 
 
 def _marks(step: KafkaStep) -> list[str]:
+    """Aggregates over a step's rows: whether a topic's snapshot has ended, and the first and the last by name of the
+    tables that it has snapshots of."""
     last = ", ".join(f"'{mark}'" for mark in LAST)
-    return [
-        f"coalesce(max(_marks IN ({last}) AND _topic = {topic.ordinal}), false) AS {_alias(step, name)}"
-        for name, topic in step.topics.items()
-    ]
+    found = []
+    for name, topic in step.topics.items():
+        read = f"IF(_op = 'r' AND _topic = {topic.ordinal}, get(split(_marks, '{OF}', 2), 1), NULL)"
+        found += [
+            f"coalesce(max(substring_index(_marks, '{OF}', 1) IN ({last}) AND _topic = {topic.ordinal}), false) "
+            f"AS {_alias(step, name, 'ended')}",
+            f"min({read}) AS {_alias(step, name, 'first')}",
+            f"max({read}) AS {_alias(step, name, 'other')}",
+        ]
+    return found

@@ -6,9 +6,9 @@ format may have a snapshot first (snapshot_end.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
@@ -63,7 +63,7 @@ class KafkaSource:
             self._cluster.isolation,
             keeps_misfits=ignores and self._snapshot is not None,
         )
-        self._found: dict[str, Topic] | None = None
+        self._found: tuple[dict[str, Topic], tuple[str, ...]] | None = None
 
     def _session(self) -> SparkSession:
         if self._context.spark is None:
@@ -80,14 +80,18 @@ class KafkaSource:
         """The cluster answers, and has the topics."""
         self._found = self._topics()
 
-    def _topics(self) -> dict[str, Topic]:
-        """All topics of the table as they are now, checked against those that were read."""
+    def _topics(self) -> tuple[dict[str, Topic], tuple[str, ...]]:
+        """All topics of the table as they are now, checked against those that were read; and of those the ones that are
+        followed no more."""
         before = step_of(self._context.previous.step.ranges) if self._context.previous else None
         pattern = self._options.pattern
         names = self._options.topics if pattern is None else self._cluster.matching(pattern)
         topics = self._cluster.topics([*names, *(before.topics if before else ())])
+        left: tuple[str, ...] = ()
         if before is not None:
-            check_topics(before, topics, self._table.name, self._where)
+            left = tuple(name for name in sorted(before.topics) if self._let_go(name, names, topics))
+            check_topics(before, topics, self._table.name, self._where, left)
+            topics = {name: topic for name, topic in topics.items() if name not in left}
         missing = [name for name in names if name not in topics]
         if missing or not topics:
             told = f"there is no topic {missing[0]}" if missing else f"no topic fits 'topic-pattern' = '{pattern}'"
@@ -97,18 +101,27 @@ class KafkaSource:
                 state="nothing was read by this run; what was read before stands",
                 next_command="make the topic, or correct its name, and run again",
             )
-        return topics
+        return topics, left
+
+    def _let_go(self, name: str, names: Collection[str], topics: Mapping[str, Topic]) -> bool:
+        """Whether a topic that was read is none of the table's any more: the script does not name it, or its pattern
+        fits one that was read to its end before it went."""
+        if self._options.pattern is None or name in topics:
+            return name not in names
+        assert self._context.previous is not None
+        return bool(self._context.previous.step.ranges["reached"])
 
     def ends(self) -> Json:
         """Where every partition of every topic ends now: committed messages only, unless the script says otherwise."""
-        topics, self._found = self._found or self._topics(), None
+        (topics, left), self._found = self._found or self._topics(), None
         at = self._context.clock()
         partitions = [partition for topic in topics.values() for partition in topic.partitions]
         stops = {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
         if self._context.previous is not None:
             positions = step_of(self._context.previous.step.ranges).stops
-            check_ends(positions, stops, self._table.name, self._where)
-        return Ends({name: topic.id for name, topic in topics.items()}, stops, at).to_json()
+            kept = {partition: stop for partition, stop in positions.items() if partition.topic not in left}
+            check_ends(kept, stops, self._table.name, self._where)
+        return Ends({name: topic.id for name, topic in topics.items()}, stops, at, left).to_json()
 
     # --- a step --------------------------------------------------------------------------------------------------
 
@@ -130,9 +143,10 @@ class KafkaSource:
         if before is not None and not step.read and not flips:
             return None
         bounded = self._snapshot is not None and not context.flipped and not flips
-        ranges = phaseless.ranges(
-            context, limit.to_json(), topics=step.to_json(), seen_at=limit.at, reached=step.stops == limit.stops
-        )
+        own: dict[str, Any] = {"topics": step.to_json(), "seen_at": limit.at, "reached": step.stops == limit.stops}
+        if before is not None and limit.left:
+            own["left"] = [str(partition) for partition in before.stops if partition.topic in limit.left]
+        ranges = phaseless.ranges(context, limit.to_json(), **own)
         return Step(ranges, "bounded" if bounded else "unbounded", flips, str(step))
 
     def _starts(self, before: KafkaStep | None, ends: Ends) -> dict[Partition, int]:
@@ -144,7 +158,8 @@ class KafkaSource:
                 options = replace(options, startup=Startup("timestamp", at))
             return first_offsets(self._cluster, options, ends.stops, name)
         earliest = earliest_offsets(self._cluster, ends.stops)
-        check_available(before.stops, earliest, name, self._where)
+        followed = {partition: stop for partition, stop in before.stops.items() if partition in earliest}
+        check_available(followed, earliest, name, self._where)
         return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
 
     def _caps(self, starts: dict[Partition, int], ends: Ends) -> dict[Partition, int]:
@@ -223,6 +238,7 @@ class KafkaSource:
             lag_ms=lag,
             position=_position(ranges, behind) + self._waiting(step, ranges),
             splits=frozenset(str(partition) for partition in ranges.stops),
+            ended=frozenset(step.step.ranges.get("left", ())),
             kept=kept(self._cluster, stops, ends, self._context.clock()),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipelines.sources.kafka.cluster import Partition
@@ -27,7 +27,8 @@ class Span:
 class TopicSpans:
     """One topic: its id when it was first planned, its place among the table's topics, and a span per partition.
 
-    `ordinal` never changes, so that the order of changes over several topics does not either.
+    `ordinal` never changes, so that the order of changes over several topics does not either; nor is that of a topic
+    which is not followed any more given to another, while one that came after it is.
     """
 
     id: str
@@ -95,24 +96,26 @@ def step_of(ranges: Mapping[str, Any]) -> KafkaStep:
 
 @dataclass(frozen=True)
 class Ends:
-    """Where every partition ended at `at` (ms, UTC)."""
+    """Where every partition ended at `at` (ms, UTC). `left`: topics that were followed and are not any more."""
 
     ids: Mapping[str, str]
     stops: Mapping[Partition, int]
     at: int
+    left: tuple[str, ...] = ()
 
     def over(self, step: KafkaStep | None) -> Ends:
         """These ends, and the positions of what `step` follows and they do not know: they are as of a run's start."""
         if step is None:
             return self
-        ids = {name: topic.id for name, topic in step.topics.items()}
-        return Ends({**ids, **self.ids}, {**step.stops, **self.stops}, self.at)
+        ids = {name: topic.id for name, topic in step.topics.items() if name not in self.left}
+        stops = {partition: stop for partition, stop in step.stops.items() if partition.topic in ids}
+        return replace(self, ids={**ids, **self.ids}, stops={**stops, **self.stops})
 
     def to_json(self) -> Json:
         topics: dict[str, Any] = {name: {"id": told, "partitions": {}} for name, told in sorted(self.ids.items())}
         for partition, stop in sorted(self.stops.items()):
             topics[partition.topic]["partitions"][str(partition.number)] = stop
-        return {"topics": topics, "at": self.at}
+        return {"topics": topics, "at": self.at, **({"left": list(self.left)} if self.left else {})}
 
 
 def ends_of(ends: Mapping[str, Any]) -> Ends:
@@ -126,4 +129,5 @@ def ends_of(ends: Mapping[str, Any]) -> Ends:
             for number, stop in told["partitions"].items()
         },
         int(ends["at"]),
+        tuple(ends.get("left", ())),
     )

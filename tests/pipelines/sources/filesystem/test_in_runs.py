@@ -203,6 +203,8 @@ def test_changelogs_land_with_their_watermarks(spark: SparkSession, root: Path) 
         log = harness.lake.watermarks.last(table)
         assert log is not None
         assert (log.flip_epoch, log.timestamp) == (1, AT + watermark)
+        if table == "rates":  # a delete is at the time of its line, whenever its file was written
+            assert [row["_rowtime"].second for row in rows] == [5, 10, 20]
 
 
 def test_a_probe_with_updates_is_refused_in_processing_time(root: Path) -> None:

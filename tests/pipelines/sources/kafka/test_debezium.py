@@ -39,6 +39,20 @@ def play_of(broker: EmbeddedKafka, topic: str, spark: SparkSession, directory: P
     return Play.build(options, spark, directory, connector="kafka")
 
 
+def test_a_topic_with_snapshots_of_several_tables_never_flips_by_the_mark_of_one(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    send(topics, topic, change("r", None, row(1, "ann"), "last_in_data_collection", db="shop", table="users_1"), 0)
+    send(topics, topic, change("r", None, row(2, "bob"), "first_in_data_collection", db="shop", table="users_2"), 0)
+    play = play_of(broker, topic, spark, tmp_path)
+    play.harness.push("clicks", [{"user_id": 1, "item": 1}])
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"several tables, shop\.users_1 and shop\.users_2"):
+            play.advance("users")
+    assert play.harness.runner.release("joined").published == ()
+
+
 def test_it_flips_past_the_ends_as_of_the_snapshots_last_row(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:

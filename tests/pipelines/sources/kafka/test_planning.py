@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -72,6 +73,18 @@ def test_ends_of_before_a_partition_came_leave_it_where_it_is() -> None:
     step = KafkaStep({"a": TopicSpans("id of a", 0, {0: Span(0, 5), 1: Span(0, 3)})})
     assert ends({A: 7}).over(step) == ends({A: 7, B: 3})
     assert ends({A: 7}).over(None) == ends({A: 7})
+
+
+def test_a_topic_that_is_followed_no_more_leaves_its_place_empty() -> None:
+    spans = {0: Span(0, 5)}
+    topics = {name: TopicSpans(f"id of {name}", place, spans) for place, name in enumerate("abc")}
+    step = KafkaStep(topics)
+    told = replace(ends({Partition("b", 0): 7, Partition("d", 0): 1}), left=("a",))
+    assert ends_of(json.loads(json.dumps(told.to_json()))) == told
+    over = told.over(step)
+    assert over.stops == {Partition("b", 0): 7, Partition("c", 0): 5, Partition("d", 0): 1}
+    after = next_step(step, {partition: 0 for partition in over.stops}, over)
+    assert {name: topic.ordinal for name, topic in after.topics.items()} == {"b": 1, "c": 2, "d": 3}
 
 
 def test_a_step_in_words() -> None:

@@ -150,6 +150,52 @@ def test_partitions_and_topics_that_come_later_are_read_from_their_first_message
     ]
 
 
+def test_topics_that_the_script_does_not_name_any_more_are_left_alone(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    one, two = topics.create(), topics.create()
+    topics.send(one, {"id": 1})
+    topics.send(two, {"id": 2})
+    both = given(broker.bootstrap, f"{one};{two}", format="json")
+    play = Play.probe(both, spark, tmp_path)
+    play.advance()
+    topics.delete(two)
+    with pytest.raises(SourceError, match=f"the topic {two} is gone") as refused:
+        play.advance()
+    assert f"take {two} out of 'topic'" in refused.value.next_command
+    topics.send(one, {"id": 3})
+    play = Play.probe(given(broker.bootstrap, one, format="json"), spark, tmp_path)
+    play.advance()
+    assert play.values() == [1, 2, 3]
+    assert {split["split"]: split["ended"] for split in play.log()[-1].splits} == {f"{one}-0": False, f"{two}-0": True}
+
+
+def test_a_topic_of_a_pattern_may_go_once_it_was_read_to_its_end(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("daily-1")
+    topics.create("daily-2")
+    topics.send("daily-1", {"id": 1})
+    topics.send("daily-2", {"id": 2}, {"id": 3})
+    options = given(broker.bootstrap, topic_pattern="daily-.*", format="json", scan__max_rows_per_epoch="2")
+    play = Play.probe(options, spark, tmp_path)
+    play.advance(max_epochs=1)
+    topics.delete("daily-1")
+    with pytest.raises(SourceError, match="the topic daily-1 is gone, and it may have had messages"):
+        play.advance()
+    topics.delete("daily-2")
+    topics.create("daily-1")
+    play = Play.probe(options, spark, tmp_path / "again")
+    topics.send("daily-1", {"id": 4})
+    play.advance()
+    topics.delete("daily-1")
+    topics.create("daily-3")
+    topics.send("daily-3", {"id": 5})
+    play.advance()
+    assert play.values() == [4, 5]
+    assert [split["split"] for split in play.log()[-1].splits if split["ended"]] == ["daily-1-0"]
+
+
 def test_a_topic_that_is_gone_or_was_made_again_is_refused(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:

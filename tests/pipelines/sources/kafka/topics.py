@@ -110,31 +110,30 @@ class Topics:
         headers: Sequence[tuple[str, bytes]] = (),
     ) -> None:
         """One message a value. `at` is the record's time, ms."""
-        for value in values:
-            self._send(self.producer, topic, value, key, partition, at, headers)
-        self.producer.flush()
+        self._acknowledged(
+            self.producer, [self._send(self.producer, topic, value, key, partition, at, headers) for value in values]
+        )
 
     def send_rows(self, topic: str, rows: Mapping[Any, Any], partition: int | None = None) -> None:
         """One message a pair of key and value."""
-        for key, value in rows.items():
-            self._send(self.producer, topic, value, key, partition, None, ())
-        self.producer.flush()
+        sent = [self._send(self.producer, topic, value, key, partition, None, ()) for key, value in rows.items()]
+        self._acknowledged(self.producer, sent)
 
     def transaction(self, topic: str, *values: Any, commit: bool = True, partition: int = 0) -> None:
         """Messages of one transaction, committed or aborted."""
         producer = self._producer({"transactional.id": f"tx-{next(_numbers)}"})
         producer.initTransactions()
         producer.beginTransaction()
-        for value in values:
-            self._send(producer, topic, value, None, partition, None, ())
-        producer.flush()
+        self._acknowledged(
+            producer, [self._send(producer, topic, value, None, partition, None, ()) for value in values]
+        )
         if commit:
             producer.commitTransaction()
         else:
             producer.abortTransaction()
         producer.close()
 
-    def _send(self, producer: Any, topic: str, value: Any, key: Any, partition: Any, at: Any, headers: Any) -> None:
+    def _send(self, producer: Any, topic: str, value: Any, key: Any, partition: Any, at: Any, headers: Any) -> Any:
         header = self.jvm.org.apache.kafka.common.header.internals.RecordHeader
         record = self.jvm.org.apache.kafka.clients.producer.ProducerRecord(
             topic,
@@ -144,7 +143,13 @@ class Topics:
             encoded(value),
             self.list(*[header(name, content) for name, content in headers]),
         )
-        producer.send(record)
+        return producer.send(record)
+
+    def _acknowledged(self, producer: Any, sent: Sequence[Any]) -> None:
+        """Wait for the broker's word on each; flush alone says nothing of those that failed."""
+        producer.flush()
+        for answer in sent:
+            answer.get()
 
     def close(self) -> None:
         self.producer.close()
