@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import socket
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from assets import build_pipeline_definitions
+from assets import Presentation, build_pipeline_definitions
 from orchestration.alerts.memory import GIVE_UP_S, Memory
 from orchestration.definitions import with_alerts
 from orchestration.materialize import materialize
 from orchestration.sensors import ALERTS
 from pipelines.errors import PlanningError
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from pipelines.sources.mysql_cdc.log import Birth
+from pipelines.sources.mysql_cdc.steps import BinlogStep
+from pipelines.sources.protocol import Step
+from pipelines.sql import compile_script
 from tests.assets.clicks import Hand, pipeline
+from tests.orchestration.conftest import SHOP
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import MailServer, Webhook, free_port
 
@@ -102,6 +110,54 @@ class TestHeldGates:
         judged(lake, 2, passed=False, supersedes=1)
         tick(definitions, instance, cursor)
         assert [(message["epoch"], message["state"]) for message in webhook.messages] == [(1, "open"), (2, "open")]
+
+
+def a_build_in_mysql(lake: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, port: int) -> dg.Definitions:
+    """`shop`, whose build side has landed once, at a server on this port; and `clicks`, on the same lake."""
+    script = folder / "shop.sql"
+    script.write_text(SHOP.format(host="127.0.0.1", port=port))
+    monkeypatch.setenv("SHOP_PASSWORD", "reader-secret")
+    end = BinlogPosition("binlog.000001", 4)
+    step = BinlogStep(BinlogRange(0, end, end), (end.file,), Birth(0, 1), (), None, end, now())
+    rows = ControlRows(lake)
+    rows.planned("person", 1, now(), Step(step.to_json()))
+    rows.landed("person", 1, now(), flip=True)
+    shop = build_pipeline_definitions(
+        replace(compile_script(script.read_text()), name="shop"), lake=lake, look=Presentation(script=script)
+    )
+    clicks = build_pipeline_definitions(pipeline("block"), lake=lake)
+    return with_alerts(dg.Definitions.merge(clicks, shop))
+
+
+class TestSilentServers:
+    def test_a_held_gate_is_told_while_a_server_takes_the_connection_and_says_nothing(
+        self, instance, webhook: Webhook, lake: Path, tmp_path: Path, monkeypatch, capfd
+    ):
+        monkeypatch.setattr("orchestration.alerts.logs.ANSWER_WITHIN", "1 s")
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            definitions = a_build_in_mysql(lake, tmp_path, monkeypatch, port)
+            judged(lake, 1, passed=False)
+            cursor = tick(definitions, instance)
+            assert webhook.kinds() == ["gate-held"]
+            logged = capfd.readouterr().err
+            assert "retention could not be looked at" in logged
+            assert "timed out" in logged, "the server was asked, and the answer waited for"
+            tick(definitions, instance, cursor)
+        assert webhook.kinds() == ["gate-held"]
+
+    def test_what_the_lakes_tell_is_sent_before_a_server_is_asked(
+        self, instance, webhook: Webhook, lake: Path, tmp_path: Path, monkeypatch
+    ):
+        told_by_then: list[str] = []
+
+        def asked(*_: object) -> None:
+            told_by_then.extend(webhook.kinds())
+
+        monkeypatch.setattr("orchestration.sensors.passing_log", asked)
+        judged(lake, 1, passed=False)
+        tick(a_build_in_mysql(lake, tmp_path, monkeypatch, 1), instance)
+        assert set(told_by_then) == {"gate-held"}
 
 
 class TestSources:
