@@ -14,10 +14,17 @@ from typing import Any, TypeGuard
 
 import dagster as dg
 
+from assets.commands import AS_WRITTEN, Commands
 from assets.names import GATE, identifier
-from assets.text import markdown_table, resolving
+from assets.text import markdown_table
 from pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
 from pipelines.watermarks.watermark import instant
+
+IN_DAGSTER = (
+    "run the pipeline's job again with `held: release` (joins again) or `held: discard` (quarantines the rows) in the "
+    "launchpad's config of the staged asset"
+)
+"""How a held epoch is resolved without a terminal."""
 
 NOTHING_STAGED = "nothing is staged, so there is nothing to judge"
 
@@ -48,7 +55,7 @@ def check_specs(staged: dg.AssetKey, names: Sequence[str] | None = None) -> list
 
 
 def results(
-    specs: Sequence[dg.AssetCheckSpec], verdict: GateVerdict | None, state: str | None, script: Path | None = None
+    specs: Sequence[dg.AssetCheckSpec], verdict: GateVerdict | None, state: str | None, commands: Commands = AS_WRITTEN
 ) -> Iterator[dg.AssetCheckResult]:
     """A result for every spec; without a staged epoch all of them pass, saying so."""
     found = {identifier(check.name): check for check in verdict.checks} if verdict else {}
@@ -56,7 +63,7 @@ def results(
         if verdict is None:
             yield _result(spec, True, {"waiting": NOTHING_STAGED, "epoch state": state or "none planned yet"})
         elif spec.name == GATE:
-            yield _result(spec, verdict.passed, of_verdict(verdict, state, script))
+            yield _result(spec, verdict.passed, of_verdict(verdict, state, commands))
         elif spec.name in found:
             check = found[spec.name]
             yield _result(spec, check.passed, of_check(check, verdict), warned=bool(check.warning))
@@ -78,7 +85,7 @@ def _result(
     )
 
 
-def of_verdict(verdict: GateVerdict, state: str | None, script: Path | None = None) -> dict[str, Any]:
+def of_verdict(verdict: GateVerdict, state: str | None, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
     """The whole verdict."""
     metadata: dict[str, Any] = {
         "verdict": "passed" if verdict.passed else "held",
@@ -99,8 +106,9 @@ def of_verdict(verdict: GateVerdict, state: str | None, script: Path | None = No
     if verdict.warnings:
         metadata["warnings"] = "\n".join(verdict.warnings)
     if not verdict.passed:
-        metadata["reasons"] = "\n".join(verdict.reasons)
-        metadata["next"] = resolving(verdict.insert, script)
+        metadata["reasons"] = commands.filled("\n".join(verdict.reasons))
+        metadata["next"] = commands.resolving(verdict.insert)
+        metadata["next in Dagster"] = IN_DAGSTER
     return metadata
 
 

@@ -49,17 +49,17 @@ def build_pipeline_definitions(
     checks = []
     for insert in pipeline.inserts:
         assets.append(staged_asset(pipeline, insert, folder, names, look))
-        checks.append(gate_checks(pipeline, insert, names, look))
+        checks.append(gate_checks(pipeline, insert, folder, names, look))
         assets.append(published_asset(pipeline, insert, folder, names, look))
         if insert.time == "event" and look.partitions is not None:
             assets.append(by_time_asset(pipeline, insert, folder, names, look, look.partitions))
-    assets.append(maintenance_asset(pipeline, names, look))
+    assets.append(maintenance_asset(pipeline, folder, names, look))
     schedules = [maintenance_schedule(names)]
     if tables := comparable(pipeline):
-        assets.append(reconcile_asset(pipeline, tables, names, look))
+        assets.append(reconcile_asset(pipeline, tables, folder, names, look))
         schedules += reconcile_schedules(names, look)
     job = pipeline_job(names, keys, look)
-    jobs = [job, *quarantine_jobs(pipeline, names, look)]
+    jobs = [job, *quarantine_jobs(pipeline, folder, names, look)]
     if look.partitions is not None and any(insert.time == "event" for insert in pipeline.inserts):
         jobs.append(by_time_job(pipeline, names))
     return dg.Definitions(

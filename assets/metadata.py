@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from deltalake import DeltaTable
 
-from assets.checks import data_docs
-from assets.text import markdown_table, resolving, watermark
+from assets.checks import IN_DAGSTER, data_docs
+from assets.commands import Commands
+from assets.text import markdown_table, watermark
 from pipelines import pictures
 from pipelines.lake import Lake, StagedRow
 from pipelines.runtime.gate import GateVerdict
@@ -141,7 +141,7 @@ def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:
     }
 
 
-def of_held(releasing: Releasing, script: Path | None) -> dict[str, Any]:
+def of_held(releasing: Releasing, commands: Commands) -> dict[str, Any]:
     """The newest epoch is held, so nothing new can be staged."""
     position = releasing.position()
     assert position.verdict is not None
@@ -149,8 +149,9 @@ def of_held(releasing: Releasing, script: Path | None) -> dict[str, Any]:
         **of_staged(releasing),
         "rows by epoch": _rows_by_epoch(releasing, releasing.waiting(position)),
         "verdict": "held",
-        "reasons": "\n".join(position.verdict.reasons),
-        "next": resolving(releasing.insert.id, script),
+        "reasons": commands.filled("\n".join(position.verdict.reasons)),
+        "next": commands.resolving(releasing.insert.id),
+        "next in Dagster": IN_DAGSTER,
     }
 
 

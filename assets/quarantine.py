@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_tags
 from assets.metadata import table_rows
@@ -15,7 +16,7 @@ from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
 from pipelines.errors import PlanningError
-from pipelines.lake import Lake
+from pipelines.lake import Lake, Layout
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.quarantine.kept import Kept, as_shown, chosen, kept_out
@@ -49,7 +50,7 @@ class QuarantineDiscardConfig(QuarantineReleaseConfig):
     because: str
 
 
-def quarantine_jobs(pipeline: Pipeline, names: Names, look: Presentation) -> list[dg.JobDefinition]:
+def quarantine_jobs(pipeline: Pipeline, lake: Layout, names: Names, look: Presentation) -> list[dg.JobDefinition]:
     """`<pipeline>_quarantine_release` and `<pipeline>_quarantine_discard`. Neither runs by itself."""
 
     @dg.op(
@@ -60,7 +61,7 @@ def quarantine_jobs(pipeline: Pipeline, names: Names, look: Presentation) -> lis
     )
     def release(context: dg.OpExecutionContext, config: QuarantineReleaseConfig) -> int:
         request = FromQuarantine(False, tuple(config.reasons), tuple(config.epochs), by=_who(context))
-        done = _taken(context, pipeline, names, look, config, request)
+        done = _taken(context, pipeline, lake, names, look, config, request)
         return sum(item.rows for item in done)
 
     @dg.op(
@@ -75,7 +76,7 @@ def quarantine_jobs(pipeline: Pipeline, names: Names, look: Presentation) -> lis
         request = FromQuarantine(
             True, tuple(config.reasons), tuple(config.epochs), by=_who(context), because=config.because.strip()
         )
-        done = _taken(context, pipeline, names, look, config, request)
+        done = _taken(context, pipeline, lake, names, look, config, request)
         return sum(item.plan.from_quarantine.rows for item in done if item.plan.from_quarantine)
 
     tags = job_tags(names, look)
@@ -96,13 +97,14 @@ def quarantine_jobs(pipeline: Pipeline, names: Names, look: Presentation) -> lis
 def _taken(
     context: dg.OpExecutionContext,
     pipeline: Pipeline,
+    lake: Layout,
     names: Names,
     look: Presentation,
     config: QuarantineReleaseConfig,
     request: FromQuarantine,
 ) -> Sequence[Published]:
     """Do it, and tell it in the metadata of the op's output."""
-    with explained(look.script), runner_of(context, pipeline, names) as runner:
+    with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
         insert = _insert(pipeline, config.target)
         wanted = chosen(insert, _kept(runner.lake, pipeline, insert), request)
         done = () if config.dry_run else runner.out_of_quarantine(insert, as_shown(request, wanted))

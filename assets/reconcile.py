@@ -7,12 +7,14 @@ from typing import Any
 
 import dagster as dg
 
+from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_of
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
+from pipelines.lake import Layout
 from pipelines.sql.model import Pipeline, Table
 from quality_checks.against_source import SourceReconciliation, reconcile_source
 
@@ -30,7 +32,7 @@ class ReconcileConfig(dg.Config):
 
 
 def reconcile_asset(
-    pipeline: Pipeline, tables: Sequence[Table], names: Names, look: Presentation
+    pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
 ) -> dg.AssetsDefinition:
     """Fails where a key differs, so that whoever is told of failed runs is told. It has no part in the pipeline's own
     job."""
@@ -50,7 +52,7 @@ def reconcile_asset(
         name=names.op(key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
     )
     def reconcile(context: dg.AssetExecutionContext, config: ReconcileConfig) -> dg.MaterializeResult:
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
+        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
             wanted = config.tables or [table.name for table in tables]
             found = [reconcile_source(runner, table, config.wait_seconds) for table in wanted]
             for item in found:

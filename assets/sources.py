@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
+from assets.commands import Commands
 from assets.failures import explained
 from assets.metadata import of_advance
 from assets.names import Names
@@ -75,7 +76,7 @@ def source_asset(
         op_tags=_priority([table]),
     )
     def land(context: dg.AssetExecutionContext, config: SourceConfig) -> dg.MaterializeResult:
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
+        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
             advance = runner.advance(table.name, resnapshot=config.resnapshot, max_epochs=config.max_epochs or None)
             return _materialized(context, runner, table, spec.key, advance)
 
@@ -100,7 +101,7 @@ def aligned_assets(
     def land(context: dg.AssetExecutionContext, config: AlignedConfig) -> Iterator[dg.MaterializeResult]:
         chosen = [table for table in tables if specs[table.name].key in context.selected_asset_keys]
         wanted = [table.name for table in chosen]
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
+        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
             _check(config.resnapshot, wanted)
             most = config.max_epochs or None
             advances = runner.advance_all(wanted, max_epochs=most, resnapshot=config.resnapshot)

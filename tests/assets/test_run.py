@@ -164,8 +164,8 @@ def test_a_held_epoch_fails_the_check_and_nothing_is_published_until_a_person_de
     alone = strict.materialize(dg.AssetSelection.assets(PUBLISHED))
     said = failure(alone, PUBLISHED)
     assert "the gate holds epoch 1 of enriched_click" in said.description
-    assert "tidegate release SCRIPT enriched_click" in said.metadata["next"].value
-    assert "tidegate discard SCRIPT enriched_click" in said.metadata["next"].value
+    assert f"tidegate release SCRIPT enriched_click --lake {strict.lake}" in said.metadata["next"].value
+    assert f"tidegate discard SCRIPT enriched_click --lake {strict.lake}" in said.metadata["next"].value
     assert alone.get_step_failure_events()[0].step_failure_data.error_source is not None
 
     strict.hand.clicks(1)
@@ -176,6 +176,42 @@ def test_a_held_epoch_fails_the_check_and_nothing_is_published_until_a_person_de
     assert told(later, STAGED)["waiting rows"] == 3
     assert len(Lake(strict.lake).verdicts.rows(insert_owner("enriched_click"))) == 1
     assert strict.hand.published() == []
+
+
+def test_a_held_epoch_is_released_from_the_launchpad_once_its_cause_is_mended(strict: Location):
+    def decided(**config: str) -> dg.ExecuteInProcessResult:
+        job = strict.definitions.resolve_job_def("clicks")
+        run_config = {"ops": {"clicks__enriched_click_staged": {"config": config}}}
+        return job.execute_in_process(instance=strict.instance, raise_on_error=False, run_config=run_config)
+
+    strict.hand.users(1)
+    strict.hand.all_users_are_there()
+    strict.hand.clicks(1, 9)
+    assert not strict.run().success
+    once_more = decided(held="release")
+    assert not checks(once_more)["gate"], "user 9 is still not there"
+    strict.hand.users(9)
+    released = decided(held="release")
+    assert released.success
+    assert checks(released)["gate"]
+    assert (told(released, PUBLISHED)["epoch"], told(released, PUBLISHED)["kind"]) == (3, "re-release")
+    assert [row["user_id"] for row in strict.hand.published()] == [1, 9]
+
+    nothing_held = decided(held="release")
+    assert "no epoch of enriched_click is held" in failure(nothing_held, STAGED).description
+    alone = decided(on_unmatched="publish")
+    assert "`held: release`" in failure(alone, STAGED).metadata["next"].value
+
+    strict.hand.clicks(7)
+    assert not strict.run().success
+    assert decided(held="release", on_unmatched="publish").success
+    assert [row["user_id"] for row in strict.hand.published()] == [1, 7, 9]
+    strict.hand.clicks(8)
+    assert not strict.run().success
+    given_up = decided(held="discard")
+    assert given_up.success
+    assert told(given_up, PUBLISHED)["rows quarantined"] == 1
+    assert len(strict.hand.published()) == 3
 
 
 def test_a_table_that_another_runner_works_on_fails_at_once_and_says_who_it_is(location: Location):
