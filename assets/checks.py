@@ -15,10 +15,13 @@ from typing import Any, TypeGuard
 import dagster as dg
 
 from assets.commands import AS_WRITTEN, Commands
-from assets.names import GATE, identifier
+from assets.names import ADDS_UP, GATE, identifier
 from assets.text import markdown_table
+from pipelines.lake import Lake
 from pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
+from pipelines.sql.model import Insert, Pipeline
 from pipelines.watermarks.watermark import instant
+from quality_checks.reconcile import can_add_up, reconcile
 
 IN_DAGSTER = (
     "run the pipeline's job again with `held: release` (joins again) or `held: discard` (quarantines the rows) in the "
@@ -110,6 +113,46 @@ def of_verdict(verdict: GateVerdict, state: str | None, commands: Commands = AS_
         metadata["next"] = commands.resolving(verdict.insert)
         metadata["next in Dagster"] = IN_DAGSTER
     return metadata
+
+
+def adds_up_specs(pipeline: Pipeline, insert: Insert, published: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    """The check that the rows of an INSERT add up; none of a process, which gives other rows than it takes."""
+    if not can_add_up(pipeline, insert):
+        return []
+    said = (
+        "Over all history: rows of the probe = published + quarantined + dropped + waiting, exactly, and the tables "
+        "hold as many as the control tables say."
+    )
+    return [dg.AssetCheckSpec(ADDS_UP, asset=published, description=said)]
+
+
+def adds_up(
+    lake: Lake, pipeline: Pipeline, insert: Insert, published: dg.AssetKey, commands: Commands = AS_WRITTEN
+) -> list[dg.AssetCheckResult]:
+    """Its result; no Spark, the counts are in the logs."""
+    if not can_add_up(pipeline, insert):
+        return []
+    found = reconcile(lake, pipeline, insert)
+    rows = found.rows
+    said = {"probe": rows.landed, "target": rows.published, "quarantine": rows.kept_out}
+    metadata: dict[str, Any] = {
+        "rows landed": rows.landed,
+        "rows published": rows.published,
+        "rows quarantined": sum(rows.quarantined.values()),
+        "rows dropped": sum(rows.dropped.values()),
+        "rows waiting": rows.waiting,
+        "tables": dg.MetadataValue.md(
+            markdown_table(
+                ("table", "rows by the control tables", "rows by its own log"),
+                [(place, count, found.tables[place]) for place, count in said.items()],
+            )
+        ),
+    }
+    if found.problems:
+        metadata |= {"problems": "\n".join(found.problems), "next": commands.filled("tidegate verify SCRIPT")}
+    return [
+        dg.AssetCheckResult(passed=found.passed, asset_key=published, check_name=ADDS_UP, metadata=metadata),
+    ]
 
 
 def data_docs(verdict: GateVerdict) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import dagster as dg
 
-from assets.checks import check_specs, results
+from assets.checks import adds_up, adds_up_specs, check_specs, results
 from assets.commands import Commands
 from assets.failures import explained
 from assets.metadata import of_held, of_published, of_staged, of_waiting
@@ -101,17 +101,26 @@ def gate_checks(
 def published_asset(
     pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation
 ) -> dg.AssetsDefinition:
-    """Adds the staged epoch to quarantine and target. It re-reads the stored verdict and fails without a good one."""
-    spec = published_spec(pipeline, insert, lake, names, look)
+    """Adds the staged epoch to quarantine and target. It re-reads the stored verdict and fails without a good one.
+    Then, whatever it added, it counts whether all rows are in their places."""
+    spec, commands = published_spec(pipeline, insert, lake, names, look), Commands(look.script, lake.root)
 
     @dg.multi_asset(
-        name=names.op(spec.key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
+        name=names.op(spec.key),
+        specs=[spec],
+        check_specs=adds_up_specs(pipeline, insert, spec.key),
+        required_resource_keys={names.resource},
+        description=spec.description,
     )
     def publish(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
+        with explained(commands), runner_of(context, pipeline, names) as runner:
             releasing = runner.releasing(insert.id)
             before = releasing.position()
             published = runner.publish(insert.id)
-            return dg.MaterializeResult(asset_key=spec.key, metadata=of_published(releasing, before, published))
+            return dg.MaterializeResult(
+                asset_key=spec.key,
+                metadata=of_published(releasing, before, published),
+                check_results=adds_up(runner.lake, pipeline, insert, spec.key, commands),
+            )
 
     return publish

@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -43,20 +44,17 @@ def answers(questions: Sequence[Callable[[], T]], within: float) -> list[Callabl
         thread.start()
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    silent = _raising(Unanswered(f"no answer within {within:g} s"))
-    return [given.get(number, silent) for number in range(len(questions))]
+    silent = Unanswered(f"no answer within {within:g} s")
+    return [given.get(number) or partial(_raise, silent) for number in range(len(questions))]
 
 
 def _answered(question: Callable[[], T]) -> Callable[[], T]:
     try:
         answer = question()
     except Exception as error:  # noqa: BLE001 it is handed to whoever asked
-        return _raising(error)
+        return partial(_raise, error)
     return lambda: answer
 
 
-def _raising(error: Exception) -> Callable[[], T]:
-    def told() -> T:
-        raise error
-
-    return told
+def _raise(error: Exception) -> NoReturn:
+    raise error

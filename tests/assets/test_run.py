@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from assets import build_pipeline_definitions
@@ -114,6 +115,11 @@ def test_a_run_waits_for_the_flip_and_then_publishes_each_row_once(location: Loc
     published = told(released, PUBLISHED)
     assert (published["dagster/row_count"], published["quarantine rows"], published["waiting rows"]) == (2, 1, 0)
     assert (published["rows published"], published["verdict"], published["epoch"]) == (2, "passed", 1)
+
+    added = next(item for item in released.get_asset_check_evaluations() if item.check_name == "adds_up")
+    numbers = {name: value.value for name, value in added.metadata.items()}
+    places = ("landed", "published", "quarantined", "dropped", "waiting")
+    assert [numbers[f"rows {place}"] for place in places] == [3, 2, 1, 0, 0]
 
     again = location.run()
     assert again.success
@@ -270,6 +276,21 @@ def test_a_snapshot_can_be_taken_again(location: Location):
         run_config=config,
     )
     assert told(result, USERS)["generation"] == 2
+
+
+def test_rows_that_are_lost_fail_a_check_of_the_published_asset(location: Location):
+    location.hand.users(1)
+    location.hand.all_users_are_there()
+    location.hand.clicks(1, 1)
+    assert location.run().success
+    target = Lake(location.lake).target_path(location.pipeline.table("enriched_click"))
+    DeltaTable(str(target)).delete()
+    again = location.run()
+    assert again.success, "what is published is published"
+    found = next(item for item in again.get_asset_check_evaluations() if item.check_name == "adds_up")
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert "holds 0 rows, by the control tables it should be 2" in str(found.metadata["problems"].value)
+    assert f"tidegate verify SCRIPT --lake {location.lake}" in str(found.metadata["next"].value)
 
 
 def test_upkeep_is_an_asset_of_its_own(location: Location) -> None:
