@@ -81,7 +81,7 @@ def can_add_up(pipeline: Pipeline, insert: Insert) -> bool:
 
 def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAre, int]:
     """Where the rows are, and the probe's epoch up to which that is told."""
-    rows = None
+    rows, upto = None, 0
     while True:
         before = rows
         rows = where_rows_are(lake, insert.id, insert.probe, history_of(lake, pipeline, insert))
