@@ -92,6 +92,7 @@ def of_verdict(verdict: GateVerdict, state: str | None, commands: Commands = AS_
     """The whole verdict."""
     metadata: dict[str, Any] = {
         "verdict": "passed" if verdict.passed else "held",
+        "gate passed": int(verdict.passed),
         "epoch": verdict.epoch,
         "generation": verdict.generation,
         "epoch state": state or "",

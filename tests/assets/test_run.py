@@ -115,6 +115,7 @@ def test_a_run_waits_for_the_flip_and_then_publishes_each_row_once(location: Loc
     published = told(released, PUBLISHED)
     assert (published["dagster/row_count"], published["quarantine rows"], published["waiting rows"]) == (2, 1, 0)
     assert (published["rows published"], published["verdict"], published["epoch"]) == (2, "passed", 1)
+    assert published["gate passed"] == 1
 
     added = next(item for item in released.get_asset_check_evaluations() if item.check_name == "adds_up")
     numbers = {name: value.value for name, value in added.metadata.items()}
@@ -178,7 +179,7 @@ def test_a_held_epoch_fails_the_check_and_nothing_is_published_until_a_person_de
     later = strict.run()
     assert not later.success
     assert not checks(later)["gate"]
-    assert told(later, STAGED)["verdict"] == "held"
+    assert (told(later, STAGED)["verdict"], told(later, STAGED)["gate passed"]) == ("held", 0)
     assert told(later, STAGED)["waiting rows"] == 3
     assert len(Lake(strict.lake).verdicts.rows(insert_owner("enriched_click"))) == 1
     assert strict.hand.published() == []

@@ -24,7 +24,7 @@ from pipelines.progress import Progress
 from pipelines.runtime import faults
 from pipelines.runtime.failures import ENGINE, explained, first_line
 from pipelines.runtime.landing import alignment
-from pipelines.runtime.landing.advances import Advance, LandedEpoch
+from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from pipelines.runtime.landing.expressions import failed_expression
 from pipelines.runtime.landing.rejected import Rejected
 from pipelines.runtime.landing.split_store import Splits
@@ -71,8 +71,15 @@ class Landing:
     def path(self) -> Path:
         return self.lake.table_path(self.table.name)
 
-    def advance(self, *, ends: Json | None = None, max_epochs: int | None = None, resnapshot: bool = False) -> Advance:
-        """Land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them.
+    def advance(
+        self,
+        *,
+        ends: Json | None = None,
+        max_epochs: int | None = None,
+        resnapshot: bool = False,
+        on_epoch: OnEpoch | None = None,
+    ) -> Advance:
+        """Land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them. `on_epoch` hears of each.
 
         An epoch that an earlier run left half done is finished first, from its stored plan. `resnapshot` starts a new
         generation; readers stay on the old one until the new one has flipped. It also ends where alignment holds every
@@ -85,12 +92,18 @@ class Landing:
         if resnapshot and newest is not None:
             generation += 1
         epochs: list[LandedEpoch] = []
+
+        def land(planned: StoredStep) -> None:
+            epochs.append(self._land(source, context, planned))
+            if on_epoch is not None:
+                on_epoch(epochs[-1])
+
         mask = Mask.of([self.table, *self.peers], self.environment)
         with mask.over(), self._open(generation) as (source, context):
             self._refresh(context)
             unfinished = self._unfinished(context)
             if unfinished is not None:
-                epochs.append(self._land(source, context, unfinished))
+                land(unfinished)
             else:
                 source.preflight()
             limit = source.ends() if ends is None else ends
@@ -98,7 +111,7 @@ class Landing:
                 planned = self._plan(source, context, limit)
                 if planned is None:
                     break
-                epochs.append(self._land(source, context, planned))
+                land(planned)
             aligned = self._aligned(generation)
         return Advance(self.table.name, generation, tuple(epochs), self._last(generation), aligned, limit)
 
