@@ -21,7 +21,7 @@ from orchestration.alerts.journal import journal
 from orchestration.alerts.logs import ASK_EVERY_S, passing_log
 from orchestration.alerts.memory import REMEMBERED, Memory, Open
 from orchestration.alerts.patience import Unanswered, answers
-from orchestration.alerts.runs import Outcome, is_watched, outcome, same
+from orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same
 from orchestration.alerts.watched import Watched, watched
 from pipelines.errors import TidegateError
 
@@ -152,7 +152,7 @@ def _runs(
 
 def _after(memory: Memory, ended: Outcome, now: float) -> tuple[Memory, list[Message]]:
     """What one finished run begins, and what it ends."""
-    over = [item for item in memory.open if item.kind in ("run-failed", "check-not-run") and ended.mends(item)]
+    over = [item for item in memory.open if item.kind in KINDS and ended.mends(item)]
     kept = [item for item in memory.open if item not in over]
     messages = [Message(item.incident(), "resolved", now - item.since) for item in over]
     incident = ended.incident

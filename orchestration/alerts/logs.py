@@ -56,7 +56,7 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
             else "Land it before, or the table has to be read anew from a snapshot.",
         ),
         positions={**positions(lake, [watched.table]), f"{watched.table}, cursor": found.position},
-        run=last_run(instance, watched.pipeline, options.dagster_url),
+        run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(again,) if gone else (run, f"or let the server keep more: {_KEEP_MORE.get(table.connector, _SET_KAFKA)}"),
         replaces=f"retention {watched.lake} {watched.table} passing" if gone else "",
         details={"table": watched.table, "left_s": found.left_s, "kept_s": found.kept_s, "lake": watched.lake},

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from assets import Presentation, build_pipeline_definitions
 from orchestration.alerts.memory import GIVE_UP_S, Memory
@@ -56,6 +58,15 @@ def tick(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str 
 def mend(lake: Path) -> None:
     events = lake / "_scratch" / "user_info" / "events"
     (events / "00000007.arrow").rename(events / "00000000.arrow")
+
+
+USERS, CLICKS, PUBLISHED = (dg.AssetKey(["clicks", name]) for name in ("user_info", "click_event", "enriched_click"))
+
+
+def graph_run(definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.ExecuteInProcessResult:
+    """A run of one asset, as the asset graph and automation start it."""
+    job = definitions.get_repository_def().get_implicit_global_asset_job_def()
+    return job.execute_in_process(instance=instance, raise_on_error=False, asset_selection=[key])
 
 
 def failing_run(definitions: dg.Definitions, lake: Path, instance: dg.DagsterInstance) -> str:
@@ -307,6 +318,52 @@ class TestFinishedRuns:
         assert message["failed_steps"] == ["clicks__user_info"]
         assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
         assert "is gone" in message["text"]
+
+    def test_a_run_of_the_asset_graph_is_launched_again_as_it_was(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
+        """Its job is Dagster's own, and has every asset of the code location."""
+        cursor = tick(definitions, instance)
+        hand = Hand(pipeline("block"), lake)
+        hand.users(1)
+        events = lake / "_scratch" / "user_info" / "events"
+        next(events.iterdir()).rename(events / "00000007.arrow")
+        assert not graph_run(definitions, instance, USERS).success
+        tick(definitions, instance, cursor)
+        (message,) = webhook.messages
+        assert message["pipeline"] == "clicks"
+        assert message["next"][-1] == "then run it again: dg launch --assets 'key:\"clicks/user_info\"'"
+
+    def test_alerts_link_to_the_newest_run_of_the_asset_whoever_started_it(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
+        assert materialize(definitions, "clicks", instance=instance).success
+        newest = graph_run(definitions, instance, CLICKS)
+        assert newest.success
+        rows = ControlRows(lake)
+        rows.planned("click_event", 1, now())
+        rows.landed("click_event", 1, now(), lag_ms=20 * MINUTE)
+        tick(definitions, instance)
+        (message,) = webhook.messages
+        assert message["run"].endswith(f"/runs/{newest.run_id}")
+
+    def test_a_check_that_blocks_nothing_is_told_when_it_fails_and_when_it_passes(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
+        cursor = tick(definitions, instance)
+        target = lake / "targets" / "enriched_click"
+        target.mkdir(parents=True)
+        write_deltalake(str(target), pa.table({"user_id": [1]}))
+        assert graph_run(definitions, instance, PUBLISHED).success
+        for _ in range(2):
+            cursor = tick(definitions, instance, cursor)
+        (message,) = webhook.messages
+        assert (message["kind"], message["failed_checks"]) == ("check-failed", ["clicks/enriched_click: adds_up"])
+        assert message["next"][0] == f"tidegate verify SCRIPT --lake {lake}"
+        DeltaTable(str(target)).delete()
+        assert graph_run(definitions, instance, PUBLISHED).success
+        tick(definitions, instance, cursor)
+        assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
 
     def test_runs_that_fail_alike_are_one_incident_until_one_does_what_failed(
         self, definitions, instance, webhook: Webhook, lake: Path
