@@ -14,6 +14,7 @@ from assets.maintenance import maintenance_asset, maintenance_schedule
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.quarantine import quarantine_jobs
+from assets.quarantine_list import quarantine_list_job
 from assets.reconcile import reconcile_asset, reconcile_schedules
 from assets.resources import TidegateResource
 from assets.sources import source_assets
@@ -59,7 +60,7 @@ def build_pipeline_definitions(
         assets.append(reconcile_asset(pipeline, tables, folder, names, look))
         schedules += reconcile_schedules(names, look)
     job = pipeline_job(names, keys, look)
-    jobs = [job, *quarantine_jobs(pipeline, folder, names, look)]
+    jobs = [job, quarantine_list_job(pipeline, folder, names, look), *quarantine_jobs(pipeline, folder, names, look)]
     if look.partitions is not None and any(insert.time == "event" for insert in pipeline.inserts):
         jobs.append(by_time_job(pipeline, names))
     return dg.Definitions(

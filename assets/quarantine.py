@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 
@@ -21,11 +21,11 @@ from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.quarantine.kept import Kept, as_shown, chosen, kept_out
 from pipelines.runtime.releasing import Published
-from pipelines.sql.model import Pipeline
+from pipelines.sql.model import OnUnmatched, Pipeline
 
 
-class QuarantineReleaseConfig(dg.Config):
-    """Which rows are joined again (in the launchpad).
+class QuarantineConfig(dg.Config):
+    """Which rows are taken (in the launchpad).
 
     Attributes:
         target: The INSERT: its target's name, or the target's 'insert.id'. May be left out where there is one.
@@ -40,7 +40,17 @@ class QuarantineReleaseConfig(dg.Config):
     dry_run: bool = False
 
 
-class QuarantineDiscardConfig(QuarantineReleaseConfig):
+class QuarantineReleaseConfig(QuarantineConfig):
+    """Which rows are joined again.
+
+    Attributes:
+        on_unmatched: What becomes of those that find no match again; they go back to quarantine when empty.
+    """
+
+    on_unmatched: Literal["", "quarantine", "block", "publish"] = ""
+
+
+class QuarantineDiscardConfig(QuarantineConfig):
     """Which rows are given up, and why.
 
     Attributes:
@@ -61,7 +71,7 @@ def quarantine_jobs(pipeline: Pipeline, lake: Layout, names: Names, look: Presen
     )
     def release(context: dg.OpExecutionContext, config: QuarantineReleaseConfig) -> int:
         request = FromQuarantine(False, tuple(config.reasons), tuple(config.epochs), by=_who(context))
-        done = _taken(context, pipeline, lake, names, look, config, request)
+        done = _taken(context, pipeline, lake, names, look, config, request, config.on_unmatched or None)
         return sum(item.rows for item in done)
 
     @dg.op(
@@ -100,14 +110,15 @@ def _taken(
     lake: Layout,
     names: Names,
     look: Presentation,
-    config: QuarantineReleaseConfig,
+    config: QuarantineConfig,
     request: FromQuarantine,
+    on_unmatched: OnUnmatched | None = None,
 ) -> Sequence[Published]:
     """Do it, and tell it in the metadata of the op's output."""
     with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
         insert = _insert(pipeline, config.target)
         wanted = chosen(insert, _kept(runner.lake, pipeline, insert), request)
-        done = () if config.dry_run else runner.out_of_quarantine(insert, as_shown(request, wanted))
+        done = () if config.dry_run else runner.out_of_quarantine(insert, as_shown(request, wanted), on_unmatched)
         after = _kept(runner.lake, pipeline, insert)
         context.add_output_metadata(of_taken(insert, wanted, done, after, config.dry_run))
         if any(item.rows for item in done):
