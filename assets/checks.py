@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeGuard
 
 import dagster as dg
 
 from assets.commands import AS_WRITTEN, Commands
+from assets.data_docs import linked
 from assets.names import ADDS_UP, GATE, identifier
 from assets.text import markdown_table
 from pipelines.lake import Lake
@@ -157,13 +157,9 @@ def adds_up(
 
 
 def data_docs(verdict: GateVerdict) -> dict[str, Any]:
-    """A link to the page that the suite of the script wrote for this verdict; none where it has no suite."""
+    """Where the page is that the suite of the script wrote for this verdict; none where it has no suite."""
     pages = (check.observed.get("page") for check in verdict.checks if _maps(check.observed))
-    return _linked(next((page for page in pages if page), None))
-
-
-def _linked(page: str | None) -> dict[str, Any]:
-    return {"data docs": dg.MetadataValue.url(Path(page).as_uri())} if page else {}
+    return linked(next((page for page in pages if page), None))
 
 
 def _maps(value: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -174,7 +170,7 @@ def of_check(check: CheckResult, verdict: GateVerdict) -> dict[str, Any]:
     """One check of a verdict. A plain number is kept as one, so that it can be plotted."""
     metadata: dict[str, Any] = {"epoch": verdict.epoch, "detail": check.detail}
     if _maps(check.observed):
-        metadata |= _linked(check.observed.get("page"))
+        metadata |= linked(check.observed.get("page"))
     for name, value in (("observed", check.observed), ("expected", check.expected)):
         if isinstance(value, int | float) and not isinstance(value, bool):
             metadata[name] = value

@@ -8,6 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.backfill import by_time_asset, by_time_job
+from assets.dry_run import dry_run_job
 from assets.inserts import gate_checks, published_asset, staged_asset
 from assets.jobs import pipeline_job, pipeline_schedule
 from assets.maintenance import maintenance_asset, maintenance_schedule
@@ -60,7 +61,12 @@ def build_pipeline_definitions(
         assets.append(reconcile_asset(pipeline, tables, folder, names, look))
         schedules += reconcile_schedules(names, look)
     job = pipeline_job(names, keys, look)
-    jobs = [job, quarantine_list_job(pipeline, folder, names, look), *quarantine_jobs(pipeline, folder, names, look)]
+    jobs = [
+        job,
+        dry_run_job(pipeline, folder, names, look),
+        quarantine_list_job(pipeline, folder, names, look),
+        *quarantine_jobs(pipeline, folder, names, look),
+    ]
     if look.partitions is not None and any(insert.time == "event" for insert in pipeline.inserts):
         jobs.append(by_time_job(pipeline, names))
     return dg.Definitions(

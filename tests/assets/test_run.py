@@ -15,6 +15,13 @@ from pipelines.lake import Lake
 from pipelines.runtime.plans import insert_owner
 from tests.assets.clicks import Hand, pipeline
 
+
+def files(folder: Path) -> dict[str, int]:
+    """What lies in a lake, but for leases: path -> bytes."""
+    found = (path for path in folder.rglob("*") if path.is_file() and "lease" not in str(path))
+    return {str(path): path.stat().st_size for path in found}
+
+
 USERS = dg.AssetKey(["clicks", "user_info"])
 CLICKS = dg.AssetKey(["clicks", "click_event"])
 STAGED = dg.AssetKey(["clicks", "enriched_click_staged"])
@@ -292,6 +299,30 @@ def test_rows_that_are_lost_fail_a_check_of_the_published_asset(location: Locati
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert "holds 0 rows, by the control tables it should be 2" in str(found.metadata["problems"].value)
     assert f"tidegate verify SCRIPT --lake {location.lake}" in str(found.metadata["next"].value)
+
+
+def test_a_dry_run_tells_what_comes_next_and_changes_nothing(location: Location):
+    location.hand.users(1)
+    location.hand.all_users_are_there()
+    location.hand.clicks(1, 2)
+    assert location.materialize(dg.AssetSelection.assets(USERS, CLICKS)).success
+    location.hand.clicks(3)
+    before = files(location.lake)
+    # Whoever works meanwhile is not in its way.
+    other = Lake(location.lake).leases("another")
+    other.acquire("click_event")
+    try:
+        job = location.definitions.resolve_job_def("clicks_dry_run")
+        result = job.execute_in_process(instance=location.instance)
+    finally:
+        other.close()
+    (shown,) = [event.step_output_data.metadata for event in result.all_events if event.is_successful_output]
+    sources, inserts = str(shown["sources"].value), str(shown["INSERTs"].value)
+    assert "| click_event | 1/2 | bounded | events 2-2 | no | no |" in sources
+    assert "| user_info |  |  | nothing to land |" in sources
+    assert "| enriched_click | next | 1/1 | 2 | user_info 1/1 |  |" in inserts
+    assert result.output_for_node("clicks_plan_only") == 2
+    assert files(location.lake) == before
 
 
 def test_upkeep_is_an_asset_of_its_own(location: Location) -> None:

@@ -25,6 +25,7 @@ from pipelines.runtime import faults
 from pipelines.runtime.failures import ENGINE, explained, first_line
 from pipelines.runtime.landing import alignment
 from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
+from pipelines.runtime.landing.drafts import DraftSplits, SourceDraft
 from pipelines.runtime.landing.expressions import failed_expression
 from pipelines.runtime.landing.rejected import Rejected
 from pipelines.runtime.landing.split_store import Splits
@@ -34,7 +35,16 @@ from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import source_row, stored_step
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
 from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_rows
-from pipelines.sources.protocol import ExplainsFailures, Json, Landed, Source, SourceContext, Step, StoredStep
+from pipelines.sources.protocol import (
+    ExplainsFailures,
+    Json,
+    Landed,
+    Source,
+    SourceContext,
+    SplitStore,
+    Step,
+    StoredStep,
+)
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
@@ -115,8 +125,24 @@ class Landing:
             aligned = self._aligned(generation)
         return Advance(self.table.name, generation, tuple(epochs), self._last(generation), aligned, limit)
 
+    def draft(self, *, resnapshot: bool = False) -> SourceDraft:
+        """What `advance` would land first, as of now; stores nothing, and asks for no lease. Raises SourceError."""
+        newest = self.lake.epochs.last(self.table.name)
+        generation = (newest.generation if newest else 1) + (resnapshot and newest is not None)
+        name, mask = self.table.name, Mask.of([self.table, *self.peers], self.environment)
+        with mask.over(), self._open(generation, DraftSplits) as (source, context):
+            self._refresh(context)
+            unfinished = self._unfinished(context)
+            if unfinished is not None:
+                return SourceDraft(name, generation, unfinished.epoch, unfinished.step, True)
+            source.preflight()
+            step = self._drafted(source, context, source.ends(), self.clock())
+            return SourceDraft(name, generation, context.previous.epoch + 1 if context.previous else 1, step)
+
     @contextmanager
-    def _open(self, generation: int) -> Iterator[tuple[Source, SourceContext]]:
+    def _open(
+        self, generation: int, kept: Callable[[SplitStore], SplitStore] = lambda stored: stored
+    ) -> Iterator[tuple[Source, SourceContext]]:
         found = connector(self.table.connector)
         options = resolve_options(self.table, found.spec, self.environment, defaults=False)
         most = options.get("scan.max-rows-per-epoch")
@@ -124,7 +150,7 @@ class Landing:
             table=self.table,
             options=options,
             generation=generation,
-            splits=Splits(self.lake, self.table.name, generation),
+            splits=kept(Splits(self.lake, self.table.name, generation)),
             scratch=str(self.lake.scratch(self.table.name)),
             clock=self.clock,
             lake=str(self.lake.root),
@@ -182,13 +208,17 @@ class Landing:
             split.split for split in counting(stored_splits(self._last(context.generation))) if not split.ended
         }
 
-    def _plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
-        instant = self.clock()
+    def _drafted(self, source: Source, context: SourceContext, ends: Json, instant: int) -> Step | None:
+        """The next step, which is not stored yet."""
         step = None if self._hold_back(context) else source.plan(ends, instant)
         step = step or self._quiet(context, instant)
+        return None if step is None else replace(step, blocked=tuple(sorted(context.blocked)))
+
+    def _plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
+        instant = self.clock()
+        step = self._drafted(source, context, ends, instant)
         if step is None:
             return None
-        step = replace(step, blocked=tuple(sorted(context.blocked)))
         epoch = context.previous.epoch + 1 if context.previous else 1
         row = source_row(self.table.name, context.generation, epoch, instant, step)
         application = self.lake.application(self.table.name, "plan", context.generation)
