@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_of
 from assets.metadata import of_published, of_waiting
@@ -54,7 +55,7 @@ def by_time_asset(
     )
     def fill(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         low, high = map(milliseconds_of, context.partition_time_window)
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
+        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
             done = runner.backfill(insert.id, low, high)
             releasing = runner.releasing(insert.id)
             told: dict[str, Any] = {"from": instant(low), "before": instant(high)}

@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeGuard
 
 import dagster as dg
 
-from assets.names import GATE, identifier
-from assets.text import markdown_table, resolving
+from assets.commands import AS_WRITTEN, Commands
+from assets.data_docs import linked
+from assets.names import ADDS_UP, GATE, identifier
+from assets.text import markdown_table
+from pipelines.lake import Lake
 from pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
+from pipelines.sql.model import Insert, Pipeline
 from pipelines.watermarks.watermark import instant
+from quality_checks.reconcile import can_add_up, reconcile
+
+IN_DAGSTER = (
+    "run the pipeline's job again with `held: release` (joins again) or `held: discard` (quarantines the rows) in the "
+    "launchpad's config of the staged asset"
+)
+"""How a held epoch is resolved without a terminal."""
 
 NOTHING_STAGED = "nothing is staged, so there is nothing to judge"
 
@@ -48,7 +58,7 @@ def check_specs(staged: dg.AssetKey, names: Sequence[str] | None = None) -> list
 
 
 def results(
-    specs: Sequence[dg.AssetCheckSpec], verdict: GateVerdict | None, state: str | None, script: Path | None = None
+    specs: Sequence[dg.AssetCheckSpec], verdict: GateVerdict | None, state: str | None, commands: Commands = AS_WRITTEN
 ) -> Iterator[dg.AssetCheckResult]:
     """A result for every spec; without a staged epoch all of them pass, saying so."""
     found = {identifier(check.name): check for check in verdict.checks} if verdict else {}
@@ -56,7 +66,7 @@ def results(
         if verdict is None:
             yield _result(spec, True, {"waiting": NOTHING_STAGED, "epoch state": state or "none planned yet"})
         elif spec.name == GATE:
-            yield _result(spec, verdict.passed, of_verdict(verdict, state, script))
+            yield _result(spec, verdict.passed, of_verdict(verdict, state, commands))
         elif spec.name in found:
             check = found[spec.name]
             yield _result(spec, check.passed, of_check(check, verdict), warned=bool(check.warning))
@@ -78,10 +88,11 @@ def _result(
     )
 
 
-def of_verdict(verdict: GateVerdict, state: str | None, script: Path | None = None) -> dict[str, Any]:
+def of_verdict(verdict: GateVerdict, state: str | None, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
     """The whole verdict."""
     metadata: dict[str, Any] = {
         "verdict": "passed" if verdict.passed else "held",
+        "gate passed": int(verdict.passed),
         "epoch": verdict.epoch,
         "generation": verdict.generation,
         "epoch state": state or "",
@@ -99,19 +110,56 @@ def of_verdict(verdict: GateVerdict, state: str | None, script: Path | None = No
     if verdict.warnings:
         metadata["warnings"] = "\n".join(verdict.warnings)
     if not verdict.passed:
-        metadata["reasons"] = "\n".join(verdict.reasons)
-        metadata["next"] = resolving(verdict.insert, script)
+        metadata["reasons"] = commands.filled("\n".join(verdict.reasons))
+        metadata["next"] = commands.resolving(verdict.insert)
+        metadata["next in Dagster"] = IN_DAGSTER
     return metadata
 
 
+def adds_up_specs(pipeline: Pipeline, insert: Insert, published: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    """The check that the rows of an INSERT add up; none of a process, which gives other rows than it takes."""
+    if not can_add_up(pipeline, insert):
+        return []
+    said = (
+        "Over all history: rows of the probe = published + quarantined + dropped + waiting, exactly, and the tables "
+        "hold as many as the control tables say."
+    )
+    return [dg.AssetCheckSpec(ADDS_UP, asset=published, description=said)]
+
+
+def adds_up(
+    lake: Lake, pipeline: Pipeline, insert: Insert, published: dg.AssetKey, commands: Commands = AS_WRITTEN
+) -> list[dg.AssetCheckResult]:
+    """Its result; no Spark, the counts are in the logs."""
+    if not can_add_up(pipeline, insert):
+        return []
+    found = reconcile(lake, pipeline, insert)
+    rows = found.rows
+    said = {"probe": rows.landed, "target": rows.published, "quarantine": rows.kept_out}
+    metadata: dict[str, Any] = {
+        "rows landed": rows.landed,
+        "rows published": rows.published,
+        "rows quarantined": sum(rows.quarantined.values()),
+        "rows dropped": sum(rows.dropped.values()),
+        "rows waiting": rows.waiting,
+        "tables": dg.MetadataValue.md(
+            markdown_table(
+                ("table", "rows by the control tables", "rows by its own log"),
+                [(place, count, found.tables[place]) for place, count in said.items()],
+            )
+        ),
+    }
+    if found.problems:
+        metadata |= {"problems": "\n".join(found.problems), "next": commands.filled("tidegate verify SCRIPT")}
+    return [
+        dg.AssetCheckResult(passed=found.passed, asset_key=published, check_name=ADDS_UP, metadata=metadata),
+    ]
+
+
 def data_docs(verdict: GateVerdict) -> dict[str, Any]:
-    """A link to the page that the suite of the script wrote for this verdict; none where it has no suite."""
+    """Where the page is that the suite of the script wrote for this verdict; none where it has no suite."""
     pages = (check.observed.get("page") for check in verdict.checks if _maps(check.observed))
-    return _linked(next((page for page in pages if page), None))
-
-
-def _linked(page: str | None) -> dict[str, Any]:
-    return {"data docs": dg.MetadataValue.url(Path(page).as_uri())} if page else {}
+    return linked(next((page for page in pages if page), None))
 
 
 def _maps(value: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -122,7 +170,7 @@ def of_check(check: CheckResult, verdict: GateVerdict) -> dict[str, Any]:
     """One check of a verdict. A plain number is kept as one, so that it can be plotted."""
     metadata: dict[str, Any] = {"epoch": verdict.epoch, "detail": check.detail}
     if _maps(check.observed):
-        metadata |= _linked(check.observed.get("page"))
+        metadata |= linked(check.observed.get("page"))
     for name, value in (("observed", check.observed), ("expected", check.expected)):
         if isinstance(value, int | float) and not isinstance(value, bool):
             metadata[name] = value

@@ -8,12 +8,14 @@ from pathlib import Path
 import dagster as dg
 
 from assets.backfill import by_time_asset, by_time_job
+from assets.dry_run import dry_run_job
 from assets.inserts import gate_checks, published_asset, staged_asset
 from assets.jobs import pipeline_job, pipeline_schedule
 from assets.maintenance import maintenance_asset, maintenance_schedule
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.quarantine import quarantine_jobs
+from assets.quarantine_list import quarantine_list_job
 from assets.reconcile import reconcile_asset, reconcile_schedules
 from assets.resources import TidegateResource
 from assets.sources import source_assets
@@ -49,17 +51,22 @@ def build_pipeline_definitions(
     checks = []
     for insert in pipeline.inserts:
         assets.append(staged_asset(pipeline, insert, folder, names, look))
-        checks.append(gate_checks(pipeline, insert, names, look))
+        checks.append(gate_checks(pipeline, insert, folder, names, look))
         assets.append(published_asset(pipeline, insert, folder, names, look))
         if insert.time == "event" and look.partitions is not None:
             assets.append(by_time_asset(pipeline, insert, folder, names, look, look.partitions))
-    assets.append(maintenance_asset(pipeline, names, look))
+    assets.append(maintenance_asset(pipeline, folder, names, look))
     schedules = [maintenance_schedule(names)]
     if tables := comparable(pipeline):
-        assets.append(reconcile_asset(pipeline, tables, names, look))
+        assets.append(reconcile_asset(pipeline, tables, folder, names, look))
         schedules += reconcile_schedules(names, look)
     job = pipeline_job(names, keys, look)
-    jobs = [job, *quarantine_jobs(pipeline, names, look)]
+    jobs = [
+        job,
+        dry_run_job(pipeline, folder, names, look),
+        quarantine_list_job(pipeline, folder, names, look),
+        *quarantine_jobs(pipeline, folder, names, look),
+    ]
     if look.partitions is not None and any(insert.time == "event" for insert in pipeline.inserts):
         jobs.append(by_time_job(pipeline, names))
     return dg.Definitions(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import dagster as dg
 
+from assets.commands import AS_WRITTEN, Commands
 from pipelines.errors import ConcurrentRun, GateHeld, LeaseHeld, PlanningError, TidegateError
 
 ERROR_KIND = "tidegate/error"
@@ -17,9 +17,9 @@ FINAL = (GateHeld, LeaseHeld, PlanningError, ConcurrentRun)
 """What a retry can not mend: a person, another runner or the script has to change first."""
 
 
-def failure(error: TidegateError, script: Path | None = None) -> dg.Failure:
-    """The failure of a step, with the state that is kept and the next command (on `script`) as metadata."""
-    command = error.next_command if script is None else error.next_command.replace("SCRIPT", str(script))
+def failure(error: TidegateError, commands: Commands = AS_WRITTEN) -> dg.Failure:
+    """The failure of a step, with the state that is kept and the next command as metadata."""
+    command = commands.filled(error.next_command)
     told = {"where": error.where, "state": error.state, "next": command}
     return dg.Failure(
         description=error.what,
@@ -29,9 +29,9 @@ def failure(error: TidegateError, script: Path | None = None) -> dg.Failure:
 
 
 @contextmanager
-def explained(script: Path | None = None) -> Iterator[None]:
+def explained(commands: Commands = AS_WRITTEN) -> Iterator[None]:
     """Turn a typed error into a failed step that says what to do; other errors are bugs and stay as they are."""
     try:
         yield
     except TidegateError as error:
-        raise failure(error, script) from error
+        raise failure(error, commands) from error

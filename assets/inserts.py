@@ -3,19 +3,36 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
 from collections.abc import Iterator
+from typing import Literal
 
 import dagster as dg
 
-from assets.checks import check_specs, results
+from assets.checks import adds_up, adds_up_specs, check_specs, results
+from assets.commands import Commands
 from assets.failures import explained
 from assets.metadata import of_held, of_published, of_staged, of_waiting
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.specs import published_spec, staged_spec
+from pipelines.errors import PlanningError
 from pipelines.lake import Layout
-from pipelines.runtime.releasing import Waiting
+from pipelines.runtime.releasing import Releasing, Waiting
 from pipelines.sql.model import Insert, Pipeline
+
+
+class StageConfig(dg.Config):
+    """What a person may decide in the launchpad about an epoch that the gate holds.
+
+    Attributes:
+        held: `release` joins its rows again, against what the build tables hold by then, and asks the gate again;
+            `discard` quarantines them; empty leaves it held. Fails where no epoch is held.
+        on_unmatched: What becomes of rows without a match this once, with `held: release`; as the script says when
+            empty.
+    """
+
+    held: Literal["", "release", "discard"] = ""
+    on_unmatched: Literal["", "quarantine", "block", "publish"] = ""
 
 
 def staged_asset(
@@ -24,18 +41,19 @@ def staged_asset(
     """Plans the next epoch (or takes up the unfinished one) and stages it.
 
     Waiting for a build to flip, and an epoch that is still held, are told in the metadata: neither is this asset's
-    failure. A held epoch fails the gate's check, again.
+    failure. A held epoch fails the gate's check, again, until the config says what becomes of it.
     """
-    spec = staged_spec(pipeline, insert, lake, names, look)
+    spec, commands = staged_spec(pipeline, insert, lake, names, look), Commands(look.script, lake.root)
 
     @dg.multi_asset(
         name=names.op(spec.key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
     )
-    def stage(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
+    def stage(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
+        with explained(commands), runner_of(context, pipeline, names) as runner:
             releasing = runner.releasing(insert.id)
+            _decide(releasing, config)
             if releasing.position().state == "held":
-                metadata = of_held(releasing, look.script)
+                metadata = of_held(releasing, commands)
             else:
                 staged = runner.stage(insert.id)
                 metadata = of_waiting(releasing, staged) if isinstance(staged, Waiting) else of_staged(releasing)
@@ -44,17 +62,38 @@ def staged_asset(
     return stage
 
 
-def gate_checks(pipeline: Pipeline, insert: Insert, names: Names, look: Presentation) -> dg.AssetChecksDefinition:
+def _decide(releasing: Releasing, config: StageConfig) -> None:
+    """Plan what takes the place of the held epoch, if the config says so. A run that is tried again finds its plan.
+
+    Raises PlanningError where no epoch is held.
+    """
+    under_way = releasing.position().unfinished
+    decided = under_way is not None and under_way.supersedes is not None and releasing.position().state != "held"
+    if config.on_unmatched and config.held != "release":
+        raise PlanningError(
+            "`on_unmatched` is for an epoch that is released again",
+            where=f"the config of the staged asset of {releasing.insert.id}",
+            state="nothing was changed",
+            next_command="set `held: release` beside it, or leave it out",
+        )
+    if not config.held or decided:
+        return
+    releasing.supersede("discard" if config.held == "discard" else "re-release", config.on_unmatched or None)
+
+
+def gate_checks(
+    pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation
+) -> dg.AssetChecksDefinition:
     """The gate on the staged epoch: one blocking check with the verdict, and one for each check it is made of."""
-    specs = check_specs(names.staged(insert))
+    specs, commands = check_specs(names.staged(insert)), Commands(look.script, lake.root)
 
     @dg.multi_asset_check(
         name=names.op(names.staged(insert), "__checks"), specs=specs, required_resource_keys={names.resource}
     )
     def judge(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
+        with explained(commands), runner_of(context, pipeline, names) as runner:
             verdict = runner.judge(insert.id)
-            yield from results(specs, verdict, runner.releasing(insert.id).position().state, look.script)
+            yield from results(specs, verdict, runner.releasing(insert.id).position().state, commands)
 
     return judge
 
@@ -62,17 +101,26 @@ def gate_checks(pipeline: Pipeline, insert: Insert, names: Names, look: Presenta
 def published_asset(
     pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation
 ) -> dg.AssetsDefinition:
-    """Adds the staged epoch to quarantine and target. It re-reads the stored verdict and fails without a good one."""
-    spec = published_spec(pipeline, insert, lake, names, look)
+    """Adds the staged epoch to quarantine and target. It re-reads the stored verdict and fails without a good one.
+    Then, whatever it added, it counts whether all rows are in their places."""
+    spec, commands = published_spec(pipeline, insert, lake, names, look), Commands(look.script, lake.root)
 
     @dg.multi_asset(
-        name=names.op(spec.key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
+        name=names.op(spec.key),
+        specs=[spec],
+        check_specs=adds_up_specs(pipeline, insert, spec.key),
+        required_resource_keys={names.resource},
+        description=spec.description,
     )
     def publish(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
+        with explained(commands), runner_of(context, pipeline, names) as runner:
             releasing = runner.releasing(insert.id)
             before = releasing.position()
             published = runner.publish(insert.id)
-            return dg.MaterializeResult(asset_key=spec.key, metadata=of_published(releasing, before, published))
+            return dg.MaterializeResult(
+                asset_key=spec.key,
+                metadata=of_published(releasing, before, published),
+                check_results=adds_up(runner.lake, pipeline, insert, spec.key, commands),
+            )
 
     return publish

@@ -6,12 +6,14 @@ from datetime import timedelta
 
 import dagster as dg
 
+from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_of
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
+from pipelines.lake import Layout
 from pipelines.sql.model import Pipeline
 
 WEEKLY = "30 3 * * 0"
@@ -28,7 +30,7 @@ class MaintenanceConfig(dg.Config):
     keep_hours: int = 7 * 24
 
 
-def maintenance_asset(pipeline: Pipeline, names: Names, look: Presentation) -> dg.AssetsDefinition:
+def maintenance_asset(pipeline: Pipeline, lake: Layout, names: Names, look: Presentation) -> dg.AssetsDefinition:
     """Comes after all that the pipeline publishes, so that one run of everything does it last."""
     key = names.maintenance
     spec = dg.AssetSpec(
@@ -46,7 +48,7 @@ def maintenance_asset(pipeline: Pipeline, names: Names, look: Presentation) -> d
         name=names.op(key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
     )
     def maintain(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
+        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
             found = runner.maintenance(timedelta(hours=config.keep_hours)).run()
         rows = [
             (

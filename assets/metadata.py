@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from deltalake import DeltaTable
 
-from assets.checks import data_docs
-from assets.text import markdown_table, resolving, watermark
+from assets.checks import IN_DAGSTER, data_docs
+from assets.commands import Commands
+from assets.text import markdown_table, watermark
 from pipelines import pictures
 from pipelines.lake import Lake, StagedRow
 from pipelines.runtime.gate import GateVerdict
 from pipelines.runtime.history import history_of
-from pipelines.runtime.landing.advances import Advance
+from pipelines.runtime.landing.advances import Advance, LandedEpoch
 from pipelines.runtime.landing.alignment import GroupStanding
 from pipelines.runtime.landing.split_store import Splits, of_a_file
 from pipelines.runtime.plans import Backfill, ReleasePlan
 from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
 from pipelines.sql.model import Table
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from pipelines.watermarks.watermark import instant
 from quality_checks.statistics import asked
 
@@ -36,6 +37,7 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
         "epochs landed": len(advance.epochs),
         "generation": advance.generation,
         "flip": advance.flipped,
+        "flipped": int(advance.flipped),
     }
     last = advance.last
     if last is None:
@@ -45,6 +47,7 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
         "landed at": instant(last.landed_at),
         "watermark": watermark(last.timestamp, last.use_processing_time),
         "idle": last.idle,
+        **_plotted_watermark(last.timestamp),
     }
     if last.late is not None:
         metadata["late rows"] = last.late
@@ -71,6 +74,21 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
             )
         )
     return metadata | _cuts(lake, table, advance.generation)
+
+
+def of_loading(lake: Lake, table: Table, epoch: LandedEpoch) -> dict[str, Any]:
+    """A source table while a step lands it: how far its bounded phase is."""
+    log = lake.watermarks.rows(table.name, generation=epoch.generation)
+    return {
+        "generation": epoch.generation,
+        "epoch": epoch.epoch,
+        "phase": epoch.phase,
+        "what": epoch.summary,
+        "rows landed": epoch.rows,
+        "dagster/row_count": sum(row.rows for row in log),
+        "flipped": int(epoch.flipped),
+        **_cuts(lake, table, epoch.generation),
+    }
 
 
 def _aligned(aligned: GroupStanding) -> dict[str, Any]:
@@ -141,7 +159,7 @@ def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:
     }
 
 
-def of_held(releasing: Releasing, script: Path | None) -> dict[str, Any]:
+def of_held(releasing: Releasing, commands: Commands) -> dict[str, Any]:
     """The newest epoch is held, so nothing new can be staged."""
     position = releasing.position()
     assert position.verdict is not None
@@ -149,8 +167,10 @@ def of_held(releasing: Releasing, script: Path | None) -> dict[str, Any]:
         **of_staged(releasing),
         "rows by epoch": _rows_by_epoch(releasing, releasing.waiting(position)),
         "verdict": "held",
-        "reasons": "\n".join(position.verdict.reasons),
-        "next": resolving(releasing.insert.id, script),
+        "gate passed": 0,
+        "reasons": commands.filled("\n".join(position.verdict.reasons)),
+        "next": commands.resolving(releasing.insert.id),
+        "next in Dagster": IN_DAGSTER,
     }
 
 
@@ -178,6 +198,7 @@ def of_published(releasing: Releasing, before: Position, published: Published | 
         **_of_plan(published.plan),
         **_of_counts(published.staged),
         "verdict": "passed" if verdict and verdict.passed else "none",
+        "gate passed": int(verdict is not None and verdict.passed),
         "decided at": instant(verdict.decided_at) if verdict else "",
         **(data_docs(GateVerdict.of(verdict)) if verdict else {}),
     }
@@ -202,6 +223,7 @@ def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
         **(_of_backfill(plan.backfill) if plan.backfill else {}),
         **({"rows out of quarantine": plan.from_quarantine.rows} if plan.from_quarantine else {}),
         **({"watermark": instant(plan.time.watermark)} if plan.time else {}),
+        **(_plotted_watermark(plan.time.watermark) if plan.time else {}),
         "pins": dg.MetadataValue.md(
             _table(
                 ("build", "generation", "epoch", "flip epoch"),
@@ -209,6 +231,11 @@ def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
             )
         ),
     }
+
+
+def _plotted_watermark(timestamp: int) -> dict[str, Any]:
+    """A watermark as a number (ms, UTC): Dagster plots nothing else. None before there is one, and after the end."""
+    return {"watermark (ms)": timestamp} if MIN_TIMESTAMP < timestamp < MAX_TIMESTAMP else {}
 
 
 def _of_backfill(backfill: Backfill) -> dict[str, Any]:

@@ -14,6 +14,10 @@ GATE = "gate"
 """The blocking check: the verdict on the staged epoch."""
 
 
+ADDS_UP = "adds_up"
+"""The check on a published asset: every landed row is in exactly one place."""
+
+
 def identifier(text: str) -> str:
     """`text` with everything that Dagster's names may not hold replaced by `_`."""
     return "".join(char if char.isascii() and (char.isalnum() or char == "_") else "_" for char in text)

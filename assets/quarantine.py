@@ -3,10 +3,11 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 
+from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_tags
 from assets.metadata import table_rows
@@ -15,16 +16,16 @@ from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
 from pipelines.errors import PlanningError
-from pipelines.lake import Lake
+from pipelines.lake import Lake, Layout
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.quarantine.kept import Kept, as_shown, chosen, kept_out
 from pipelines.runtime.releasing import Published
-from pipelines.sql.model import Pipeline
+from pipelines.sql.model import OnUnmatched, Pipeline
 
 
-class QuarantineReleaseConfig(dg.Config):
-    """Which rows are joined again (in the launchpad).
+class QuarantineConfig(dg.Config):
+    """Which rows are taken (in the launchpad).
 
     Attributes:
         target: The INSERT: its target's name, or the target's 'insert.id'. May be left out where there is one.
@@ -39,7 +40,17 @@ class QuarantineReleaseConfig(dg.Config):
     dry_run: bool = False
 
 
-class QuarantineDiscardConfig(QuarantineReleaseConfig):
+class QuarantineReleaseConfig(QuarantineConfig):
+    """Which rows are joined again.
+
+    Attributes:
+        on_unmatched: What becomes of those that find no match again; they go back to quarantine when empty.
+    """
+
+    on_unmatched: Literal["", "quarantine", "block", "publish"] = ""
+
+
+class QuarantineDiscardConfig(QuarantineConfig):
     """Which rows are given up, and why.
 
     Attributes:
@@ -49,7 +60,7 @@ class QuarantineDiscardConfig(QuarantineReleaseConfig):
     because: str
 
 
-def quarantine_jobs(pipeline: Pipeline, names: Names, look: Presentation) -> list[dg.JobDefinition]:
+def quarantine_jobs(pipeline: Pipeline, lake: Layout, names: Names, look: Presentation) -> list[dg.JobDefinition]:
     """`<pipeline>_quarantine_release` and `<pipeline>_quarantine_discard`. Neither runs by itself."""
 
     @dg.op(
@@ -60,7 +71,7 @@ def quarantine_jobs(pipeline: Pipeline, names: Names, look: Presentation) -> lis
     )
     def release(context: dg.OpExecutionContext, config: QuarantineReleaseConfig) -> int:
         request = FromQuarantine(False, tuple(config.reasons), tuple(config.epochs), by=_who(context))
-        done = _taken(context, pipeline, names, look, config, request)
+        done = _taken(context, pipeline, lake, names, look, config, request, config.on_unmatched or None)
         return sum(item.rows for item in done)
 
     @dg.op(
@@ -75,7 +86,7 @@ def quarantine_jobs(pipeline: Pipeline, names: Names, look: Presentation) -> lis
         request = FromQuarantine(
             True, tuple(config.reasons), tuple(config.epochs), by=_who(context), because=config.because.strip()
         )
-        done = _taken(context, pipeline, names, look, config, request)
+        done = _taken(context, pipeline, lake, names, look, config, request)
         return sum(item.plan.from_quarantine.rows for item in done if item.plan.from_quarantine)
 
     tags = job_tags(names, look)
@@ -96,16 +107,18 @@ def quarantine_jobs(pipeline: Pipeline, names: Names, look: Presentation) -> lis
 def _taken(
     context: dg.OpExecutionContext,
     pipeline: Pipeline,
+    lake: Layout,
     names: Names,
     look: Presentation,
-    config: QuarantineReleaseConfig,
+    config: QuarantineConfig,
     request: FromQuarantine,
+    on_unmatched: OnUnmatched | None = None,
 ) -> Sequence[Published]:
     """Do it, and tell it in the metadata of the op's output."""
-    with explained(look.script), runner_of(context, pipeline, names) as runner:
+    with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
         insert = _insert(pipeline, config.target)
         wanted = chosen(insert, _kept(runner.lake, pipeline, insert), request)
-        done = () if config.dry_run else runner.out_of_quarantine(insert, as_shown(request, wanted))
+        done = () if config.dry_run else runner.out_of_quarantine(insert, as_shown(request, wanted), on_unmatched)
         after = _kept(runner.lake, pipeline, insert)
         context.add_output_metadata(of_taken(insert, wanted, done, after, config.dry_run))
         if any(item.rows for item in done):

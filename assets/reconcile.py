@@ -2,19 +2,23 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
 
+from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_of
-from assets.names import Names
+from assets.names import Names, identifier
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
+from pipelines.lake import Layout
 from pipelines.sql.model import Pipeline, Table
 from quality_checks.against_source import SourceReconciliation, reconcile_source
+
+Compared = Iterator[dg.MaterializeResult | dg.AssetCheckResult]
 
 
 class ReconcileConfig(dg.Config):
@@ -30,7 +34,7 @@ class ReconcileConfig(dg.Config):
 
 
 def reconcile_asset(
-    pipeline: Pipeline, tables: Sequence[Table], names: Names, look: Presentation
+    pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
 ) -> dg.AssetsDefinition:
     """Fails where a key differs, so that whoever is told of failed runs is told. It has no part in the pipeline's own
     job."""
@@ -46,21 +50,52 @@ def reconcile_asset(
         kinds={"spark", "deltalake"},
     )
 
+    checks = {table.name: _check_of(key, table) for table in tables}
+
     @dg.multi_asset(
-        name=names.op(key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
+        name=names.op(key),
+        specs=[spec.replace_attributes(skippable=True)],
+        check_specs=list(checks.values()),
+        can_subset=True,  # tables that a run leaves out have no result in it
+        required_resource_keys={names.resource},
+        description=spec.description,
     )
-    def reconcile(context: dg.AssetExecutionContext, config: ReconcileConfig) -> dg.MaterializeResult:
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
+    def reconcile(context: dg.AssetExecutionContext, config: ReconcileConfig) -> Compared:
+        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
             wanted = config.tables or [table.name for table in tables]
             found = [reconcile_source(runner, table, config.wait_seconds) for table in wanted]
             for item in found:
                 context.log.info(f"{item.table}: {item.differences} keys differ at {item.cut.text}")
+                if checks[item.table].key in context.selected_asset_check_keys:
+                    yield _result(checks[item.table], item)
+            if key in context.selected_asset_keys:
+                yield dg.MaterializeResult(asset_key=key, metadata=of_reconciled(found))
+            # After its results are recorded: a run that fails is what people are told of.
             for item in found:
                 if not item.passed:
                     raise item.error(f"tidegate reconcile SCRIPT --table {item.table}   (lists the keys)")
-        return dg.MaterializeResult(asset_key=key, metadata=of_reconciled(found))
 
     return reconcile
+
+
+def _check_of(key: dg.AssetKey, table: Table) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        identifier(table.name), asset=key, description=f"Whether `{table.name}` in the lake is what its source holds."
+    )
+
+
+def _result(spec: dg.AssetCheckSpec, item: SourceReconciliation) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        passed=item.passed,
+        asset_key=spec.asset_key,
+        check_name=spec.name,
+        metadata={
+            "rows compared": item.rows,
+            "keys that differ": item.differences,
+            "keys read twice": item.rechecked,
+            "at": item.cut.text,
+        },
+    )
 
 
 def of_reconciled(found: Sequence[SourceReconciliation]) -> dict[str, Any]:

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
+from assets.commands import Commands
 from assets.failures import explained
-from assets.metadata import of_advance
+from assets.metadata import of_advance, of_loading
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.specs import source_spec
 from pipelines.errors import PlanningError
 from pipelines.lake import Layout
-from pipelines.runtime.landing.advances import Advance
+from pipelines.runtime.landing.advances import Advance, LandedEpoch
 from pipelines.runtime.runner import Runner
 from pipelines.sql.model import Pipeline, Table
 
@@ -75,9 +76,14 @@ def source_asset(
         op_tags=_priority([table]),
     )
     def land(context: dg.AssetExecutionContext, config: SourceConfig) -> dg.MaterializeResult:
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
-            advance = runner.advance(table.name, resnapshot=config.resnapshot, max_epochs=config.max_epochs or None)
-            return _materialized(context, runner, table, spec.key, advance)
+        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
+            advance = runner.advance(
+                table.name,
+                resnapshot=config.resnapshot,
+                max_epochs=config.max_epochs or None,
+                on_epoch=lambda epoch: _observed(context, runner, table, spec.key, epoch),
+            )
+            return _materialized(runner, table, spec.key, advance)
 
     return land
 
@@ -100,12 +106,17 @@ def aligned_assets(
     def land(context: dg.AssetExecutionContext, config: AlignedConfig) -> Iterator[dg.MaterializeResult]:
         chosen = [table for table in tables if specs[table.name].key in context.selected_asset_keys]
         wanted = [table.name for table in chosen]
-        with explained(look.script), runner_of(context, pipeline, names) as runner:
+        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
             _check(config.resnapshot, wanted)
             most = config.max_epochs or None
-            advances = runner.advance_all(wanted, max_epochs=most, resnapshot=config.resnapshot)
+            advances = runner.advance_all(
+                wanted,
+                max_epochs=most,
+                resnapshot=config.resnapshot,
+                on_epoch=lambda name, epoch: _observed(context, runner, pipeline.table(name), specs[name].key, epoch),
+            )
             for table, advance in zip(chosen, advances, strict=True):
-                yield _materialized(context, runner, table, specs[table.name].key, advance)
+                yield _materialized(runner, table, specs[table.name].key, advance)
 
     return land
 
@@ -126,10 +137,14 @@ def _priority(tables: Sequence[Table]) -> dict[str, str]:
     return {"dagster/priority": "1" if any(table.role == "build" for table in tables) else "0"}
 
 
-def _materialized(
-    context: dg.AssetExecutionContext, runner: Runner, table: Table, key: dg.AssetKey, advance: Advance
-) -> dg.MaterializeResult:
-    for epoch in advance.epochs:
-        told = f"epoch {epoch.epoch} ({epoch.phase}): {epoch.rows:,} rows, {epoch.summary}"
-        context.log.info(f"{table.name}: {told}")
+def _observed(
+    context: dg.AssetExecutionContext, runner: Runner, table: Table, key: dg.AssetKey, epoch: LandedEpoch
+) -> None:
+    """While a table loads, each epoch is told at once: its materialisation comes when the step is over."""
+    context.log.info(f"{table.name}: epoch {epoch.epoch} ({epoch.phase}): {epoch.rows:,} rows, {epoch.summary}")
+    if epoch.phase == "bounded" or epoch.flipped:
+        context.log_event(dg.AssetObservation(key, metadata=of_loading(runner.lake, table, epoch)))
+
+
+def _materialized(runner: Runner, table: Table, key: dg.AssetKey, advance: Advance) -> dg.MaterializeResult:
     return dg.MaterializeResult(asset_key=key, metadata=of_advance(runner.lake, table, advance))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from pipelines.watermarks.watermark import instant
@@ -31,9 +30,3 @@ def _cell(value: Any) -> str:
 def watermark(timestamp: int, use_processing_time: bool) -> str:
     """A watermark as FLIP-326 writes it: (timestamp, use processing time)."""
     return f"({instant(timestamp)}, {str(use_processing_time).lower()})"
-
-
-def resolving(insert: str, script: Path | None) -> str:
-    """The two commands that resolve a held epoch."""
-    named = "SCRIPT" if script is None else str(script)
-    return f"tidegate release {named} {insert}   or   tidegate discard {named} {insert}"

@@ -9,24 +9,56 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 
 from assets.components import DEFAULT_LAKE, LAKE_VARIABLE
 from assets.factories import build_pipeline_definitions
-from assets.presentation import Presentation
+from assets.presentation import Partitions, Presentation
 from orchestration.sensors import ALERTS
 from pipelines.errors import PlanningError
 from pipelines.runtime.scripts import load_script
+from pipelines.watermarks.watermark import parse_moment
 
 SCRIPT_VARIABLE = "TIDEGATE_SCRIPT"
+PARTITIONS_FROM = "TIDEGATE_PARTITIONS_FROM"
+PARTITIONS_EVERY = "TIDEGATE_PARTITIONS_EVERY"
 
 
 def scripts(environment: Mapping[str, str] | None = None) -> list[Path]:
     """The scripts that $TIDEGATE_SCRIPT names, if it names any."""
     value = (os.environ if environment is None else environment).get(SCRIPT_VARIABLE, "")
     return [Path(part).absolute() for part in value.split(os.pathsep) if part]
+
+
+def spans(environment: Mapping[str, str] | None = None) -> Partitions | None:
+    """The spans of time that event-time outputs can be backfilled by, if $TIDEGATE_PARTITIONS_FROM says since when.
+
+    Raises PlanningError where the variables can not be read.
+    """
+    known = os.environ if environment is None else environment
+    since, every = known.get(PARTITIONS_FROM, ""), known.get(PARTITIONS_EVERY, "") or "day"
+    if not since:
+        return None
+    try:
+        start = datetime.fromtimestamp(parse_moment(since) / 1000, UTC)
+    except ValueError as error:
+        raise _unread(PARTITIONS_FROM, since, "a day or a moment, such as 2024-01-31") from error
+    match every:
+        case "hour" | "day" | "week" | "month":
+            return Partitions(start, every)
+        case _:
+            raise _unread(PARTITIONS_EVERY, every, "hour, day, week or month")
+
+
+def _unread(variable: str, value: str, form: str) -> PlanningError:
+    return PlanningError(
+        f"${variable} is {value!r}, which is not {form}",
+        state="nothing was loaded",
+        next_command=f"export {variable}=…   (or unset it)",
+    )
 
 
 def of_scripts(paths: list[Path], lake: Path, look: Presentation | None = None) -> dg.Definitions:
@@ -64,5 +96,5 @@ def defs() -> dg.Definitions:
     """What this code location holds."""
     named = scripts()
     if named:
-        return of_scripts(named, Path(os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE))
+        return of_scripts(named, Path(os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE), Presentation(partitions=spans()))
     return with_alerts(of_folder(Path(__file__).parent))

@@ -20,12 +20,15 @@ from orchestration.alerts.incident import Incident, Kind, Message, scrub
 from orchestration.alerts.journal import journal
 from orchestration.alerts.logs import ASK_EVERY_S, passing_log
 from orchestration.alerts.memory import REMEMBERED, Memory, Open
-from orchestration.alerts.runs import Outcome, is_watched, outcome, same
+from orchestration.alerts.patience import Unanswered, answers
+from orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same
 from orchestration.alerts.watched import Watched, watched
 from pipelines.errors import TidegateError
 
 NAME = "tidegate_alerts"
 INTERVAL_S = 10
+ASK_FOR_S = 20.0
+"""How long the sources are asked in one tick, all of them together; Dagster gives up a tick after a minute."""
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
@@ -52,19 +55,29 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     now = datetime.now(UTC).timestamp()
     found, memory = watched(context.repository_def), Memory.of(context.cursor)
     active, looked_at = _of_lakes(found, context.instance, options, context.log, now)
-    if now - memory.asked >= ASK_EVERY_S:
-        memory = replace(memory, asked=now)
-        kinds, incidents = _asked(found, context.instance, options, context.log)
-        active, looked_at = [*active, *incidents], looked_at | kinds
     memory, messages = memory.observed(active, looked_at, now)
     memory, of_runs = _runs(context.instance, memory, found, options, now)
     messages = (*messages, *of_runs)
-    journal(messages, found, context.log, now)
-    memory = memory.delivered(messages, channels(options), context.log, now)
+    memory = _told(messages, memory, found, options, context.log, now)
+    if now - memory.asked >= ASK_EVERY_S:
+        # What is known is told by now: a server that takes its time keeps nobody from hearing it.
+        memory = replace(memory, asked=now)
+        kinds, incidents = _asked(found, context.instance, options, context.log)
+        memory, of_sources = memory.observed(incidents, kinds, now)
+        memory = _told(of_sources, memory, found, options, context.log, now)
+        messages = (*messages, *of_sources)
     told = ", ".join(f"{message.incident.key} ({message.state})" for message in messages)
     silent = "".join(f"; {name} takes no alerts ({item.why})" for name, item in memory.silent.items())
     said = scrub(f"told: {told}" if told else "nothing new to tell") + silent
     return dg.SensorResult(skip_reason=dg.SkipReason(said), cursor=memory.cursor())
+
+
+def _told(
+    messages: Sequence[Message], memory: Memory, found: Watched, options: AlertOptions, log: logging.Logger, now: float
+) -> Memory:
+    """Keep the messages in the lakes' journals, and send them."""
+    journal(messages, found, log, now)
+    return memory.delivered(messages, channels(options), log, now)
 
 
 def _of_lakes(
@@ -84,9 +97,9 @@ def _of_lakes(
 def _asked(
     found: Watched, instance: dg.DagsterInstance, options: AlertOptions, log: logging.Logger
 ) -> tuple[set[Kind], list[Incident]]:
-    """What the sources themselves tell."""
+    """What the sources themselves tell. One that does not answer is left as it was, and holds up no other."""
     asked: list[Callable[[], Incident | None]] = [lambda t=t: passing_log(t, instance, options) for t in found.tables]
-    incidents, kinds = _answers([("retention", asked)], log)
+    incidents, kinds = _answers([("retention", answers(asked, ASK_FOR_S))], log)
     return kinds, incidents
 
 
@@ -101,7 +114,7 @@ def _answers(
             try:
                 incident = question()
             except Exception as error:  # noqa: BLE001 one question that fails must not silence the others
-                told = error if isinstance(error, TidegateError | OSError) else type(error).__name__
+                told = error if isinstance(error, TidegateError | OSError | Unanswered) else type(error).__name__
                 log.warning(scrub(f"{kind} could not be looked at: {told}"))
                 whole = False
                 continue
@@ -139,7 +152,7 @@ def _runs(
 
 def _after(memory: Memory, ended: Outcome, now: float) -> tuple[Memory, list[Message]]:
     """What one finished run begins, and what it ends."""
-    over = [item for item in memory.open if item.kind in ("run-failed", "check-not-run") and ended.mends(item)]
+    over = [item for item in memory.open if item.kind in KINDS and ended.mends(item)]
     kept = [item for item in memory.open if item not in over]
     messages = [Message(item.incident(), "resolved", now - item.since) for item in over]
     incident = ended.incident

@@ -45,11 +45,12 @@ def reconcile_all(lake: Lake, pipeline: Pipeline) -> tuple[Reconciliation, ...]:
 
 
 def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
-    """Compare both counts for one INSERT. An epoch that is being published right now may show as a difference."""
-    rows = where_rows_are(lake, insert.id, insert.probe, history_of(lake, pipeline, insert))
+    """Compare both counts for one INSERT. The probe may go on landing meanwhile: rows of an epoch that has not landed
+    yet are not counted. An epoch that is being published right now may show as a difference."""
+    rows, upto = _stands(lake, pipeline, insert)
     target = pipeline.table(insert.target)
     tables = {
-        "probe": logged_rows(lake.table_path(insert.probe), rows.generation),
+        "probe": logged_rows(lake.table_path(insert.probe), rows.generation, upto),
         "target": logged_rows(lake.target_path(target)),
         "quarantine": logged_rows(lake.quarantine_path(target, insert)),
     }
@@ -72,9 +73,27 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     return Reconciliation(rows, tables, tuple(f"INSERT {insert.id}: {problem}" for problem in problems))
 
 
-def logged_rows(path: Path, generation: int | None = None) -> int | None:
-    """Rows of a Delta table by its log (of one `_generation`); 0 where there is no table, None where the log can not
-    tell."""
+def can_add_up(pipeline: Pipeline, insert: Insert) -> bool:
+    """Whether what an INSERT releases are landed rows, each once: not of a process, nor of what a process publishes."""
+    made = {name for item in pipeline.inserts if item.process for name in item.process.outputs}
+    return insert.process is None and insert.probe not in made
+
+
+def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAre, int]:
+    """Where the rows are, and the probe's epoch up to which that is told."""
+    rows, upto = None, 0
+    while True:
+        before = rows
+        rows = where_rows_are(lake, insert.id, insert.probe, history_of(lake, pipeline, insert))
+        if rows == before:  # nothing landed since the epoch was looked up
+            return rows, upto
+        newest = lake.watermarks.last(insert.probe, rows.generation)
+        upto = newest.epoch if newest else 0
+
+
+def logged_rows(path: Path, generation: int | None = None, upto: int | None = None) -> int | None:
+    """Rows of a Delta table by its log (of one `_generation`, up to an `_epoch` of it); 0 where there is no table, None
+    where the log can not tell."""
     table = opened(path)
     if table is None:
         return 0
@@ -88,7 +107,11 @@ def logged_rows(path: Path, generation: int | None = None) -> int | None:
         if number == 0:
             continue
         if generation is None or low == high == generation:
-            total += number
+            first, last = file.get("min._epoch"), file.get("max._epoch")
+            if upto is None or (last is not None and last <= upto):
+                total += number
+            elif first is None or first <= upto:
+                return None
         elif low is None or high is None or low <= generation <= high:
             return None
     return total

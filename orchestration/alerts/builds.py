@@ -40,7 +40,7 @@ def not_flipped(
         said=(held_back,),
         counts={"waiting for the flip": rows} if not again and (rows := _waiting(lake, watched)) else {},
         positions=positions(lake, [watched.table]),
-        run=last_run(instance, watched.pipeline, options.dagster_url),
+        run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(
             f"tidegate status {watched.script or 'SCRIPT'} --lake {watched.lake}",
             f"tidegate run {watched.script or 'SCRIPT'} --lake {watched.lake}   (goes on where it stopped)",
@@ -89,7 +89,7 @@ def lagging(watched: WatchedTable, instance: dg.DagsterInstance, options: AlertO
         pipeline=watched.pipeline,
         said=("What has landed stands, and nothing is lost; what is published is older than you asked for.",),
         positions=positions(lake, [watched.table]),
-        run=last_run(instance, watched.pipeline, options.dagster_url),
+        run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(
             f"tidegate status {watched.script or 'SCRIPT'} --lake {watched.lake}",
             f"tidegate run {watched.script or 'SCRIPT'} --lake {watched.lake}   (or turn its schedule on)",

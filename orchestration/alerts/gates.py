@@ -106,7 +106,7 @@ def _judging_run(watched: WatchedInsert, instance: dg.DagsterInstance, url: str)
     """The newest run that asked the gate; else the pipeline's newest run."""
     key = dg.AssetCheckKey(watched.staged, GATE)
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
-    return run_link(url, record.run_id) if record else last_run(instance, watched.pipeline, url)
+    return run_link(url, record.run_id) if record else last_run(instance, watched.pipeline, url, watched.staged)
 
 
 def growing_quarantine(
@@ -159,7 +159,7 @@ def growing_quarantine(
         counts=counts,
         keys=tuple(missed_keys(lake, watched, plan, last, options.keys)),
         positions=positions(lake, [plan.probe, *(pin.table for pin in plan.pins)]),
-        run=last_run(instance, watched.pipeline, options.dagster_url),
+        run=last_run(instance, watched.pipeline, options.dagster_url, watched.staged),
         next=tuple(
             f"tidegate quarantine {verb} {watched.script} {watched.insert} --lake {watched.lake}"
             for verb in ("list", "show")

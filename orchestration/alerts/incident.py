@@ -13,6 +13,7 @@ from pipelines.sql.model import is_secret
 Kind = Literal[
     "gate-held",
     "check-not-run",
+    "check-failed",
     "run-failed",
     "not-flipped",
     "lag",

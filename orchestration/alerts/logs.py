@@ -16,7 +16,8 @@ from pipelines.runtime.scripts import load_script
 from pipelines.sql.model import Pipeline
 
 ASK_EVERY_S = 60
-CONNECT_WITHIN = "5 s"
+ANSWER_WITHIN = "5 s"
+"""For a connection to come about, and for each answer of the server."""
 _SET_KAFKA = "kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config retention.ms=1209600000"
 _KEEP_MORE = {"mysql-cdc": "SET GLOBAL binlog_expire_logs_seconds = 604800;"}
 
@@ -33,7 +34,7 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
     table = pipeline.tables.get(watched.table)
     if table is None:  # the script has changed since the definitions were loaded
         return None
-    found = log_retention(lake, table, connect_within=CONNECT_WITHIN)
+    found = log_retention(lake, table, answer_within=ANSWER_WITHIN)
     if found is None or found.left_s is None or found.kept_s is None:
         return None
     if found.left_s >= found.kept_s * options.retention_left:
@@ -55,7 +56,7 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
             else "Land it before, or the table has to be read anew from a snapshot.",
         ),
         positions={**positions(lake, [watched.table]), f"{watched.table}, cursor": found.position},
-        run=last_run(instance, watched.pipeline, options.dagster_url),
+        run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(again,) if gone else (run, f"or let the server keep more: {_KEEP_MORE.get(table.connector, _SET_KAFKA)}"),
         replaces=f"retention {watched.lake} {watched.table} passing" if gone else "",
         details={"table": watched.table, "left_s": found.left_s, "kept_s": found.kept_s, "lake": watched.lake},

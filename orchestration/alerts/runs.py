@@ -1,11 +1,12 @@
-"""Runs that failed, and checks that were planned and have no result. A run that failed only because a gate holds is
-told as the held gate.
+"""Runs that failed, checks that were planned and have no result, and checks that failed. A run that failed only because
+a gate holds is told as the held gate, and so is what the gate's verdict is made of.
 
 Runs that fail one after another in the same place are one incident: it is over when what failed has been done.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,26 +23,35 @@ from orchestration.alerts.options import AlertOptions
 from orchestration.alerts.watched import Watched, opened, positions, run_link
 from pipelines.errors import GateHeld
 
+_OF_NO_JOB = "__"
+"""How Dagster's own names of jobs begin: of runs that are started from the asset graph, and by automation."""
+_PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_range_end")
+_TOLD_ALIKE = ("job", "failed_steps", "checks_not_run", "failed_checks")
+KINDS = ("run-failed", "check-not-run", "check-failed")
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished run did: the steps that succeeded, the checks that have a result, and what is wrong with it."""
+    """What a finished run did: the steps that succeeded, the checks that have a result, those that passed, and what is
+    wrong with it."""
 
     run: DagsterRun
     steps: frozenset[str]
     checks: frozenset[str]
+    passed: frozenset[str]
     incident: Incident | None
 
     def mends(self, item: Open) -> bool:
         """Whether an open incident is over with this run: it did what was not done. One without a failed step (a lost
         process) is over when a run of the same job is well."""
         failed, unrun = set(item.details.get("failed_steps", ())), set(item.details.get("checks_not_run", ()))
+        bad = set(item.details.get("failed_checks", ()))
         if item.pipeline != _pipeline(self.run):
             return False
-        if not failed and not unrun:
+        if not failed and not unrun and not bad:
             same = item.details.get("job") == self.run.job_name
             return same and self.run.status == DagsterRunStatus.SUCCESS and self.incident is None
-        return failed <= self.steps and unrun <= self.checks
+        return failed <= self.steps and unrun <= self.checks and bad <= self.passed
 
 
 def is_watched(run: DagsterRun, watched: Watched) -> bool:
@@ -67,6 +77,7 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     results = [_evaluation(event) for event in evaluated]
     done = {result.asset_check_key for result in results}
     unrun = sorted(_named(key) for key in planned if key.asset_key in gates and key not in done)
+    bad = [result for result in results if _is_bad(result) and result.asset_key not in gates]
     failures = _events(instance, run, DagsterEventType.STEP_FAILURE)
     holding = {result.asset_key for result in results if result.check_name == GATE and not result.passed}
     explained = {event.step_key for event in failures if _told(event).get(ERROR_KIND) == GateHeld.__name__}
@@ -74,40 +85,81 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     broken = [event for event in failures if event.step_key not in explained]
     failed = run.status == DagsterRunStatus.FAILURE and (bool(broken) or not failures)
     steps = {event.step_key or "" for event in _events(instance, run, DagsterEventType.STEP_SUCCESS)}
-    incident = _incident(run, broken, unrun, failed, options) if failed or unrun else None
+    checks = _Checks(unrun, sorted(_named(result.asset_check_key) for result in bad), _commands(bad))
+    incident = _incident(run, broken, checks, failed, options) if failed or unrun or bad else None
     if incident is not None:
         incident = _placed(incident, watched)
-    return Outcome(run, frozenset(steps), frozenset(map(_named, done)), incident)
+    passed = frozenset(_named(result.asset_check_key) for result in results if result.passed)
+    return Outcome(run, frozenset(steps), frozenset(map(_named, done)), passed, incident)
+
+
+@dataclass(frozen=True)
+class _Checks:
+    """Checks of a run: planned and not run, failed; and what the failed ones say to type next."""
+
+    unrun: list[str]
+    failed: list[str]
+    next: tuple[str, ...]
 
 
 def _incident(
-    run: DagsterRun, broken: list[EventLogEntry], unrun: list[str], failed: bool, options: AlertOptions
+    run: DagsterRun, broken: list[EventLogEntry], checks: _Checks, failed: bool, options: AlertOptions
 ) -> Incident:
     steps = {event.step_key or "": _said(event) for event in broken}
     said = [f"Step {step} failed{f': {told}' if told else '.'}" for step, told in steps.items()]
     if failed and not steps:
         said.append("No step failed: the process that ran it was lost, or could not start.")
-    if unrun:
-        said.append(f"Checks that were planned and did not run: {', '.join(unrun)}. What they guard is not published.")
+    if checks.unrun:
+        named = ", ".join(checks.unrun)
+        said.append(f"Checks that were planned and did not run: {named}. What they guard is not published.")
+    if checks.failed:
+        said.append(f"Checks that failed: {', '.join(checks.failed)}.")
     pipeline = _pipeline(run) or run.job_name
+    kind = "run-failed" if failed else "check-not-run" if checks.unrun else "check-failed"
+    wrong = {
+        "run-failed": ".",
+        "check-not-run": f", and {len(checks.unrun)} planned checks never ran.",
+        "check-failed": f", and {len(checks.failed)} of its checks failed: {', '.join(checks.failed)}.",
+    }
+    counts = {"checks not run": len(checks.unrun), "checks failed": len(checks.failed)}
     return Incident(
         key=f"run {run.run_id}",
-        kind="run-failed" if failed else "check-not-run",
-        title=f"run {run.run_id} of {pipeline} {_ended(run)}"
-        + ("." if failed else f", and {len(unrun)} planned checks never ran."),
+        kind=kind,
+        title=f"run {run.run_id} of {pipeline} {_ended(run)}{wrong[kind]}",
         pipeline=pipeline,
         said=tuple(said),
-        counts={"checks not run": len(unrun)} if unrun else {},
+        counts={name: count for name, count in counts.items() if count},
         run=run_link(options.dagster_url, run.run_id),
-        next=(*_mending(broken), f"then run it again: dg launch --job {run.job_name}"),
+        next=(*_mending(broken), *checks.next, f"then run it again: {launching(run)}"),
         details={
             "run_id": run.run_id,
             "job": run.job_name,
             "status": run.status.value,
             "failed_steps": list(steps),
-            "checks_not_run": unrun,
+            "checks_not_run": checks.unrun,
+            "failed_checks": checks.failed,
         },
     )
+
+
+def launching(run: DagsterRun) -> str:
+    """The command that starts a run like this one; one of no job, started from the asset graph, names its assets."""
+    if not run.job_name.startswith(_OF_NO_JOB):
+        return f"dg launch --job {run.job_name}"
+    chosen = set(run.asset_selection or ()) or {key.asset_key for key in run.asset_check_selection or ()}
+    names = ",".join(f'key:"{key.to_user_string()}"' for key in sorted(chosen))
+    one, first, last = (run.tags.get(f"dagster/{tag}") for tag in _PARTITION_TAGS)
+    of = f" --partition {one}" if one else f" --partition-range {first}...{last}" if first and last else ""
+    return f"dg launch --assets {shlex.quote(names)}{of}"
+
+
+def _is_bad(result: dg.AssetCheckEvaluation) -> bool:
+    return not result.passed and result.severity == dg.AssetCheckSeverity.ERROR
+
+
+def _commands(bad: list[dg.AssetCheckEvaluation]) -> tuple[str, ...]:
+    told = [result.metadata["next"].value for result in bad if "next" in result.metadata]
+    return tuple(dict.fromkeys(map(str, told)))
 
 
 def _placed(incident: Incident, watched: Watched) -> Incident:
@@ -120,7 +172,7 @@ def _placed(incident: Incident, watched: Watched) -> Incident:
 def same(item: Open, incident: Incident) -> bool:
     """Whether a run's incident is one that is open already: the same steps and the same checks of the same job."""
     return item.kind == incident.kind and all(
-        item.details.get(name) == incident.details[name] for name in ("job", "failed_steps", "checks_not_run")
+        (item.details.get(name) or None) == (incident.details[name] or None) for name in _TOLD_ALIKE
     )
 
 

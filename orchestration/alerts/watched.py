@@ -70,6 +70,10 @@ class WatchedTable:
     waits: tuple[tuple[str, str], ...] = ()
 
     @property
+    def key(self) -> dg.AssetKey:
+        return dg.AssetKey([self.pipeline, self.table])
+
+    @property
     def build(self) -> bool:
         return bool(self.waits)
 
@@ -144,10 +148,14 @@ def positions(lake: Lake, tables: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def last_run(instance: dg.DagsterInstance, pipeline: str, url: str) -> str:
-    """The address of the pipeline's newest run; empty where Dagster never ran it."""
+def last_run(instance: dg.DagsterInstance, pipeline: str, url: str, *keys: dg.AssetKey) -> str:
+    """The address of the newest run of the pipeline's jobs, or that made one of these assets: runs that are started
+    from the asset graph, and by automation, are of no job. Empty where Dagster never ran any."""
     records = instance.get_run_records(dg.RunsFilter(tags={PIPELINE_TAG: pipeline}), limit=1)
-    return run_link(url, records[0].dagster_run.run_id) if records else ""
+    found = [(record.create_timestamp.timestamp(), record.dagster_run.run_id) for record in records]
+    made = [instance.get_latest_materialization_event(key) for key in keys]
+    found += [(event.timestamp, event.run_id) for event in made if event is not None]
+    return run_link(url, max(found)[1]) if found else ""
 
 
 def run_link(url: str, run_id: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Annotated, Any
 
@@ -31,6 +33,7 @@ EPILOG = examples(
     "tidegate run pipeline.sql --lake /data/lake --master spark://host:7077",
     "tidegate run pipeline.sql --continuous --every 2",
     "tidegate run pipeline.sql --resnapshot user_info",
+    "tidegate run pipeline.sql --dry-run",
     "tidegate run pipeline.sql --from 2024-01-01 --to 2024-02-01",
 )
 
@@ -66,6 +69,10 @@ def run(
     until: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="Backfill: and before this. Either may be left out.")
     ] = None,
+    dry: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only tell what would be planned next: nothing is read, stored or released."),
+    ] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -90,6 +97,11 @@ def run(
         between = _span(since, until)
         if continuous and between is not None:
             raise typer.BadParameter("--continuous follows the stream; --from and --to release a span once")
+        if dry and (continuous or between is not None):
+            raise typer.BadParameter("--dry-run tells the next step of a run, without --continuous, --from and --to")
+        if dry:
+            _dry_run(screen, pipeline, lake, master, resnapshot or [])
+            return
         if continuous:
             _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval)
             return
@@ -98,6 +110,22 @@ def run(
                 active.advance(table, resnapshot=True)
             report = active.run(inserts=_to_fill(pipeline) if between else None, between=between)
         screen.result(of_run(pipeline, report), *run_tables(pipeline, report, lake))
+
+
+def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resnapshot: list[str]) -> None:
+    from orchestration.console.drafted import dry_run_tables, of_dry_run
+    from pipelines.lake import Layout
+    from pipelines.runtime.dry_run import dry_run
+
+    with contextlib.ExitStack() as stack:
+        # A lake that is not there is not made: its place is taken by an empty one, for as long as this lasts.
+        there = (Layout(lake).root / "_control").exists()
+        folder = lake if there else Path(stack.enter_context(TemporaryDirectory(prefix="tidegate-")))
+        bars = stack.enter_context(Bars(screen.err))
+        found = dry_run(
+            stack.enter_context(runner(pipeline, folder, master, bars, "tidegate run --dry-run")), resnapshot
+        )
+    screen.result(of_dry_run(pipeline, found), *dry_run_tables(found))
 
 
 def _span(since: str | None, until: str | None) -> tuple[int, int] | None:

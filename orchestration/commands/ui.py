@@ -37,12 +37,26 @@ def ui(
     folder: DemoFolder = DEFAULT_DEMO,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where the UI listens.")] = 3000,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    docs_port: Annotated[
+        int | None,
+        typer.Option(
+            "--docs-port",
+            min=0,
+            max=65535,
+            help="Where Data Docs are served, on this machine alone; 0: any port that is free.",
+            show_default="the UI's port + 1",
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Open Dagster on a lake: assets, checks, metadata, history, and a button to materialise.
 
     Its own history is kept beside the lake. Schedules and alerts run as long as this command does.
     """
+    from assets.data_docs import DOCS_VARIABLE, QUALITY
+    from orchestration.quality_pages import serving
+    from pipelines.lake import Layout
+
     screen = Screen(debug=debug)
     with reported(screen), contextlib.ExitStack() as stack:
         _require_free(host, port)
@@ -54,6 +68,10 @@ def ui(
             if scripts:
                 os.environ["TIDEGATE_SCRIPT"] = os.pathsep.join(str(script.absolute()) for script in scripts)
         os.environ.setdefault("TIDEGATE_DAGSTER_URL", f"http://{host}:{port}")
+        if DOCS_VARIABLE not in os.environ:
+            pages = Layout(os.environ["TIDEGATE_LAKE"]).root / QUALITY
+            chosen = port + 1 if docs_port is None else docs_port
+            os.environ[DOCS_VARIABLE] = stack.enter_context(serving(pages, chosen))
         _serve(screen, host, port)
 
 

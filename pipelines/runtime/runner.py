@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,7 +23,7 @@ from pipelines.lake import rows as lake_rows
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from pipelines.runtime.judging import prepare
-from pipelines.runtime.landing.advances import Advance
+from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from pipelines.runtime.landing.alignment import Members
 from pipelines.runtime.landing.landing import Landing
 from pipelines.runtime.maintenance import KEEP, Maintenance
@@ -147,9 +147,12 @@ class Runner:
         ends: Json | None = None,
         max_epochs: int | None = None,
         resnapshot: bool = False,
+        on_epoch: OnEpoch | None = None,
     ) -> Advance:
-        """Land what the source table has now. Raises LeaseHeld, SourceError, LakeError, ConcurrentRun."""
-        return self.landing(table).advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot)
+        """Land what the source table has now; `on_epoch` hears of each epoch. Raises LeaseHeld, SourceError, LakeError,
+        ConcurrentRun."""
+        landing = self.landing(table)
+        return landing.advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch)
 
     # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -267,17 +270,26 @@ class Runner:
         return self._published(releasing)
 
     def advance_all(
-        self, tables: Sequence[str], *, max_epochs: int | None = None, resnapshot: Collection[str] = ()
+        self,
+        tables: Sequence[str],
+        *,
+        max_epochs: int | None = None,
+        resnapshot: Collection[str] = (),
+        on_epoch: Callable[[str, LandedEpoch], None] | None = None,
     ) -> list[Advance]:
         """Land what these source tables have now, in order. Those of an alignment group take turns, an epoch each,
         until none of them moves: what one may land depends on how far the others are.
 
-        At most `max_epochs` of each table; those in `resnapshot` begin a new generation. Raises as `advance` does.
+        At most `max_epochs` of each table; those in `resnapshot` begin a new generation; `on_epoch` hears of each epoch
+        and whose it is. Raises as `advance` does.
         """
         done: dict[str, Advance] = {}
+        hears = {name: partial(on_epoch, name) if on_epoch else None for name in tables}
         for name in tables:
             if self._groups[name] is None:
-                done[name] = self.advance(name, max_epochs=max_epochs, resnapshot=name in resnapshot)
+                done[name] = self.advance(
+                    name, max_epochs=max_epochs, resnapshot=name in resnapshot, on_epoch=hears[name]
+                )
         turns = [name for name in tables if self._groups[name] is not None]
         moving = bool(turns)
         while moving:
@@ -287,7 +299,7 @@ class Runner:
                 if known is not None and max_epochs is not None and len(known.epochs) >= max_epochs:
                     continue
                 ends, anew = known.ends if known else None, known is None and name in resnapshot
-                turn = self.advance(name, ends=ends, max_epochs=1, resnapshot=anew)
+                turn = self.advance(name, ends=ends, max_epochs=1, resnapshot=anew, on_epoch=hears[name])
                 done[name] = turn if known is None else replace(turn, epochs=known.epochs + turn.epochs)
                 moving = moving or bool(turn.epochs)
         return [done[name] for name in tables]

@@ -182,6 +182,8 @@ class SourceContext:
     how many rows it may have ('scan.max-rows-per-epoch'). All three may change from plan to plan. A source all of whose
     splits are blocked is not asked.
 
+    `answer_within` (s): who asks can not wait longer for any one answer of the server; None: as long as it takes.
+
     `start_at` (ms, UTC), for the first step of a connector that has `ConnectorSpec.start_options`: begin at the first
     row of this time, by the source's own clock, whatever the options say.
     """
@@ -205,6 +207,7 @@ class SourceContext:
     limit: int | None = None
     max_rows: int | None = None
     start_at: int | None = None
+    answer_within: float | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 The range is the median of the last published epochs and TOLERANCE times their median absolute deviation above it, but
 at least FLOOR above it, so that a pipeline that never has an unmatched row is not held for the first one in a hundred.
-Both bounds are asked for by options of the target; a share below the range is no harm.
+Both bounds are asked for by options of the target; a share below the range is no harm. An epoch that a person releases
+after it was held is asked for the fixed bound alone, and is remembered: a share that has changed for good becomes
+usual.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ def check(evidence: Evidence) -> CheckResult:
             expected["max"] = limits.greatest
             if ratio > limits.greatest:
                 problems.append(f"at most {limits.greatest:.2%} may be ('gate.unmatched-ratio.max')")
-        known = recent(staged, limits) if limits.window else []
+        # Who releases a held epoch has seen that it is unusual; what is never to be, stays so.
+        known = recent(staged, limits) if limits.window and staged.plan.kind != "re-release" else []
         if len(known) >= LEAST_EPOCHS:
             bound = usual(known)
             expected |= {"recent": bound, "epochs": len(known)}

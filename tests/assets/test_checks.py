@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import dagster as dg
+import pytest
 
 from assets.checks import check_names, check_specs, results
 from pipelines.runtime.gate import CheckResult, GateVerdict
@@ -67,11 +68,15 @@ def test_a_check_that_warns_is_shown_so_and_does_not_block():
     assert (constraints.passed, constraints.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
-def test_data_docs_are_linked_from_the_verdict_and_from_their_check():
+def test_data_docs_are_linked_from_the_verdict_and_from_their_check(monkeypatch: pytest.MonkeyPatch):
     suite = CheckResult("suite", True, {"expectations": 2, "page": "/lake/_quality/e/suite-index.html"})
     told = replace(verdict(True), checks=(*verdict(True).checks, suite))
     for result in results(check_specs(STAGED, ["suite"]), told, "passed"):
-        assert result.metadata["data docs"].value == "file:///lake/_quality/e/suite-index.html"
+        assert result.metadata["data docs file"].value == "/lake/_quality/e/suite-index.html"
+        assert "data docs" not in result.metadata, "nobody serves it"
+    monkeypatch.setenv("TIDEGATE_DOCS_URL", "http://127.0.0.1:3001/")
+    for result in results(check_specs(STAGED, ["suite"]), told, "passed"):
+        assert result.metadata["data docs"].value == "http://127.0.0.1:3001/e/suite-index.html"
 
 
 def test_the_installed_gate_tells_its_checks():

@@ -46,7 +46,8 @@ def test_a_held_epoch_names_its_reasons_and_the_commands_on_this_script(tmp_path
             instance=instance,
             raise_on_error=False,
         )
-    commands = f"tidegate release {script} enriched_click   or   tidegate discard {script} enriched_click"
+    on = f"{script} enriched_click --lake {tmp_path / 'lake'}"
+    commands = f"tidegate release {on}   or   tidegate discard {on}"
     gate, *parts = sorted(result.get_asset_check_evaluations(), key=lambda check: check.check_name != "gate")
     assert not gate.passed
     assert gate.metadata["reasons"].value == REASON
@@ -56,5 +57,6 @@ def test_a_held_epoch_names_its_reasons_and_the_commands_on_this_script(tmp_path
     (failed,) = published.get_step_failure_events()
     said = failed.step_failure_data.user_failure_data
     assert said is not None
-    assert f"tidegate release {script} enriched_click" in str(said.metadata["next"].value)
+    assert f"tidegate release {on}   (joins again" in str(said.metadata["next"].value)
+    assert "`held: release`" in str(gate.metadata["next in Dagster"].value)
     assert said.metadata["tidegate/error"].value == "GateHeld"

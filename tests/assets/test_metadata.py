@@ -24,6 +24,12 @@ def test_late_rows_are_told_where_they_were_counted(tmp_path: Path) -> None:
     assert "late rows" not in told(tmp_path, None, None)
 
 
+def test_what_is_plotted_is_a_number(tmp_path: Path) -> None:
+    metadata = told(tmp_path, None, None)
+    assert (metadata["watermark (ms)"], metadata["flipped"]) == (100, 1)
+    assert metadata["flipped"] is not True
+
+
 def test_which_splits_are_blocked_by_whom_and_since_when(tmp_path: Path) -> None:
     metadata = told(tmp_path, 0, GroupStanding("g", 10, 90, 100, ("u", "7"), (Blocked("0", 1000, 60, ("u", "7")),)))
     assert (metadata["alignment group"], metadata["blocked splits"]) == ("g", 1)

@@ -30,6 +30,7 @@ def test_a_build_tells_its_lag_its_chunks_and_their_cuts_and_nobody_the_password
     )
     for name, value in example_database.environment(CLICKS_AT_START=50, GREATEST_USER_ID=50).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("pipelines.sources.mysql_cdc.plan_snapshot.STEP_CHUNKS", 3)
     script, lake, home = tmp_path / "clicks.sql", tmp_path / "lake", tmp_path / "dagster"
     chunks = "'table-name' = 'user_info', 'scan.incremental.snapshot.chunk.size' = '10'"
     script.write_text(EXAMPLE.read_text().replace("'table-name' = 'user_info'", chunks))
@@ -44,13 +45,21 @@ def test_a_build_tells_its_lag_its_chunks_and_their_cuts_and_nobody_the_password
     assert second.success
 
     users = told(first, USERS)
-    assert (users["flip"], users["watermark"], users["flip epoch"]) == (True, "(MIN, true)", 2)
+    assert (users["flip"], users["watermark"], users["flip epoch"]) == (True, "(MIN, true)", 3)
+    assert (users["flipped"], "watermark (ms)" in users) == (1, False), "(MIN, true) is no time"
+    seen = [
+        {name: value.value for name, value in event.asset_observation_data.asset_observation.metadata.items()}
+        for event in first.all_events
+        if event.event_type_value == "ASSET_OBSERVATION" and event.asset_key == USERS
+    ]
+    chunks_of = [(told["chunks done"], told["chunks"], told["rows landed"], told["flipped"]) for told in seen]
+    assert chunks_of == [(3, 4, 30, 0), (4, 4, 10, 0), (4, 4, 0, 1)], "told while it loads, and at the flip"
     assert (users["chunks"], users["chunks done"]) == (4, 4)
     cuts = [line for line in users["cuts"].splitlines() if "binlog.0" in line]
     assert len(cuts) == 4, users["cuts"]
     assert users["lag (ms)"] == 0
     file_before, _, reached = users["position"].partition(":")
-    assert "chunks 1-4 of 4" in users["epochs"]
+    assert "chunks 1-3 of 4" in users["epochs"]
     assert "lag (ms)" not in told(first, CLICKS) or told(first, CLICKS)["lag (ms)"] is not None
 
     users = told(second, USERS)

@@ -46,6 +46,18 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     assert result.success
     assert (told["rows taken"], told["rows in quarantine now"]) == (0, 2)
     assert "unmatched:key-absent@user_info" in told["rows"]
+    result, told = run("list")
+    assert result.success
+    assert result.output_for_node("clicks_list_quarantined") == told["rows found"] == 2
+    assert "| enriched_click | 1 | key-absent@user_info | 2 | open |" in told["rows by reason"]
+    assert '{"user_id": 3, "item_id": 3, "gender": null}' in told["rows"]
+    assert "more" not in told["rows"]
+    _, told = run("list", limit=1)
+    assert told["rows"].endswith("… and 1 more: `limit`")
+    _, told = run("list", limit=0)
+    assert "rows" not in told, "no value of a row is in Dagster's history"
+    _, told = run("list", state="released")
+    assert told["rows found"] == 0
     result, told = run("release", target="enriched_click", reasons=["key-absent"])
     assert result.success
     assert result.output_for_node("clicks_release_quarantined") == 1
@@ -57,6 +69,11 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     assert result.success
     assert result.output_for_node("clicks_discard_quarantined") == 1
     assert (told["rows taken"], told["rows in quarantine now"]) == (1, 0)
+    _, told = run("list", state="all")
+    assert "| 1 | key-absent@user_info | 2 | released |" in told["rows by reason"]
+    assert "a load test" in told["rows by reason"]
+    result, _ = run("list", target="enriched")
+    assert not result.success
     plan = harness.lake.epochs.rows("insert enriched_click")[-1].plan
     assert plan["from_quarantine"]["because"] == "a load test"
     assert plan["from_quarantine"]["by"].startswith("ada (dagster run ")

@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from assets import build_pipeline_definitions
@@ -13,6 +14,13 @@ from assets.checks import check_names
 from pipelines.lake import Lake
 from pipelines.runtime.plans import insert_owner
 from tests.assets.clicks import Hand, pipeline
+
+
+def files(folder: Path) -> dict[str, int]:
+    """What lies in a lake, but for leases: path -> bytes."""
+    found = (path for path in folder.rglob("*") if path.is_file() and "lease" not in str(path))
+    return {str(path): path.stat().st_size for path in found}
+
 
 USERS = dg.AssetKey(["clicks", "user_info"])
 CLICKS = dg.AssetKey(["clicks", "click_event"])
@@ -114,6 +122,12 @@ def test_a_run_waits_for_the_flip_and_then_publishes_each_row_once(location: Loc
     published = told(released, PUBLISHED)
     assert (published["dagster/row_count"], published["quarantine rows"], published["waiting rows"]) == (2, 1, 0)
     assert (published["rows published"], published["verdict"], published["epoch"]) == (2, "passed", 1)
+    assert published["gate passed"] == 1
+
+    added = next(item for item in released.get_asset_check_evaluations() if item.check_name == "adds_up")
+    numbers = {name: value.value for name, value in added.metadata.items()}
+    places = ("landed", "published", "quarantined", "dropped", "waiting")
+    assert [numbers[f"rows {place}"] for place in places] == [3, 2, 1, 0, 0]
 
     again = location.run()
     assert again.success
@@ -164,18 +178,54 @@ def test_a_held_epoch_fails_the_check_and_nothing_is_published_until_a_person_de
     alone = strict.materialize(dg.AssetSelection.assets(PUBLISHED))
     said = failure(alone, PUBLISHED)
     assert "the gate holds epoch 1 of enriched_click" in said.description
-    assert "tidegate release SCRIPT enriched_click" in said.metadata["next"].value
-    assert "tidegate discard SCRIPT enriched_click" in said.metadata["next"].value
+    assert f"tidegate release SCRIPT enriched_click --lake {strict.lake}" in said.metadata["next"].value
+    assert f"tidegate discard SCRIPT enriched_click --lake {strict.lake}" in said.metadata["next"].value
     assert alone.get_step_failure_events()[0].step_failure_data.error_source is not None
 
     strict.hand.clicks(1)
     later = strict.run()
     assert not later.success
     assert not checks(later)["gate"]
-    assert told(later, STAGED)["verdict"] == "held"
+    assert (told(later, STAGED)["verdict"], told(later, STAGED)["gate passed"]) == ("held", 0)
     assert told(later, STAGED)["waiting rows"] == 3
     assert len(Lake(strict.lake).verdicts.rows(insert_owner("enriched_click"))) == 1
     assert strict.hand.published() == []
+
+
+def test_a_held_epoch_is_released_from_the_launchpad_once_its_cause_is_mended(strict: Location):
+    def decided(**config: str) -> dg.ExecuteInProcessResult:
+        job = strict.definitions.resolve_job_def("clicks")
+        run_config = {"ops": {"clicks__enriched_click_staged": {"config": config}}}
+        return job.execute_in_process(instance=strict.instance, raise_on_error=False, run_config=run_config)
+
+    strict.hand.users(1)
+    strict.hand.all_users_are_there()
+    strict.hand.clicks(1, 9)
+    assert not strict.run().success
+    once_more = decided(held="release")
+    assert not checks(once_more)["gate"], "user 9 is still not there"
+    strict.hand.users(9)
+    released = decided(held="release")
+    assert released.success
+    assert checks(released)["gate"]
+    assert (told(released, PUBLISHED)["epoch"], told(released, PUBLISHED)["kind"]) == (3, "re-release")
+    assert [row["user_id"] for row in strict.hand.published()] == [1, 9]
+
+    nothing_held = decided(held="release")
+    assert "no epoch of enriched_click is held" in failure(nothing_held, STAGED).description
+    alone = decided(on_unmatched="publish")
+    assert "`held: release`" in failure(alone, STAGED).metadata["next"].value
+
+    strict.hand.clicks(7)
+    assert not strict.run().success
+    assert decided(held="release", on_unmatched="publish").success
+    assert [row["user_id"] for row in strict.hand.published()] == [1, 7, 9]
+    strict.hand.clicks(8)
+    assert not strict.run().success
+    given_up = decided(held="discard")
+    assert given_up.success
+    assert told(given_up, PUBLISHED)["rows quarantined"] == 1
+    assert len(strict.hand.published()) == 3
 
 
 def test_a_table_that_another_runner_works_on_fails_at_once_and_says_who_it_is(location: Location):
@@ -234,6 +284,45 @@ def test_a_snapshot_can_be_taken_again(location: Location):
         run_config=config,
     )
     assert told(result, USERS)["generation"] == 2
+
+
+def test_rows_that_are_lost_fail_a_check_of_the_published_asset(location: Location):
+    location.hand.users(1)
+    location.hand.all_users_are_there()
+    location.hand.clicks(1, 1)
+    assert location.run().success
+    target = Lake(location.lake).target_path(location.pipeline.table("enriched_click"))
+    DeltaTable(str(target)).delete()
+    again = location.run()
+    assert again.success, "what is published is published"
+    found = next(item for item in again.get_asset_check_evaluations() if item.check_name == "adds_up")
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert "holds 0 rows, by the control tables it should be 2" in str(found.metadata["problems"].value)
+    assert f"tidegate verify SCRIPT --lake {location.lake}" in str(found.metadata["next"].value)
+
+
+def test_a_dry_run_tells_what_comes_next_and_changes_nothing(location: Location):
+    location.hand.users(1)
+    location.hand.all_users_are_there()
+    location.hand.clicks(1, 2)
+    assert location.materialize(dg.AssetSelection.assets(USERS, CLICKS)).success
+    location.hand.clicks(3)
+    before = files(location.lake)
+    # Whoever works meanwhile is not in its way.
+    other = Lake(location.lake).leases("another")
+    other.acquire("click_event")
+    try:
+        job = location.definitions.resolve_job_def("clicks_dry_run")
+        result = job.execute_in_process(instance=location.instance)
+    finally:
+        other.close()
+    (shown,) = [event.step_output_data.metadata for event in result.all_events if event.is_successful_output]
+    sources, inserts = str(shown["sources"].value), str(shown["INSERTs"].value)
+    assert "| click_event | 1/2 | bounded | events 2-2 | no | no |" in sources
+    assert "| user_info |  |  | nothing to land |" in sources
+    assert "| enriched_click | next | 1/1 | 2 | user_info 1/1 |  |" in inserts
+    assert result.output_for_node("clicks_plan_only") == 2
+    assert files(location.lake) == before
 
 
 def test_upkeep_is_an_asset_of_its_own(location: Location) -> None:

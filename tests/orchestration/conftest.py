@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from orchestration.quality_pages import serving
+from pipelines.lake import Layout
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from pipelines.sources.scripted import ScriptedInput
+from pipelines.sql import compile_script
 from tests.assets.clicks import Hand, pipeline, script
 from tests.orchestration.services import Dagster, MailServer, Webhook, dagster_home, environment, free_port, running
 
@@ -35,6 +41,32 @@ JOIN person FOR SYSTEM_TIME AS OF call.proctime ON call.id = person.id;
 """A pipeline whose build side is the tests' own server."""
 
 
+SPANS = """
+CREATE TABLE rates (currency STRING PRIMARY KEY NOT ENFORCED, rate INT, at TIMESTAMP(3), WATERMARK FOR at AS at)
+WITH ('connector' = 'scripted');
+CREATE TABLE orders (id INT, currency STRING, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+CREATE TABLE converted (id INT, rate INT) WITH ('connector' = 'scripted');
+INSERT INTO converted SELECT orders.id, rates.rate FROM orders
+LEFT JOIN rates FOR SYSTEM_TIME AS OF orders.at ON orders.currency = rates.currency;
+"""
+"""A pipeline in event time, which can be backfilled by months."""
+
+SUITE = {
+    "name": "known",
+    "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "user_id"}}],
+}
+
+
+def tell_orders(lake: Path) -> None:
+    """An order in each of January, February and March 2026, and a rate that all of them meet."""
+    spans, layout = compile_script(SPANS), Layout(lake)
+    rates, orders = (ScriptedInput(layout.scratch(name), spans.table(name)) for name in ("rates", "orders"))
+    rates.rows([{"currency": "EUR", "rate": 7, "at": datetime(2026, 1, 1)}])
+    orders.rows([{"id": month, "currency": "EUR", "at": datetime(2026, month, 10)} for month in (1, 2, 3)])
+    for told in (rates, orders):
+        told.watermark(round(datetime(2026, 4, 1, tzinfo=UTC).timestamp() * 1000))
+
+
 @pytest.fixture
 def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
     """A webhook that $TIDEGATE_WEBHOOK_URL names."""
@@ -56,18 +88,21 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="package")
 def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) -> Iterator[Dagster]:
-    """`dg dev` on five pipelines of one lake: `clicks` runs well, `strict` gets a click that its gate holds, `closed`
-    reads a server that is not there, `late` is never run (its control rows are written by tests), `shop` reads the
-    tests' MariaDB. Alerts go to a webhook, to a mail server, and to a channel that nobody listens at."""
+    """`dg dev` on six pipelines of one lake: `clicks` runs well, `strict` gets a click that its gate holds and has a
+    suite, `closed` reads a server that is not there, `late` is never run (its control rows are written by tests),
+    `shop` reads the tests' MariaDB, `spans` can be backfilled. Alerts go to a webhook, to a mail server, and to a
+    channel that nobody listens at."""
     folder = tmp_path_factory.mktemp("dagster")
     shop = SHOP.format(host=mariadb.host, port=mariadb.port)
     texts = {
         "clicks": script(),
-        "strict": script("block", "s_"),
+        "strict": script("block", "s_").replace("= 'block'", "= 'block', 'quality.suite' = 'suite.json'"),
         "closed": CLOSED,
         "late": script("block", "l_"),
         "shop": shop,
+        "spans": SPANS,
     }
+    (folder / "suite.json").write_text(json.dumps(SUITE))
     paths = []
     for name, text in texts.items():
         paths.append(folder / f"{name}.sql")
@@ -79,9 +114,11 @@ def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) 
         hand.users(1, 2)
         hand.all_users_are_there()
         hand.clicks(1, 2, 9)
+    tell_orders(lake)
     with (
         Webhook() as webhook,
         MailServer() as mail,
+        serving(lake / "_quality", 0) as pages,
         running(
             folder / "dagster.log",
             environment(
@@ -93,6 +130,9 @@ def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) 
                 OTHER_PASSWORD="hunter2-in-the-environment",
                 TIDEGATE_ALERT_URLS=f"{mail.url} json://user:hunter2-of-a-channel@127.0.0.1:{free_port()}/hooks/T0KEN",
                 TIDEGATE_ALERT_RETENTION_LEFT="1",
+                TIDEGATE_PARTITIONS_FROM="2026-01-01",
+                TIDEGATE_PARTITIONS_EVERY="month",
+                TIDEGATE_DOCS_URL=pages,
             ),
             "dg",
             "dev",

@@ -31,6 +31,8 @@ SELECT click_event.user_id, item_id, gender FROM click_event
 LEFT JOIN user_info FOR SYSTEM_TIME AS OF click_event.proctime ON click_event.user_id = user_info.user_id;
 """
 
+SIGNALS = ", 'phases' = 'true', 'signals' = 'true'"
+
 COMMANDS = ("demo", "run", "explain", "status", "verify", "ui", "maintain", "release", "discard")
 
 
@@ -188,6 +190,21 @@ def test_status_and_explain_need_no_spark(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_dry_run_tells_what_comes_next_and_makes_no_lake(tmp_path: Path) -> None:
+    script, lake = tmp_path / "clicks.sql", tmp_path / "lake"
+    script.write_text(SCRIPT.format(policy="block").replace("'scripted'", "'datagen'").replace(SIGNALS, ""))
+    result = tidegate("run", script, "--lake", lake, "--dry-run", "--json")
+    assert result.exit_code == 0, result.output
+    found = read(result)
+    assert [(item["table"], item["epoch"]) for item in found["sources"]] == [("user_info", 1), ("click_event", 1)]
+    (insert,) = found["inserts"]
+    assert (insert["state"], insert["epoch"]) == ("waiting", None)
+    assert not lake.exists()
+    shown = tidegate("run", script, "--lake", lake, "--dry-run")
+    assert "Nothing was stored." in shown.stdout
+    assert tidegate("run", script, "--dry-run", "--continuous").exit_code == 2
 
 
 def test_status_without_a_lake_says_so(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """Both doors into the code location, opened as a person opens them."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from orchestration.definitions import of_folder, of_scripts, scripts
+from assets.presentation import Partitions
+from orchestration.definitions import of_folder, of_scripts, scripts, spans
 from pipelines.errors import PlanningError
 from tests.assets.clicks import script
 from tests.orchestration.services import command, dagster_home, environment
@@ -62,6 +64,15 @@ def test_several_scripts_share_a_location(tmp_path: Path, clicks: Path):
 def test_the_environment_names_scripts():
     assert scripts({"TIDEGATE_SCRIPT": "/a/b.sql:/c.sql"}) == [Path("/a/b.sql"), Path("/c.sql")]
     assert scripts({}) == []
+
+
+def test_the_environment_names_spans_of_time():
+    assert spans({}) is None
+    found = spans({"TIDEGATE_PARTITIONS_FROM": "2024-01-31", "TIDEGATE_PARTITIONS_EVERY": "hour"})
+    assert found == Partitions(datetime(2024, 1, 31, tzinfo=UTC), "hour")
+    for name, value in (("FROM", "soon"), ("EVERY", "minute")):
+        with pytest.raises(PlanningError, match=rf"\$TIDEGATE_PARTITIONS_{name} is '{value}'"):
+            spans({"TIDEGATE_PARTITIONS_FROM": "2024-01-31", f"TIDEGATE_PARTITIONS_{name}": value})
 
 
 def test_an_installed_package_without_a_script_says_what_to_do(tmp_path: Path):

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+import socket
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from assets import build_pipeline_definitions
+from assets import Presentation, build_pipeline_definitions
 from orchestration.alerts.memory import GIVE_UP_S, Memory
 from orchestration.definitions import with_alerts
 from orchestration.materialize import materialize
 from orchestration.sensors import ALERTS
 from pipelines.errors import PlanningError
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from pipelines.sources.mysql_cdc.log import Birth
+from pipelines.sources.mysql_cdc.steps import BinlogStep
+from pipelines.sources.protocol import Step
+from pipelines.sql import compile_script
 from tests.assets.clicks import Hand, pipeline
+from tests.orchestration.conftest import SHOP
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import MailServer, Webhook, free_port
 
@@ -48,6 +58,15 @@ def tick(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str 
 def mend(lake: Path) -> None:
     events = lake / "_scratch" / "user_info" / "events"
     (events / "00000007.arrow").rename(events / "00000000.arrow")
+
+
+USERS, CLICKS, PUBLISHED = (dg.AssetKey(["clicks", name]) for name in ("user_info", "click_event", "enriched_click"))
+
+
+def graph_run(definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.ExecuteInProcessResult:
+    """A run of one asset, as the asset graph and automation start it."""
+    job = definitions.get_repository_def().get_implicit_global_asset_job_def()
+    return job.execute_in_process(instance=instance, raise_on_error=False, asset_selection=[key])
 
 
 def failing_run(definitions: dg.Definitions, lake: Path, instance: dg.DagsterInstance) -> str:
@@ -102,6 +121,54 @@ class TestHeldGates:
         judged(lake, 2, passed=False, supersedes=1)
         tick(definitions, instance, cursor)
         assert [(message["epoch"], message["state"]) for message in webhook.messages] == [(1, "open"), (2, "open")]
+
+
+def a_build_in_mysql(lake: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, port: int) -> dg.Definitions:
+    """`shop`, whose build side has landed once, at a server on this port; and `clicks`, on the same lake."""
+    script = folder / "shop.sql"
+    script.write_text(SHOP.format(host="127.0.0.1", port=port))
+    monkeypatch.setenv("SHOP_PASSWORD", "reader-secret")
+    end = BinlogPosition("binlog.000001", 4)
+    step = BinlogStep(BinlogRange(0, end, end), (end.file,), Birth(0, 1), (), None, end, now())
+    rows = ControlRows(lake)
+    rows.planned("person", 1, now(), Step(step.to_json()))
+    rows.landed("person", 1, now(), flip=True)
+    shop = build_pipeline_definitions(
+        replace(compile_script(script.read_text()), name="shop"), lake=lake, look=Presentation(script=script)
+    )
+    clicks = build_pipeline_definitions(pipeline("block"), lake=lake)
+    return with_alerts(dg.Definitions.merge(clicks, shop))
+
+
+class TestSilentServers:
+    def test_a_held_gate_is_told_while_a_server_takes_the_connection_and_says_nothing(
+        self, instance, webhook: Webhook, lake: Path, tmp_path: Path, monkeypatch, capfd
+    ):
+        monkeypatch.setattr("orchestration.alerts.logs.ANSWER_WITHIN", "1 s")
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            definitions = a_build_in_mysql(lake, tmp_path, monkeypatch, port)
+            judged(lake, 1, passed=False)
+            cursor = tick(definitions, instance)
+            assert webhook.kinds() == ["gate-held"]
+            logged = capfd.readouterr().err
+            assert "retention could not be looked at" in logged
+            assert "timed out" in logged, "the server was asked, and the answer waited for"
+            tick(definitions, instance, cursor)
+        assert webhook.kinds() == ["gate-held"]
+
+    def test_what_the_lakes_tell_is_sent_before_a_server_is_asked(
+        self, instance, webhook: Webhook, lake: Path, tmp_path: Path, monkeypatch
+    ):
+        told_by_then: list[str] = []
+
+        def asked(*_: object) -> None:
+            told_by_then.extend(webhook.kinds())
+
+        monkeypatch.setattr("orchestration.sensors.passing_log", asked)
+        judged(lake, 1, passed=False)
+        tick(a_build_in_mysql(lake, tmp_path, monkeypatch, 1), instance)
+        assert set(told_by_then) == {"gate-held"}
 
 
 class TestSources:
@@ -251,6 +318,52 @@ class TestFinishedRuns:
         assert message["failed_steps"] == ["clicks__user_info"]
         assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
         assert "is gone" in message["text"]
+
+    def test_a_run_of_the_asset_graph_is_launched_again_as_it_was(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
+        """Its job is Dagster's own, and has every asset of the code location."""
+        cursor = tick(definitions, instance)
+        hand = Hand(pipeline("block"), lake)
+        hand.users(1)
+        events = lake / "_scratch" / "user_info" / "events"
+        next(events.iterdir()).rename(events / "00000007.arrow")
+        assert not graph_run(definitions, instance, USERS).success
+        tick(definitions, instance, cursor)
+        (message,) = webhook.messages
+        assert message["pipeline"] == "clicks"
+        assert message["next"][-1] == "then run it again: dg launch --assets 'key:\"clicks/user_info\"'"
+
+    def test_alerts_link_to_the_newest_run_of_the_asset_whoever_started_it(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
+        assert materialize(definitions, "clicks", instance=instance).success
+        newest = graph_run(definitions, instance, CLICKS)
+        assert newest.success
+        rows = ControlRows(lake)
+        rows.planned("click_event", 1, now())
+        rows.landed("click_event", 1, now(), lag_ms=20 * MINUTE)
+        tick(definitions, instance)
+        (message,) = webhook.messages
+        assert message["run"].endswith(f"/runs/{newest.run_id}")
+
+    def test_a_check_that_blocks_nothing_is_told_when_it_fails_and_when_it_passes(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
+        cursor = tick(definitions, instance)
+        target = lake / "targets" / "enriched_click"
+        target.mkdir(parents=True)
+        write_deltalake(str(target), pa.table({"user_id": [1]}))
+        assert graph_run(definitions, instance, PUBLISHED).success
+        for _ in range(2):
+            cursor = tick(definitions, instance, cursor)
+        (message,) = webhook.messages
+        assert (message["kind"], message["failed_checks"]) == ("check-failed", ["clicks/enriched_click: adds_up"])
+        assert message["next"][0] == f"tidegate verify SCRIPT --lake {lake}"
+        DeltaTable(str(target)).delete()
+        assert graph_run(definitions, instance, PUBLISHED).success
+        tick(definitions, instance, cursor)
+        assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
 
     def test_runs_that_fail_alike_are_one_incident_until_one_does_what_failed(
         self, definitions, instance, webhook: Webhook, lake: Path

@@ -85,6 +85,22 @@ def test_a_discard_is_never_held_for_it(tmp_path: Path) -> None:
     assert checked(tmp_path, 10, 4, options, [], kind="discard").passed
 
 
+@pytest.mark.parametrize(("options", "passed"), [({}, True), ({"gate.unmatched-ratio.max": "0.15"}, False)])
+def test_a_held_epoch_that_is_released_is_asked_for_the_fixed_bound_alone(
+    tmp_path: Path, options: dict[str, str], passed: bool
+) -> None:
+    options = {"gate.unmatched-ratio.window": "30", **options}
+    found = checked(tmp_path, 1000, 200, options, STEADY, kind="re-release")
+    assert found.passed is passed, found.detail
+    assert "recent" not in found.expected
+
+
+def test_a_share_that_has_changed_for_good_becomes_usual_by_what_is_released(tmp_path: Path) -> None:
+    """Releases pass and are remembered like any epoch, so the median follows them."""
+    released = [*STEADY, *[(1000, 200)] * 7]
+    assert checked(tmp_path, 1000, 210, {"gate.unmatched-ratio.window": "30"}, released).passed
+
+
 def test_the_statistics_of_an_epoch_are_kept(tmp_path: Path) -> None:
     found = checked(tmp_path, 200, 50, {}, [], facts={"late@c": 3})
     assert found.observed == {

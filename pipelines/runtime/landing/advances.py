@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipelines.lake import WatermarkRow
@@ -19,6 +20,10 @@ class LandedEpoch:
     phase: str
     summary: str
     flipped: bool
+
+
+OnEpoch = Callable[[LandedEpoch], None]
+"""Hears of an epoch once it has landed."""
 
 
 @dataclass(frozen=True)

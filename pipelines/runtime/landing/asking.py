@@ -14,6 +14,7 @@ from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import stored_step
 from pipelines.sources.protocol import KeepsALog, LogRetention, Source, SourceContext
 from pipelines.sources.registry import connector
+from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
 
@@ -30,18 +31,19 @@ def source_after(
     environment: Mapping[str, str] | None = None,
     clock: Clock = system_clock,
     progress: Progress | None = None,
-    connect_within: str | None = None,
+    answer_within: str | None = None,
 ) -> Iterator[Source]:
     """The source of `table` as it is after a landed epoch; it is closed in the end.
 
-    `connect_within`: a duration in place of the script's 'connect.timeout', for who can not wait.
+    `answer_within`: a duration in place of the script's 'connect.timeout', for who can not wait; each later answer of
+    the server may take as long. One that takes the connection and says nothing is bounded by it as well.
     """
     with Mask.of([table], environment).over():
         plans = lake.epochs.rows(table.name, generation=landed.generation, epoch=landed.epoch)
         found = connector(table.connector)
         options = resolve_options(table, found.spec, environment, defaults=False)
-        if connect_within is not None and any(option.name == CONNECT_TIMEOUT for option in found.spec.options):
-            options = {**options, CONNECT_TIMEOUT: connect_within}
+        if answer_within is not None and any(option.name == CONNECT_TIMEOUT for option in found.spec.options):
+            options = {**options, CONNECT_TIMEOUT: answer_within}
         source = found.source(
             SourceContext(
                 table=table,
@@ -55,6 +57,7 @@ def source_after(
                 flipped=landed.flip_epoch is not None,
                 environment=environment,
                 progress=progress or SilentProgress(),
+                answer_within=None if answer_within is None else parse_duration(answer_within).total_seconds(),
             )
         )
         try:
@@ -68,7 +71,7 @@ def log_retention(
     table: Table,
     environment: Mapping[str, str] | None = None,
     clock: Clock = system_clock,
-    connect_within: str | None = None,
+    answer_within: str | None = None,
 ) -> LogRetention | None:
     """How long the log after the last landed epoch of `table` lasts; None for a source without a log that goes by age,
     and before the first epoch. A source that can only be asked while it is read (Kafka, by Spark's JVM) has told it
@@ -79,5 +82,5 @@ def log_retention(
     if last.kept is not None:
         left = max((last.kept["until"] - clock()) / 1000, MAY_BE_GONE_S)
         return LogRetention(left, last.kept["for_ms"] / 1000, last.position)
-    with source_after(lake, table, last, environment, clock, connect_within=connect_within) as source:
+    with source_after(lake, table, last, environment, clock, answer_within=answer_within) as source:
         return source.retention() if isinstance(source, KeepsALog) else None

@@ -24,7 +24,8 @@ from pipelines.progress import Progress
 from pipelines.runtime import faults
 from pipelines.runtime.failures import ENGINE, explained, first_line
 from pipelines.runtime.landing import alignment
-from pipelines.runtime.landing.advances import Advance, LandedEpoch
+from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
+from pipelines.runtime.landing.drafts import DraftSplits, SourceDraft
 from pipelines.runtime.landing.expressions import failed_expression
 from pipelines.runtime.landing.rejected import Rejected
 from pipelines.runtime.landing.split_store import Splits
@@ -34,7 +35,16 @@ from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import source_row, stored_step
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
 from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_rows
-from pipelines.sources.protocol import ExplainsFailures, Json, Landed, Source, SourceContext, Step, StoredStep
+from pipelines.sources.protocol import (
+    ExplainsFailures,
+    Json,
+    Landed,
+    Source,
+    SourceContext,
+    SplitStore,
+    Step,
+    StoredStep,
+)
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
@@ -71,8 +81,15 @@ class Landing:
     def path(self) -> Path:
         return self.lake.table_path(self.table.name)
 
-    def advance(self, *, ends: Json | None = None, max_epochs: int | None = None, resnapshot: bool = False) -> Advance:
-        """Land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them.
+    def advance(
+        self,
+        *,
+        ends: Json | None = None,
+        max_epochs: int | None = None,
+        resnapshot: bool = False,
+        on_epoch: OnEpoch | None = None,
+    ) -> Advance:
+        """Land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them. `on_epoch` hears of each.
 
         An epoch that an earlier run left half done is finished first, from its stored plan. `resnapshot` starts a new
         generation; readers stay on the old one until the new one has flipped. It also ends where alignment holds every
@@ -85,12 +102,18 @@ class Landing:
         if resnapshot and newest is not None:
             generation += 1
         epochs: list[LandedEpoch] = []
+
+        def land(planned: StoredStep) -> None:
+            epochs.append(self._land(source, context, planned))
+            if on_epoch is not None:
+                on_epoch(epochs[-1])
+
         mask = Mask.of([self.table, *self.peers], self.environment)
         with mask.over(), self._open(generation) as (source, context):
             self._refresh(context)
             unfinished = self._unfinished(context)
             if unfinished is not None:
-                epochs.append(self._land(source, context, unfinished))
+                land(unfinished)
             else:
                 source.preflight()
             limit = source.ends() if ends is None else ends
@@ -98,12 +121,28 @@ class Landing:
                 planned = self._plan(source, context, limit)
                 if planned is None:
                     break
-                epochs.append(self._land(source, context, planned))
+                land(planned)
             aligned = self._aligned(generation)
         return Advance(self.table.name, generation, tuple(epochs), self._last(generation), aligned, limit)
 
+    def draft(self, *, resnapshot: bool = False) -> SourceDraft:
+        """What `advance` would land first, as of now; stores nothing, and asks for no lease. Raises SourceError."""
+        newest = self.lake.epochs.last(self.table.name)
+        generation = (newest.generation if newest else 1) + (resnapshot and newest is not None)
+        name, mask = self.table.name, Mask.of([self.table, *self.peers], self.environment)
+        with mask.over(), self._open(generation, DraftSplits) as (source, context):
+            self._refresh(context)
+            unfinished = self._unfinished(context)
+            if unfinished is not None:
+                return SourceDraft(name, generation, unfinished.epoch, unfinished.step, True)
+            source.preflight()
+            step = self._drafted(source, context, source.ends(), self.clock())
+            return SourceDraft(name, generation, context.previous.epoch + 1 if context.previous else 1, step)
+
     @contextmanager
-    def _open(self, generation: int) -> Iterator[tuple[Source, SourceContext]]:
+    def _open(
+        self, generation: int, kept: Callable[[SplitStore], SplitStore] = lambda stored: stored
+    ) -> Iterator[tuple[Source, SourceContext]]:
         found = connector(self.table.connector)
         options = resolve_options(self.table, found.spec, self.environment, defaults=False)
         most = options.get("scan.max-rows-per-epoch")
@@ -111,7 +150,7 @@ class Landing:
             table=self.table,
             options=options,
             generation=generation,
-            splits=Splits(self.lake, self.table.name, generation),
+            splits=kept(Splits(self.lake, self.table.name, generation)),
             scratch=str(self.lake.scratch(self.table.name)),
             clock=self.clock,
             lake=str(self.lake.root),
@@ -169,13 +208,17 @@ class Landing:
             split.split for split in counting(stored_splits(self._last(context.generation))) if not split.ended
         }
 
-    def _plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
-        instant = self.clock()
+    def _drafted(self, source: Source, context: SourceContext, ends: Json, instant: int) -> Step | None:
+        """The next step, which is not stored yet."""
         step = None if self._hold_back(context) else source.plan(ends, instant)
         step = step or self._quiet(context, instant)
+        return None if step is None else replace(step, blocked=tuple(sorted(context.blocked)))
+
+    def _plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
+        instant = self.clock()
+        step = self._drafted(source, context, ends, instant)
         if step is None:
             return None
-        step = replace(step, blocked=tuple(sorted(context.blocked)))
         epoch = context.previous.epoch + 1 if context.previous else 1
         row = source_row(self.table.name, context.generation, epoch, instant, step)
         application = self.lake.application(self.table.name, "plan", context.generation)

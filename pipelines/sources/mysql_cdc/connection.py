@@ -19,18 +19,25 @@ SESSION = "SET time_zone = '+00:00', sql_mode = ''"
 """UTC, so that a TIMESTAMP bound has one meaning; no mode, so that nobody's defaults change what a value looks like."""
 
 
-def connect(server: ServerOptions) -> Connection:
-    """A connection in autocommit, in UTC. Raises SourceError."""
+def connect(server: ServerOptions, answer_within: float | None = None) -> Connection:
+    """A connection in autocommit, in UTC. Raises SourceError.
+
+    `answer_within` (s): how long each answer may take, those while it comes about too; None: as long as it takes, for
+    planning a snapshot may ask for much.
+    """
     with explaining(server.where):
-        return pymysql.connect(**server.connecting, init_command=SESSION)
+        return pymysql.connect(
+            **server.connecting, init_command=SESSION, read_timeout=answer_within, write_timeout=answer_within
+        )
 
 
 class Session:
     """One connection that comes about when it is first needed, and again when it was lost in between."""
 
-    def __init__(self, server: ServerOptions, where: str) -> None:
+    def __init__(self, server: ServerOptions, where: str, answer_within: float | None = None) -> None:
         self.server = server
         self.where = where
+        self.answer_within = answer_within
         self._connection: Connection | None = None
 
     @contextlib.contextmanager
@@ -46,7 +53,7 @@ class Session:
                 return self._connection
             except (pymysql.err.MySQLError, OSError):
                 self.close()
-        self._connection = connect(self.server)
+        self._connection = connect(self.server, self.answer_within)
         return self._connection
 
     def close(self) -> None:

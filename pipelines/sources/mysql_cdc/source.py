@@ -50,7 +50,10 @@ class MysqlCdcSource:
     def __init__(self, context: SourceContext) -> None:
         self.context = context
         self.options = parse(context.options)
-        self._session = Session(self.options.server, self.options.where)
+        if context.answer_within is not None:
+            server = replace(self.options.server, read_timeout=context.answer_within)
+            self.options = replace(self.options, server=server)
+        self._session = Session(self.options.server, self.options.where, context.answer_within)
         self._server: Server | None = None
         self._table: SourceTable | None = None
         self._rule: CutRule | None = None

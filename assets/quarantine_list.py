@@ -1,0 +1,122 @@
+"""What is in quarantine, as a job of Dagster: by epoch and reason, and some of the rows themselves."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import dagster as dg
+
+from assets.commands import Commands
+from assets.failures import explained
+from assets.jobs import job_tags
+from assets.names import Names
+from assets.presentation import Presentation
+from assets.resources import runner_of
+from assets.text import markdown_table
+from pipelines.errors import PlanningError
+from pipelines.lake import Layout
+from pipelines.runtime.history import history_of
+from pipelines.runtime.quarantine.kept import Kept, asked_for, kept_out
+from pipelines.runtime.quarantine.rows import KeptRow, rows_of
+from pipelines.sql.model import Pipeline
+from pipelines.watermarks.watermark import instant
+
+SHOWN_LOTS = 100
+"""Lines of the list before the rest is only counted."""
+
+
+class QuarantineListConfig(dg.Config):
+    """What is shown (in the launchpad).
+
+    Attributes:
+        target: The INSERT: its target's name, or the target's 'insert.id'; all when empty.
+        reasons: Only rows with these reasons, such as key-absent@u; all when empty.
+        epochs: Only rows that these epochs have quarantined; all when empty.
+        state: What has become of them: open, released, discarded, or all.
+        limit: At most so many rows themselves; 0 keeps their values out of Dagster's history.
+    """
+
+    target: str = ""
+    reasons: list[str] = []  # noqa: RUF012 pydantic copies it
+    epochs: list[int] = []  # noqa: RUF012
+    state: Literal["open", "released", "discarded", "all"] = "open"
+    limit: int = 20
+
+
+def quarantine_list_job(pipeline: Pipeline, lake: Layout, names: Names, look: Presentation) -> dg.JobDefinition:
+    """`<pipeline>_quarantine_list`. It changes nothing, and needs no lease and no Spark."""
+
+    @dg.op(
+        name=f"{names.job}_list_quarantined",
+        out=dg.Out(int, description="Rows that were found."),
+        required_resource_keys={names.resource},
+        description="Shows which rows are in quarantine, why and since when, and what has become of them.",
+    )
+    def show(context: dg.OpExecutionContext, config: QuarantineListConfig) -> int:
+        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
+            lots: list[tuple[str, Kept]] = []
+            rows: list[tuple[str, KeptRow]] = []
+            for insert in _inserts(pipeline, config.target):
+                kept = kept_out(history_of(runner.lake, pipeline, pipeline.insert(insert)))
+                own = [item for item in kept if _wanted(item, config)]
+                lots += [(insert, item) for item in own]
+                most = max(config.limit, 0) - len(rows)
+                rows += [(insert, row) for row in rows_of(runner.lake, pipeline, pipeline.insert(insert), own, most)]
+            context.add_output_metadata(of_quarantine(lots, rows))
+            return sum(item.rows for _, item in lots)
+
+    @dg.job(name=f"{names.job}_quarantine_list", executor_def=dg.in_process_executor, tags=job_tags(names, look))
+    def list_job() -> None:
+        """Show quarantined rows; the launchpad says which, and how many."""
+        show()
+
+    return list_job
+
+
+def of_quarantine(lots: Sequence[tuple[str, Kept]], rows: Sequence[tuple[str, KeptRow]]) -> dict[str, Any]:
+    """Numbers, a line for each epoch and reason, and the rows."""
+    total = sum(item.rows for _, item in lots)
+    lines = [
+        (insert, item.epoch, item.short, item.rows, item.state, instant(item.at), _since(item))
+        for insert, item in lots[-SHOWN_LOTS:]
+    ]
+    headers = ("INSERT", "epoch", "reason", "rows", "state", "quarantined at", "taken by")
+    more = "" if len(lots) <= SHOWN_LOTS else f"\n\n… and {len(lots) - SHOWN_LOTS:,} older lines"
+    told: dict[str, Any] = {
+        "rows found": total,
+        "rows by reason": dg.MetadataValue.md(markdown_table(headers, lines) + more),
+    }
+    if rows:
+        values = [
+            (insert, row.kept.epoch, row.kept.short, json.dumps(dict(row.values), default=str, ensure_ascii=False))
+            for insert, row in rows
+        ]
+        left = "" if total == len(rows) else f"\n\n… and {total - len(rows):,} more: `limit`"
+        told["rows"] = dg.MetadataValue.md(markdown_table(("INSERT", "epoch", "reason", "row"), values) + left)
+    return told
+
+
+def _wanted(item: Kept, config: QuarantineListConfig) -> bool:
+    return asked_for(item, config.reasons, config.epochs) and config.state in ("all", item.state)
+
+
+def _since(item: Kept) -> str:
+    """Which epoch has released or discarded the rows, and who."""
+    if item.taken is None:
+        return ""
+    who = item.taken.from_quarantine
+    told = f"epoch {item.taken.epoch}, {instant(item.taken.instant)}"
+    return ", ".join(part for part in (told, who.by if who else "", who.because if who else "") if part)
+
+
+def _inserts(pipeline: Pipeline, target: str) -> list[str]:
+    known = [item.id for item in pipeline.inserts]
+    if target and target not in known:
+        raise PlanningError(
+            f"the pipeline has no INSERT {target}",
+            state="nothing was looked at",
+            next_command=f"set `target` to one of {', '.join(known)}",
+        )
+    return [target] if target else known

@@ -1,0 +1,60 @@
+"""Data Docs over HTTP: a browser follows no link from Dagster's page to a file of this machine.
+
+Serves a lake's `_quality` folder, and nothing else, on the loopback address. The pages hold values of rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import TidegateError
+
+HOST = "127.0.0.1"
+
+
+class _Pages(SimpleHTTPRequestHandler):
+    """Files of one folder; no listings, so that nobody finds what no check links to."""
+
+    def list_directory(self, path: Any) -> None:
+        self.send_error(HTTPStatus.NOT_FOUND)
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")  # a page is renewed under its name
+        super().end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving(folder: Path, port: int) -> Iterator[str]:
+    """Serve `folder`, which may come into being later, as long as the block lasts. Gives its address.
+
+    Raises TidegateError where the port is taken.
+    """
+    handler = functools.partial(_Pages, directory=str(folder))
+    try:
+        server = ThreadingHTTPServer((HOST, port), handler)
+    except OSError as error:
+        raise TidegateError(
+            f"port {port} can not be used for Data Docs: {(error.strerror or str(error)).lower()}",
+            where=f"{HOST}:{port}",
+            state="nothing was started",
+            next_command="give another one: tidegate ui --docs-port 3005   (0: any that is free)",
+        ) from error
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, name="tidegate-data-docs", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

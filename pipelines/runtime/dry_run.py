@@ -1,0 +1,73 @@
+"""What a run would do next, as of now: the next step of every source and the next epoch of every INSERT.
+
+Nothing is stored, no lease is taken, no row is moved: sources are asked for their ends and their plan, and what they
+would keep beside a plan (bounds of chunks, files that are taken up) is forgotten. Another runner may work meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from pipelines.errors import PlanningError
+from pipelines.runtime.landing.drafts import SourceDraft
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.releasing import Releasing, Waiting
+from pipelines.runtime.runner import Runner
+
+
+@dataclass(frozen=True)
+class InsertDraft:
+    """The next epoch of an INSERT, of what has landed by now.
+
+    `state`: `next` (it would be planned), `unfinished` (planned before, and finished first), `held` (the gate holds
+    it), `waiting` (there is none). `rows` it would release, or that wait; `reason` why it waits or is held.
+    """
+
+    insert: str
+    state: Literal["next", "unfinished", "held", "waiting"]
+    plan: ReleasePlan | None
+    rows: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a run would do first. Sources land before INSERTs release, so those may get more than is said here."""
+
+    sources: tuple[SourceDraft, ...]
+    inserts: tuple[InsertDraft, ...]
+
+
+def dry_run(runner: Runner, resnapshot: Collection[str] = ()) -> DryRun:
+    """Plan everything and store nothing; tables in `resnapshot` as if they began a new generation.
+
+    Raises what a run would: SourceError where a source can not be asked or does not fit, PlanningError.
+    """
+    pipeline = runner.pipeline
+    known = [table.name for table in pipeline.sources]
+    strange = next((name for name in resnapshot if name not in known), None)
+    if strange is not None:
+        raise PlanningError(
+            f"{strange} is no source of this script",
+            where="resnapshot",
+            state="nothing was planned",
+            next_command=f"name some of {', '.join(known)}",
+        )
+    sources = [runner.landing(table.name).draft(resnapshot=table.name in resnapshot) for table in pipeline.sources]
+    return DryRun(tuple(sources), tuple(_drafted(runner.releasing(insert.id)) for insert in pipeline.inserts))
+
+
+def _drafted(releasing: Releasing) -> InsertDraft:
+    insert, position = releasing.insert.id, releasing.position()
+    if position.state == "held":
+        assert position.verdict is not None
+        waiting = releasing.waiting(position)
+        return InsertDraft(insert, "held", position.plan, waiting, "; ".join(position.verdict.reasons))
+    if position.unfinished is not None:
+        return InsertDraft(insert, "unfinished", position.unfinished, releasing.released(position.unfinished))
+    found = releasing.planner.next(position.plan)
+    if isinstance(found, Waiting):
+        return InsertDraft(insert, "waiting", None, found.rows, found.reason)
+    return InsertDraft(insert, "next", found, releasing.released(found))

@@ -1,0 +1,82 @@
+"""What a run would do next, told without storing anything: sources that keep something beside their plans, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import PlanningError
+from pipelines.lake import Lake
+from pipelines.runtime.dry_run import DryRun, dry_run
+from pipelines.runtime.runner import Runner
+from pipelines.sql import compile_script
+from tests.conftest import Database
+
+SCRIPT = (
+    "CREATE TABLE item (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH ({options});"
+    "CREATE TABLE visit (id INT, proctime AS PROCTIME()) WITH ('connector' = 'datagen', 'rows-per-second' = '5');"
+    "CREATE TABLE seen (id INT, name STRING) WITH ('connector' = 'delta');"
+    "INSERT INTO seen SELECT visit.id, name FROM visit "
+    "JOIN item FOR SYSTEM_TIME AS OF visit.proctime ON visit.id = item.id;"
+)
+
+
+def told(lake: Path, options: dict[str, str], *resnapshot: str) -> DryRun:
+    written = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+    with Runner(compile_script(SCRIPT.format(options=written)), Lake(lake)) as runner:
+        return dry_run(runner, resnapshot)
+
+
+def stored(lake: Path) -> list[Path]:
+    return [path for path in lake.rglob("*") if path.is_file()]
+
+
+def test_the_chunks_of_a_snapshot_are_planned_and_forgotten(database: Database, tmp_path: Path) -> None:
+    database.execute(
+        "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(9))", "INSERT INTO item SELECT seq, 'a' FROM seq_1_to_40"
+    )
+    options = database.options("item", **{"scan.incremental.snapshot.chunk.size": "10"})
+    found = told(tmp_path, options)
+    item, visit = found.sources
+    assert item.step is not None
+    assert (item.generation, item.epoch, item.step.phase, item.step.flips) == (1, 1, "bounded", False)
+    assert "chunks 1-4 of 4" in item.step.summary
+    assert visit.epoch == 1
+    (insert,) = found.inserts
+    assert (insert.state, insert.plan) == ("waiting", None)
+    assert "item is still loading" in insert.reason
+    assert stored(tmp_path) == []
+    assert told(tmp_path, options).sources[0].step is not None, "and once more"
+
+
+def test_files_are_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_FILES_ROOT", str(tmp_path))
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "a.json").write_text('{"id": 1, "name": "a"}\n')
+    options = {"connector": "filesystem", "path": str(folder), "format": "json"}
+    step = told(tmp_path / "lake", options).sources[0].step
+    assert step is not None
+    assert (step.ranges["from"], step.ranges["to"]) == (0, 1)
+    assert stored(tmp_path / "lake") == []
+
+
+def test_a_table_that_the_script_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(PlanningError, match="itm is no source of this script"):
+        told(tmp_path, {"connector": "datagen", "number-of-rows": "5"}, "itm")
+
+
+def test_an_unfinished_step_goes_on_first_and_a_new_generation_is_planned_beside_it(tmp_path: Path) -> None:
+    from pipelines.runtime.plans import source_row
+    from pipelines.sources.protocol import Step
+
+    lake = Lake(tmp_path)
+    step = Step({"to": 3, "from": 0, "base": 0, "ends": {"at": 0}}, "unbounded", summary="rows 1-3")
+    plan = source_row("item", 1, 1, 0, step)
+    lake.epochs.append([plan], application=lake.application("item", "plan", 1), version=1)
+    options = {"connector": "datagen", "number-of-rows": "5", "rows-per-second": "5"}
+    item = told(tmp_path, options).sources[0]
+    assert (item.unfinished, item.epoch, item.step and item.step.summary) == (True, 1, "rows 1-3")
+    anew = told(tmp_path, options, "item").sources[0]
+    assert (anew.unfinished, anew.generation, anew.epoch) == (False, 2, 1)
