@@ -201,7 +201,7 @@ class Landing:
         planned = StoredStep(step, context.generation, last.epoch + 1, instant)
         time = EpochTime(self.table, self.strategy, last, instant)
         before = {split.split: split.idle for split in stored_splits(last)}
-        after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock))
+        after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock), instant)
         return step if any(split.idle and not before.get(split.split) for split in after) else None
 
     def _land(self, source: Source, context: SourceContext, stored: StoredStep) -> LandedEpoch:
