@@ -101,9 +101,15 @@ class OptionCompiler:
                     option.key.span, f"'{key}' has no meaning without a watermark", "declare WATERMARK FOR column AS …"
                 )
         group, drift = f"{WATERMARK_PREFIX}alignment.group", f"{WATERMARK_PREFIX}alignment.max-drift"
-        for one, other in ((group, drift), (drift, group)):
+        for one, other in ((group, drift), (drift, group), (f"{WATERMARK_PREFIX}alignment.update-interval", group)):
             if one in seen and other not in seen:
                 raise self._error(seen[one].key.span, f"'{one}' needs '{other}' beside it")
+        emit, gap = seen.get(f"{WATERMARK_PREFIX}emit.strategy"), seen.get(f"{WATERMARK_PREFIX}emit.on-event.gap")
+        # Where the environment says when to emit, the gap is for the case that it says on-event.
+        if gap is not None and (emit is None or emit.value.text == "on-periodic"):
+            raise self._error(
+                gap.key.span, f"'{gap.key.text}' needs '{WATERMARK_PREFIX}emit.strategy' = 'on-event' beside it"
+            )
         insert_id = seen.get("insert.id")
         if insert_id is not None:
             if needs_variables(insert_id.value.text):

@@ -120,7 +120,7 @@ class Landing:
             progress=self.progress,
             spark=self.spark,
             earlier_rows=self._earlier_rows,
-            max_rows=None if most is None else max(int(most), 1),
+            max_rows=None if most is None else int(most),
         )
         source = found.source(context)
         try:
