@@ -21,6 +21,7 @@ from pipelines.sql.options import (
     spelled,
     wrong_value,
 )
+from pipelines.sql.settings import SETTINGS
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import CreateTable, Name, Option
 
@@ -79,6 +80,9 @@ class OptionCompiler:
             for others, word in ((SINK_OPTIONS, "read"), (SOURCE_OPTIONS, "written")):
                 if find_option(key, others) is not None:
                     raise self._error(option.key.span, f"'{key}' has no meaning here: {spec.name} can only be {word}")
+            if key in SETTINGS:
+                hint = f"put SET '{key}' = '{value}' at the top of the script"
+                raise self._error(option.key.span, f"'{key}' is no option of a table, it holds for the script", hint)
             names = spelled(known, self.columns)
             raise self._error(
                 option.key.span, f"unknown option '{key}' of {spec.name}", suggest(key, names, "its options")

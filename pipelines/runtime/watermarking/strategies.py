@@ -21,12 +21,14 @@ def strategy_of(
 ) -> WatermarkStrategy:
     """The strategy of a source table: what `Pipeline.with_strategy` gave, else what its DDL says.
 
-    An `auto_watermark_interval` of 0 is Flink's `pipeline.auto-watermark-interval` = 0: punctuated, for every table.
+    An `auto_watermark_interval` of 0 is Flink's `pipeline.auto-watermark-interval` = 0: punctuated, for every table;
+    None leaves it to what the script has SET.
     Raises PlanningError for an environment without its `${VAR}`, or with one that makes no sense.
     """
     given = pipeline.strategies.get(table.name)
     strategy = declared(table, environment) if given is None else given
-    if auto_watermark_interval == timedelta(0) and strategy.gap is None:
+    interval = pipeline.auto_watermark_interval if auto_watermark_interval is None else auto_watermark_interval
+    if interval == timedelta(0) and strategy.gap is None:
         return strategy.with_emission_on_event()
     return strategy
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -90,6 +91,13 @@ def test_an_interval_of_zero_is_punctuated_for_every_table() -> None:
     assert of(pipeline(), 5 * SECOND).gap is None
     gap = pipeline(", 'scan.watermark.emit.strategy' = 'on-event', 'scan.watermark.emit.on-event.gap' = '7'")
     assert of(gap, timedelta(0)).gap == 7
+
+
+def test_a_script_sets_the_interval_and_a_run_takes_its_place() -> None:
+    punctuated = replace(pipeline(), auto_watermark_interval=timedelta(0))
+    assert of(punctuated).gap == 1
+    assert of(punctuated, 5 * SECOND).gap is None
+    assert of(replace(pipeline(), auto_watermark_interval=SECOND), timedelta(0)).gap == 1
 
 
 def test_what_the_environment_lacks_is_told() -> None:
