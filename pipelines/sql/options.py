@@ -79,7 +79,8 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "scan.max-rows-per-epoch",
         "integer",
-        doc="About how many rows one epoch may have, where the source can tell. So far may an aligned one overshoot.",
+        doc="About how many rows one epoch may have, where the source can tell. So far may an aligned one overshoot. "
+        "Default: as many as there are, but 100000 where an alignment group is to be waited for.",
     ),
     OptionSpec(
         "scan.watermark.emit.strategy",
