@@ -43,16 +43,10 @@ def advance(spark: SparkSession, lake: Lake) -> None:
         runner.advance("clicks", max_epochs=1)
 
 
-def killed(lake: Lake, point: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVE, str(lake.root)],
-        env={**os.environ, "TIDEGATE_KILL_AT": f"{point}@clicks"},
-        capture_output=True,
-        text=True,
-        start_new_session=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+def start(lake: Lake, point: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", DRIVE, str(lake.root)]
+    environment = {**os.environ, "TIDEGATE_KILL_AT": f"{point}@clicks"}
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def told(lake: Lake) -> list[dict[str, Any]]:
@@ -63,17 +57,19 @@ def test_a_kill_before_the_watermark_is_written_changes_nothing_of_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tape.install(monkeypatch)
-    whole, broken = Lake(tmp_path / "whole"), Lake(tmp_path / "broken")
-    for lake in (whole, broken):
+    whole, appended, landed = (Lake(tmp_path / name) for name in ("whole", "appended", "landed"))
+    for lake in (whole, appended, landed):
         tape.write(lake, "clicks", CLICKS)
-    for _ in range(3):
-        advance(spark, whole)
-    killed(broken, "source.appended")
-    assert told(broken) == []
-    advance(spark, broken)
-    killed(broken, "source.landed")
-    assert len(told(broken)) == 1
-    for _ in range(2):
-        advance(spark, broken)
-    assert told(broken) == told(whole)
+    advance(spark, landed)
+    with start(appended, "source.appended") as one, start(landed, "source.landed") as other:
+        for process in (one, other):
+            _, shown = process.communicate()
+            assert process.returncode == -signal.SIGKILL, shown
+    assert [len(told(lake)) for lake in (appended, landed)] == [0, 1]
+    assert [len(lake.epochs.rows("clicks")) for lake in (appended, landed)] == [1, 2]
+    for lake, epochs in ((whole, 3), (appended, 3), (landed, 2)):
+        for _ in range(epochs):
+            advance(spark, lake)
+    assert told(appended) == told(whole)
+    assert told(landed) == told(whole)
     assert [row["splits"][0]["state"]["since"] for row in told(whole)] == [1, 0, 1]
