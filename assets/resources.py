@@ -27,8 +27,8 @@ class TidegateResource(dg.ConfigurableResource):
         lake: The lake's folder.
         master: A Spark master URL; $TIDEGATE_MASTER, else all cores of this machine, when empty.
         spark_config: Laid over the session's settings. Dagster shows it, so secrets belong in spark-defaults.conf.
-        auto_watermark_interval: "0" tells watermarks row by row; $TIDEGATE_AUTO_WATERMARK_INTERVAL, else at the end of
-            every epoch, when empty.
+        auto_watermark_interval: "0" tells watermarks row by row; when empty $TIDEGATE_AUTO_WATERMARK_INTERVAL, else
+            what the script has SET, else at the end of every epoch.
     """
 
     lake: str

@@ -71,7 +71,7 @@ class ArrowFunction:
                 continue
             try:
                 value = call(*arguments)
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a worker that exits takes the row's place with it
                 raise self._failed(splits, offsets, row, _told(error)) from error
             self._check(value, wanted, splits, offsets, row)
             values.append(value)
@@ -112,7 +112,7 @@ class ArrowFunction:
         return FunctionFailed(f"function {self.function.name} failed at {place}: {told}")
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """An exception on one line, with the line of the function that it came out of. Files by their last name only."""
     words = " ".join(str(error).split())
     what = f"{type(error).__name__}: {words[:LONGEST]}" if words else type(error).__name__

@@ -73,7 +73,8 @@ class Runner:
         gate: The checks; the installed gate when None.
         environment: Where `${VAR}` of options is looked up.
         auto_watermark_interval: Flink's `pipeline.auto-watermark-interval`: 0 is punctuated, a watermark after every
-            row. Otherwise one is emitted at the end of every epoch, however long the interval.
+            row. Otherwise one is emitted at the end of every epoch, however long the interval. None: what the script
+            has SET.
     """
 
     pipeline: Pipeline

@@ -125,7 +125,7 @@ class Step:
         summary: a few words for people ("chunks 41-60 of 124", "binlog.000003:4711 -> binlog.000004:120").
         quiet: the runtime's own: nothing is read, only the time goes on (a split has fallen idle). `ranges` are those
             of the step before.
-        blocked: the runtime's own: the splits that alignment held back when it was planned.
+        blocked: the runtime's own: the splits that alignment held back when it was planned, `SourceContext.held` too.
     """
 
     ranges: Json
@@ -177,10 +177,11 @@ class SourceContext:
     steps of the generation before a step.
 
     For `Source.plan` under watermark alignment (FLIP-182): the splits in `blocked` get no range in the next step, and
-    where the source can tell times, no row whose rowtime is past `limit` (ms, UTC) should be in it, but something at
-    least of each split that is not blocked: the group may wait for that one. `max_rows` is about
-    how many rows it may have ('scan.max-rows-per-epoch'). All three may change from plan to plan. A source all of whose
-    splits are blocked is not asked.
+    where the source can tell times, no row whose rowtime is past `limit` (ms, UTC) should be in it. A split that is not
+    `ahead` of the group's least watermark gets something at least: the group may wait for that one. One that is gets
+    nothing past the limit, and the source adds it to `held` where it has rows and gets none of them. `max_rows` is
+    about how many rows the step may have ('scan.max-rows-per-epoch'). All of these may change from plan to plan. A
+    source all of whose splits are blocked is not asked.
 
     `answer_within` (s): who asks can not wait longer for any one answer of the server; None: as long as it takes.
 
@@ -204,6 +205,8 @@ class SourceContext:
     spark: Callable[[], SparkSession] | None = None
     earlier_rows: Callable[[StoredStep], DataFrame] | None = None
     blocked: frozenset[str] = frozenset()
+    ahead: frozenset[str] = frozenset()
+    held: set[str] = field(default_factory=set)
     limit: int | None = None
     max_rows: int | None = None
     start_at: int | None = None
@@ -223,8 +226,9 @@ class Landed:
     """What `Source.landed` found in a committed step. `lag_ms`: how far the step's end was behind the source then.
 
     `position` is for people. `watermarks`: what the source itself emitted, by split, in order, for a table that asks
-    for it (SYSTEM_WATERMARK()); None leaves it to the table's strategy. `splits` are all that it reads, also those
-    without rows so far: each holds the table's watermark until it has told one, and goes on after the bounded phase.
+    for it (SYSTEM_WATERMARK()); one that goes back is passed over, and one that no source may tell is an error (see
+    `WatermarkToDataOutput`). None leaves it to the table's strategy. `splits` are all that it reads, also those without
+    rows so far: each holds the table's watermark until it has told one, and goes on after the bounded phase.
     `ended` are those of which no further row will come. `kept`: how long the source has what it did not read yet, where
     it can only be asked while it is read; others are `KeepsALog`."""
 

@@ -12,6 +12,7 @@ from pipelines.sql.hybrid import with_role
 from pipelines.sql.inserts import Declared, InsertCompiler
 from pipelines.sql.model import Insert, Pipeline
 from pipelines.sql.roles import roles
+from pipelines.sql.settings import auto_watermark_interval
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import CreateFunction, CreateTable, InsertInto
 from pipelines.sql.tables import TableCompiler
@@ -25,7 +26,7 @@ def compile_script(
     path: str | None = None,
     connectors: Mapping[str, ConnectorSpec] | None = None,
 ) -> Pipeline:
-    """Compile a script of CREATE TABLE, CREATE FUNCTION and INSERT INTO statements.
+    """Compile a script of SET, CREATE TABLE, CREATE FUNCTION and INSERT INTO statements.
 
     Modules that CREATE FUNCTION names are imported; nothing else runs.
 
@@ -45,6 +46,7 @@ def compile_script(
         raise source.error(Span(0, 1), "the script is empty", "declare tables with CREATE TABLE, and INSERT INTO one")
     later = [statement.name.text for statement in statements if isinstance(statement, CreateFunction)]
     functions = UserFunctions(source, later)
+    interval = auto_watermark_interval(source, statements)
     declared: dict[str, Declared] = {}
     inserts: list[tuple[InsertInto, Insert]] = []
     for statement in statements:
@@ -53,7 +55,7 @@ def compile_script(
                 _declare(source, statement, declared, known, functions)
             elif isinstance(statement, CreateFunction):
                 functions.declare(statement)
-            else:
+            elif isinstance(statement, InsertInto):
                 inserts.append((statement, InsertCompiler(source, statement, declared, functions).compile()))
             continue
         except RecursionError:
@@ -72,6 +74,7 @@ def compile_script(
         inserts=tuple(insert for _, insert in inserts),
         script=source.text,
         functions=functions.declared,
+        auto_watermark_interval=interval,
     )
 
 

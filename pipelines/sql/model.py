@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -373,7 +374,8 @@ class Insert:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A compiled script. `functions` by name, as declared."""
+    """A compiled script. `functions` by name, as declared. `auto_watermark_interval`: what the script sets, Flink's
+    `pipeline.auto-watermark-interval`; None for nothing. What a run is given takes its place."""
 
     name: str
     tables: Mapping[str, Table]
@@ -381,6 +383,7 @@ class Pipeline:
     script: str = field(repr=False)
     strategies: Mapping[str, WatermarkStrategy] = field(default_factory=dict)
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
+    auto_watermark_interval: timedelta | None = None
 
     def table(self, name: str) -> Table:
         """The table called `name`. Raises KeyError."""

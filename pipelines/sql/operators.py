@@ -13,7 +13,7 @@ from pipelines.sql.values import Value
 
 def arithmetic(sign: str, left: Value, right: Value) -> Value | None:
     """`left sign right`; None when the types do not go together."""
-    moved = _moved(sign, left, right)
+    moved = _moved(sign, left, right) or _times(sign, left, right)
     if moved is not None:
         return moved
     if not {left.type.kind, right.type.kind} <= NUMERIC | {Kind.NULL}:
@@ -87,6 +87,19 @@ def _moved(sign: str, left: Value, right: Value) -> Value | None:
     if whole_days:
         sql = f"CAST({sql} AS DATE)"
     return _value(sql, left.type.null(), left, right)
+
+
+def _times(sign: str, left: Value, right: Value) -> Value | None:
+    """A number of intervals: whole ones of months and years."""
+    number, one = (left, right) if right.type.kind in INTERVALS else (right, left)
+    if sign != "*" or one.type.kind not in INTERVALS or number.type.kind not in NUMERIC:
+        return None
+    whole = number.type.kind in INTEGERS
+    if not whole and one.type.kind is Kind.MONTH_INTERVAL:
+        return None
+    constant = one.constant if whole else None
+    aliases = left.aliases | right.aliases
+    return Value(f"({number.sql} * {one.sql})", one.type.null(), constant=constant, aliases=aliases)
 
 
 def compared(sign: str, left: Value, right: Value) -> str:

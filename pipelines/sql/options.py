@@ -79,7 +79,8 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "scan.max-rows-per-epoch",
         "integer",
-        doc="About how many rows one epoch may have, where the source can tell. So far may an aligned one overshoot.",
+        doc="About how many rows one epoch may have, where the source can tell. So far may an aligned one overshoot. "
+        "Default: as many as there are, but 100000 where an alignment group is to be waited for.",
     ),
     OptionSpec(
         "scan.watermark.emit.strategy",
@@ -148,6 +149,11 @@ def spelled(known: Sequence[OptionSpec], columns: Sequence[str]) -> list[str]:
     return names
 
 
+NAMES = ("scan.watermark.alignment.group",)
+"""Options that are names: no table is in a group without one."""
+
+AT_LEAST_ONE = ("scan.max-rows-per-epoch", "scan.watermark.emit.on-event.gap")
+LONGER_THAN_NOTHING = ("scan.watermark.idle-timeout", "scan.watermark.alignment.update-interval")
 LEAST_WINDOW = 5
 """Epochs that 'gate.unmatched-ratio.window' needs to know a range."""
 
@@ -173,8 +179,12 @@ def wrong_value(option: OptionSpec, value: str) -> tuple[str, str] | None:
             parse_duration(value)
         except ValueError:
             return "is no duration", f"for example {EXAMPLES}"
-    if not value.strip() and (option.required or option.kind != "string"):
+    if not value.strip() and (option.required or option.kind != "string" or option.name in NAMES):
         return "is empty", "write a value"
+    if option.name in AT_LEAST_ONE and int(value) < 1:
+        return "is no number of rows", "write a number from 1 on, or leave the option out"
+    if option.name in LONGER_THAN_NOTHING and not parse_duration(value):
+        return "must be positive", "write '1 s', or leave the option out"
     if option.name == "gate.unmatched-ratio.max" and not 0 <= float(value) <= 1:
         return "is no share", "write a number from 0 to 1: '0.05'"
     if option.name == "gate.unmatched-ratio.window" and 0 != int(value) < LEAST_WINDOW:
@@ -198,6 +208,18 @@ def resolve_options(
     """
     known = (*spec.options, *common_options(spec))
     resolved = table.options.resolve(environment)
+    check_resolved(table, resolved, known)
+    if not defaults:
+        return resolved
+    filled = {option.name: option.default for option in known if option.default is not None}
+    return {**{name: value for name, value in filled.items() if "#" not in name and "*" not in name}, **resolved}
+
+
+def check_resolved(table: Table, resolved: Mapping[str, str], known: Sequence[OptionSpec]) -> None:
+    """Check values that came out of the environment; all others were when the script was compiled.
+
+    Raises PlanningError that names the option, and never its value.
+    """
     for key, value in resolved.items():
         option = find_option(key, known)
         wrong = wrong_value(option, value) if option is not None and needs_variables(table.options[key]) else None
@@ -208,10 +230,6 @@ def resolve_options(
                 state="nothing was run",
                 next_command=f"set the environment's variable right ({wrong[1]}), and run again",
             )
-    if not defaults:
-        return resolved
-    filled = {option.name: option.default for option in known if option.default is not None}
-    return {**{name: value for name, value in filled.items() if "#" not in name and "*" not in name}, **resolved}
 
 
 def on_unmatched(target: Table) -> OnUnmatched:
@@ -223,6 +241,7 @@ def on_unmatched(target: Table) -> OnUnmatched:
 __all__ = [
     "SINK_OPTIONS",
     "SOURCE_OPTIONS",
+    "check_resolved",
     "common_options",
     "find_option",
     "on_unmatched",

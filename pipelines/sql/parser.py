@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from sqlglot import TokenType
+from sqlglot import Token, TokenType
 
 from pipelines.sql.errors import did_you_mean
 from pipelines.sql.grammar.insert import InsertGrammar
+from pipelines.sql.settings import AUTO_WATERMARK_INTERVAL
 from pipelines.sql.source import span_of
-from pipelines.sql.syntax import Statement, Watermark
+from pipelines.sql.syntax import SetOption, Statement, Watermark
 from pipelines.sql.types import FlinkType
 
 REFUSED_STATEMENTS = {
@@ -21,9 +22,8 @@ REFUSED_STATEMENTS = {
     "EXPLAIN": "tidegate explain SCRIPT shows the plan",
     "MERGE": "a pipeline adds rows only",
     "REPLACE": "use INSERT INTO",
-    "RESET": "leave it out: options stand in each table's WITH (…)",
+    "RESET": "leave it out: what a script sets holds for all of it",
     "SELECT": "put INSERT INTO target in front: a script publishes to tables",
-    "SET": "leave it out: options stand in each table's WITH (…)",
     "SHOW": "tidegate explain SCRIPT shows the tables",
     "TRUNCATE": "a pipeline adds rows only",
     "UPDATE": "a pipeline adds rows only",
@@ -85,6 +85,8 @@ class ScriptParser(InsertGrammar):
             return self.create(first)
         if self.take("INSERT"):
             return self.insert(first)
+        if self.take("SET"):
+            return self._setting(first)
         word = first.text.upper()
         if word in REFUSED_STATEMENTS and first.token_type != TokenType.STRING:
             self.refuse(span_of(first), f"{word} is not supported", REFUSED_STATEMENTS[word])
@@ -93,3 +95,10 @@ class ScriptParser(InsertGrammar):
             did_you_mean(word, ["CREATE", "INSERT"])
             or "a script is made of CREATE TABLE, CREATE FUNCTION and INSERT INTO",
         )
+
+    def _setting(self, first: Token) -> SetOption:
+        """The rest of SET 'key' = 'value'."""
+        example = f"for example SET '{AUTO_WATERMARK_INTERVAL}' = '0 ms'"
+        key = self.text("a setting's name in quotes", example)
+        self.need_sign(TokenType.EQ, "=", example)
+        return SetOption(key, self.text("the setting's value in quotes", example), self.since(first))

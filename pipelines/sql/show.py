@@ -1,9 +1,11 @@
-"""SHOW CREATE TABLE, SHOW CREATE FUNCTION and DESCRIBE. Secrets are shown as names or as `***`."""
+"""SET, SHOW CREATE TABLE, SHOW CREATE FUNCTION and DESCRIBE. Secrets are shown as names or as `***`."""
 
 from __future__ import annotations
 
 from pipelines.functions import UserFunction
+from pipelines.sql.durations import format_duration
 from pipelines.sql.model import Column, Constraint, Pipeline, Table
+from pipelines.sql.settings import AUTO_WATERMARK_INTERVAL
 from pipelines.sql.types import quoted, quoted_string
 
 
@@ -37,9 +39,18 @@ def show_create_function(function: UserFunction) -> str:
     return f"CREATE FUNCTION {quoted(function.name)} AS {reference} LANGUAGE {function.language};\n"
 
 
+def show_settings(pipeline: Pipeline) -> str:
+    """What the script sets; empty where it sets nothing."""
+    interval = pipeline.auto_watermark_interval
+    if interval is None:
+        return ""
+    return f"SET {quoted_string(AUTO_WATERMARK_INTERVAL)} = {quoted_string(format_duration(interval))};\n"
+
+
 def show_statements(pipeline: Pipeline) -> str:
     """What a script declares, statement by statement, as sections that are headed as in a SQL client."""
-    sections = [
+    sections = [f"SET\n{show_settings(pipeline)}"] if show_settings(pipeline) else []
+    sections += [
         f"SHOW CREATE FUNCTION {name}\n{show_create_function(function)}"
         for name, function in pipeline.functions.items()
     ]

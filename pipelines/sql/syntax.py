@@ -169,7 +169,16 @@ class InsertInto:
     written: str
 
 
-Statement = CreateTable | CreateFunction | InsertInto
+@dataclass(frozen=True)
+class SetOption:
+    """SET 'key' = 'value'."""
+
+    key: Text
+    value: Text
+    span: Span
+
+
+Statement = CreateTable | CreateFunction | InsertInto | SetOption
 
 
 def spanned(node: E, span: Span) -> E:

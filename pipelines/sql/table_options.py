@@ -21,6 +21,7 @@ from pipelines.sql.options import (
     spelled,
     wrong_value,
 )
+from pipelines.sql.settings import SETTINGS
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import CreateTable, Name, Option
 
@@ -79,6 +80,9 @@ class OptionCompiler:
             for others, word in ((SINK_OPTIONS, "read"), (SOURCE_OPTIONS, "written")):
                 if find_option(key, others) is not None:
                     raise self._error(option.key.span, f"'{key}' has no meaning here: {spec.name} can only be {word}")
+            if key in SETTINGS:
+                hint = f"put SET '{key}' = '{value}' at the top of the script"
+                raise self._error(option.key.span, f"'{key}' is no option of a table, it holds for the script", hint)
             names = spelled(known, self.columns)
             raise self._error(
                 option.key.span, f"unknown option '{key}' of {spec.name}", suggest(key, names, "its options")
@@ -101,9 +105,15 @@ class OptionCompiler:
                     option.key.span, f"'{key}' has no meaning without a watermark", "declare WATERMARK FOR column AS …"
                 )
         group, drift = f"{WATERMARK_PREFIX}alignment.group", f"{WATERMARK_PREFIX}alignment.max-drift"
-        for one, other in ((group, drift), (drift, group)):
+        for one, other in ((group, drift), (drift, group), (f"{WATERMARK_PREFIX}alignment.update-interval", group)):
             if one in seen and other not in seen:
                 raise self._error(seen[one].key.span, f"'{one}' needs '{other}' beside it")
+        emit, gap = seen.get(f"{WATERMARK_PREFIX}emit.strategy"), seen.get(f"{WATERMARK_PREFIX}emit.on-event.gap")
+        # Where the environment says when to emit, the gap is for the case that it says on-event.
+        if gap is not None and (emit is None or emit.value.text == "on-periodic"):
+            raise self._error(
+                gap.key.span, f"'{gap.key.text}' needs '{WATERMARK_PREFIX}emit.strategy' = 'on-event' beside it"
+            )
         insert_id = seen.get("insert.id")
         if insert_id is not None:
             if needs_variables(insert_id.value.text):

@@ -47,15 +47,16 @@ class WatermarkOutputMultiplexer:
         return _SplitOutput(find(self._splits, split), self, immediate=False)
 
     def on_periodic_emit(self) -> None:
-        """Combine what all splits have said, and tell the output what changed."""
+        """Combine what all splits have said, and tell the output what changed. What the output refuses (its clock is
+        behind) is told again the next time."""
         idle = all_idle(self._splits)
         if idle != self._idle:
-            self._idle = idle
             (self._output.mark_idle if idle else self._output.mark_active)()
+            self._idle = idle
         watermark = combine(self._splits, self._last, aligned_only=False)
         if watermark is not None:
-            self._last = watermark
             self._output.emit_watermark(watermark)
+            self._last = watermark
 
 
 class _SplitOutput:

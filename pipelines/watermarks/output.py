@@ -60,18 +60,18 @@ class WatermarkToDataOutput:
             raise ProcessingTimeRevoked(timestamp=watermark.timestamp)
         self.mark_active()
         if watermark.use_processing_time or watermark.timestamp > self._greatest:
+            self._downstream.emit_watermark(watermark)
             self._greatest = max(self._greatest, watermark.timestamp)
             self._processing_time = watermark.use_processing_time
-            self._downstream.emit_watermark(watermark)
 
     def mark_idle(self) -> None:
         """Send idleness, unless the stream is idle already."""
         if not self._idle:
-            self._idle = True
             self._downstream.mark_idle()
+            self._idle = True
 
     def mark_active(self) -> None:
         """Send the end of idleness, if the stream is idle."""
         if self._idle:
-            self._idle = False
             self._downstream.mark_active()
+            self._idle = False

@@ -18,7 +18,8 @@ class StatusWatermarkValve:
     A channel counts (is aligned) if it is active and has reached the last output: one that comes back from idle is
     passed over until then. When all channels are idle the input is idle, and its last watermark stands. A channel in
     processing time counts as active and as "now"; only when all channels are in processing time the input is, and it
-    stays so. A watermark that would turn its own channel's time back is ignored; it ends idleness all the same.
+    stays so. A watermark that would turn its own channel's time back is ignored; it ends idleness all the same. What
+    `output` refuses (its clock is behind) is told again at the next word of any channel.
 
     Args:
         channels: How many channels (they are called 0, 1, …), or their names.
@@ -70,9 +71,9 @@ class StatusWatermarkValve:
     def _update(self) -> None:
         idle = all_idle(self._channels)
         if idle != self._idle:
-            self._idle = idle
             (self._output.mark_idle if idle else self._output.mark_active)()
+            self._idle = idle
         watermark = combine(self._channels, self._last, aligned_only=True)
         if watermark is not None:
-            self._last = watermark
             self._output.emit_watermark(watermark)
+            self._last = watermark

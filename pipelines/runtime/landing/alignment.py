@@ -42,7 +42,8 @@ class GroupStanding:
     is waited for, MIN_TIMESTAMP (and the drift) while a member has told nothing. `blocked` are this source's own
     splits. `reach` (ms, UTC) is the greatest rowtime that its next rows should have, None for any: what its own
     slowest split has told does not hold that split, and a watermark that stays behind the rowtimes has them go as much
-    further. `absent` are the members that have landed nothing.
+    further. `ahead` are its splits that go on and that nobody waits for: others are behind them. `absent` are the
+    members that have landed nothing.
     """
 
     group: str
@@ -52,6 +53,7 @@ class GroupStanding:
     held_by: tuple[str, str] | None
     blocked: tuple[Blocked, ...] = ()
     reach: int | None = None
+    ahead: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
 
     def to_log(self, idle_timeout_ms: int | None) -> dict[str, Any]:
@@ -131,8 +133,27 @@ def _standing(
     stands = {split.split: split.timestamp for split in own}
     names = sorted(str(split) for owner, split in coordinator.blocked() if owner == source)
     blocked = tuple(Blocked(name, 0, stands[name] - minimum, by) for name in names)
-    reach = _reach(coordinator, source, [split for split in own if split.split not in names])
-    return GroupStanding(alignment.group, drift, minimum, coordinator.limit, by, blocked, reach)
+    going = [split for split in own if split.split not in names]
+    ahead = sorted(split.split for split in going if not _not_aligned(split) and split.timestamp > minimum)
+    reach = _reach(coordinator, source, going)
+    return GroupStanding(alignment.group, drift, minimum, coordinator.limit, by, blocked, reach, tuple(ahead))
+
+
+def _not_aligned(split: SplitWatermark) -> bool:
+    return split.ended or split.use_processing_time
+
+
+def held(found: GroupStanding, own: Sequence[SplitWatermark], splits: Set[str], now: int) -> GroupStanding:
+    """`found` with `splits` blocked as well: those that are not too far ahead themselves, but whose next row is."""
+    if not splits or found.minimum is None or found.held_by is None:
+        return found
+    known = {item.split for item in found.blocked}
+    more = [
+        Blocked(split.split, now, split.timestamp - found.minimum, found.held_by)
+        for split in own
+        if split.split in splits - known
+    ]
+    return replace(found, blocked=tuple(sorted((*found.blocked, *more), key=lambda item: item.split)))
 
 
 def _reach(coordinator: AlignmentCoordinator, source: str, going: Sequence[SplitWatermark]) -> int | None:

@@ -55,6 +55,11 @@ TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""
 
 
+MAX_ROWS = "scan.max-rows-per-epoch"
+ALIGNED_ROWS = 100_000
+"""About how many rows an epoch has, where the script does not say, of a table whose group has others to wait for: so
+far it may overshoot where its source can not tell times."""
+
 _UNPLANNED = "nothing of the epoch was read; epochs before it stand"
 _UNREAD = "the epoch is planned, none of its rows are committed; epochs before it stand"
 _UNLOGGED = "the epoch's rows are committed and its watermark is not, so nothing reads them yet"
@@ -123,6 +128,9 @@ class Landing:
                     break
                 land(planned)
             aligned = self._aligned(generation)
+            if aligned is not None:
+                own = stored_splits(self._last(generation))
+                aligned = alignment.held(aligned, own, context.held, self.clock())
         return Advance(self.table.name, generation, tuple(epochs), self._last(generation), aligned, limit)
 
     def draft(self, *, resnapshot: bool = False) -> SourceDraft:
@@ -145,7 +153,6 @@ class Landing:
     ) -> Iterator[tuple[Source, SourceContext]]:
         found = connector(self.table.connector)
         options = resolve_options(self.table, found.spec, self.environment, defaults=False)
-        most = options.get("scan.max-rows-per-epoch")
         context = SourceContext(
             table=self.table,
             options=options,
@@ -159,7 +166,6 @@ class Landing:
             progress=self.progress,
             spark=self.spark,
             earlier_rows=self._earlier_rows,
-            max_rows=None if most is None else max(int(most), 1),
         )
         source = found.source(context)
         try:
@@ -199,11 +205,16 @@ class Landing:
         A bounded phase is never held back, nor what has to be read before it is over: all that joins to the table
         waits for its flip.
         """
-        context.blocked, context.limit = frozenset(), None
+        context.blocked, context.ahead, context.limit, context.held = frozenset(), frozenset(), None, set()
+        told = context.options.get(MAX_ROWS)
+        context.max_rows = None if told is None else int(told)
         aligned = self._aligned(context.generation)
         if aligned is None or (not context.flipped and connector(self.table.connector).spec.phases(context.options)):
             return False
         context.blocked, context.limit = frozenset(item.split for item in aligned.blocked), aligned.reach
+        context.ahead = frozenset(aligned.ahead)
+        if context.max_rows is None and context.limit is not None:
+            context.max_rows = ALIGNED_ROWS
         return bool(context.blocked) and context.blocked >= {
             split.split for split in counting(stored_splits(self._last(context.generation))) if not split.ended
         }
@@ -212,7 +223,7 @@ class Landing:
         """The next step, which is not stored yet."""
         step = None if self._hold_back(context) else source.plan(ends, instant)
         step = step or self._quiet(context, instant)
-        return None if step is None else replace(step, blocked=tuple(sorted(context.blocked)))
+        return None if step is None else replace(step, blocked=tuple(sorted(context.blocked | context.held)))
 
     def _plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
         instant = self.clock()
@@ -239,12 +250,12 @@ class Landing:
         last = self._last(context.generation)
         if context.previous is None or last is None or self.strategy.idle_timeout is None:
             return None
-        held = tuple(sorted(context.blocked))
+        held = tuple(sorted(context.blocked | context.held))
         step = replace(context.previous.step, flips=False, summary="no rows: idle", quiet=True, blocked=held)
         planned = StoredStep(step, context.generation, last.epoch + 1, instant)
         time = EpochTime(self.table, self.strategy, last, instant)
         before = {split.split: split.idle for split in stored_splits(last)}
-        after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock))
+        after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock), instant)
         return step if any(split.idle and not before.get(split.split) for split in after) else None
 
     def _land(self, source: Source, context: SourceContext, stored: StoredStep) -> LandedEpoch:

@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, replace
 
+from pipelines.errors import SourceError
 from pipelines.lake import SplitWatermark, WatermarkRow
 from pipelines.runtime.landing.splits import counting, folded, stored_splits
 from pipelines.runtime.watermarking.emit import SignalEmit
 from pipelines.runtime.watermarking.epoch import EpochTime
 from pipelines.runtime.watermarking.passes import SplitPass
-from pipelines.runtime.watermarking.running import Recorder
+from pipelines.runtime.watermarking.running import Recorder, guarded
 from pipelines.sources.protocol import Landed, StoredStep
-from pipelines.watermarks import BEGINNING, MAX_TIMESTAMP, MIN_TIMESTAMP, StatusWatermarkValve, Watermark
+from pipelines.watermarks import (
+    BEGINNING,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    StatusWatermarkValve,
+    Watermark,
+    WatermarkError,
+)
 from pipelines.watermarks.duration import milliseconds
 
 
@@ -35,13 +43,16 @@ def watermark_row(
         time: Where the epoch before left the table, and its strategy.
         rows: How many the epoch committed.
         passes: What they say of their splits.
+        landed_at: The clock (ms, UTC): a source's own watermark in processing time must not be ahead of it.
+
+    Raises SourceError where the source's own watermarks break FLIP-326's rules; the epoch is retried then.
     """
     before = time.before
     flip_epoch = before.flip_epoch if before else None
     flipped_at = before.flipped_at if before else None
     if flip_epoch is None and step.step.flips:
         flip_epoch, flipped_at = step.epoch, landed_at
-    splits = splits_after(time, step, landed, passes, signal)
+    splits = splits_after(time, step, landed, passes, signal, landed_at)
     shown = combine(splits, before) if flip_epoch is not None and splits else None
     last = shown.watermark if shown else BEGINNING
     idle = shown is not None and shown.idle
@@ -73,8 +84,10 @@ def splits_after(
     landed: Landed,
     passes: Sequence[SplitPass],
     signal: SignalEmit,
+    now: int,
 ) -> list[SplitWatermark]:
-    """Every split's last word once the epoch has landed."""
+    """Every split's last word once the epoch has landed; `now` is `landed_at` of `watermark_row`, which raises as this
+    does."""
     if time.processing_time and landed.watermarks is None:
         return [_processing_time(signal.told)] if signal.told else stored_splits(time.before)
     found = {split.split: replace(split, late=0) for split in stored_splits(time.before)}
@@ -87,15 +100,36 @@ def splits_after(
         rowtime = max((at for at in (known.rowtime, item.rowtime) if at is not None), default=None)
         idle = item.idle if not told else known.idle
         found[item.split] = replace(word, late=item.late, idle=idle, rowtime=rowtime)
-    for name, watermark in landed.watermarks or ():
+    for name in dict.fromkeys(name for name, _ in landed.watermarks or ()):
         known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
-        found[name] = replace(known, **_word(watermark))
+        found[name] = replace(known, idle=False, **_word(_own(time, step, landed, known, now)))
     for name, idle in landed.idle.items():
         known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
         found[name] = replace(known, idle=idle)
     seen = {item.split for item in passes if item.rows}
     marked = [_marked(split, time, step, landed, seen) for split in found.values()]
     return sorted(folded(marked, seen), key=lambda split: split.split)
+
+
+def _own(time: EpochTime, step: StoredStep, landed: Landed, known: SplitWatermark, now: int) -> Watermark:
+    """What the source itself has told of a split, as it leaves the source (FLIP-326, change 5): one that goes back is
+    not sent. Raises SourceError."""
+    told = Watermark(known.timestamp, known.use_processing_time)
+    recorder = Recorder()
+    output = guarded(recorder, told, now)
+    for name, watermark in landed.watermarks or ():
+        if name != known.split:
+            continue
+        try:
+            output.emit_watermark(watermark)
+        except WatermarkError as error:
+            raise SourceError(
+                f"{time.table.name}: the source's own watermark of split {name!r} can not be taken: {error.what}",
+                where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
+                state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
+                next_command=f"{error.next_command}; then run the same command again: it goes on at this epoch",
+            ) from error
+    return recorder.last or told
 
 
 def _word(watermark: Watermark) -> dict[str, int | bool]:

@@ -12,6 +12,7 @@ from pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     GeneratorError,
+    InvalidWatermark,
     StatefulGenerator,
     Watermark,
     WatermarkStrategy,
@@ -83,7 +84,7 @@ class GeneratorRun:
         """One row: `element` by column, `own` its timestamp (ms, UTC, or MIN_TIMESTAMP for none), `whole` the same with
         a part of a ms counted as a whole one, by which it is late or not."""
         self._offset = offset
-        timestamp = self._asked(lambda: self._assign(element, own))
+        timestamp = self._asked(lambda: _timestamp(self._assign(element, own)))
         self.rows += 1
         self._rowtime = max(self._rowtime, own)
         due = whole if timestamp == own else timestamp
@@ -113,5 +114,12 @@ class GeneratorRun:
     def _asked(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # code of one's own: what it raises names its row
             raise GeneratorError(self._split, self._offset, error) from error
+
+
+def _timestamp(assigned: Any) -> int:
+    """What a timestamp assigner gave. Raises InvalidWatermark."""
+    if isinstance(assigned, bool) or not isinstance(assigned, int):
+        raise InvalidWatermark(f"a timestamp assigner gives ms, or MIN_TIMESTAMP for none, not {assigned!r}")
+    return assigned

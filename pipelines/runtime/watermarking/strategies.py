@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Options, Pipeline, Table
+from pipelines.sql.options import SOURCE_OPTIONS, check_resolved
 from pipelines.watermarks import WatermarkStrategy
 
 PREFIX = "scan.watermark."
@@ -20,12 +21,14 @@ def strategy_of(
 ) -> WatermarkStrategy:
     """The strategy of a source table: what `Pipeline.with_strategy` gave, else what its DDL says.
 
-    An `auto_watermark_interval` of 0 is Flink's `pipeline.auto-watermark-interval` = 0: punctuated, for every table.
-    Raises InvalidWatermark for an option that makes no sense, PlanningError for an environment without its `${VAR}`.
+    An `auto_watermark_interval` of 0 is Flink's `pipeline.auto-watermark-interval` = 0: punctuated, for every table;
+    None leaves it to what the script has SET.
+    Raises PlanningError for an environment without its `${VAR}`, or with one that makes no sense.
     """
     given = pipeline.strategies.get(table.name)
     strategy = declared(table, environment) if given is None else given
-    if auto_watermark_interval == timedelta(0) and strategy.gap is None:
+    interval = pipeline.auto_watermark_interval if auto_watermark_interval is None else auto_watermark_interval
+    if interval == timedelta(0) and strategy.gap is None:
         return strategy.with_emission_on_event()
     return strategy
 
@@ -34,8 +37,10 @@ def declared(table: Table, environment: Mapping[str, str] | None = None) -> Wate
     """What the DDL says; `environment` is where `${VAR}` of the watermark's own options is looked up."""
     strategy = _emits(table)
     # No others: a password that is not set here is no matter of a table's time.
-    named = {name.removeprefix(PREFIX): value for name, value in table.options.items() if name.startswith(PREFIX)}
-    own = Options(named).resolve(environment)
+    named = {name: value for name, value in table.options.items() if name.startswith(PREFIX)}
+    resolved = Options(named).resolve(environment)
+    check_resolved(table, resolved, SOURCE_OPTIONS)
+    own = {name.removeprefix(PREFIX): value for name, value in resolved.items()}
     if own.get("emit.strategy") == "on-event":
         strategy = strategy.with_emission_on_event(int(own.get("emit.on-event.gap", "1")))
     if timeout := own.get("idle-timeout"):

@@ -88,12 +88,15 @@ class DeltaSource:
             )
         mode, stop = self._next(start, latest)
         if stop == start:
+            if latest > start:
+                self._context.held.add(SPLIT)
             return None
         return Step({"mode": mode, "from": start, "to": stop}, summary=f"versions {start + 1}-{stop} of {latest}")
 
     def _next(self, start: int, latest: int) -> tuple[str, int]:
         """The longest run of commits after `start` that one reader can read in one step, and which reader. One commit
-        with rows at least, whatever alignment's limit is: the slowest of the group may be this table."""
+        with rows at least, whatever alignment's limit is, unless others are behind this table: the slowest of the group
+        may be this one."""
         mode, files, rows = "nothing", 0, 0
         most, limit = self._context.max_rows, source_time.limit(self._context)
         for version in range(start + 1, min(latest, start + MAX_STEP_VERSIONS) + 1):
@@ -102,7 +105,8 @@ class DeltaSource:
             other = mode != "nothing" and commit.effect not in (mode, "nothing")
             many = files > MAX_STEP_FILES or (most is not None and rows > most)
             late = limit is not None and commit.timestamp > limit
-            if other or (late and mode != "nothing") or (many and version > start + 1):
+            late = late and (mode != "nothing" or (SPLIT in self._context.ahead and commit.effect != "nothing"))
+            if other or late or (many and version > start + 1):
                 return mode, version - 1
             if commit.effect == "changed":
                 self._check_feed(commit)

@@ -74,11 +74,15 @@ class FilesystemSource:
         return Step(ranges, flips=flips, summary=self._summary(start, stop))
 
     def _in_time(self, files: list[File]) -> list[File]:
-        """The first of `files`, up to one that is past the limit of the table's alignment group; one at least: the
-        slowest of the group may be this table."""
+        """The first of `files`, up to one that is past the limit of the table's alignment group; one at least, unless
+        others are behind this table: the slowest of the group may be this one."""
         limit = source_time.limit(self._context)
         late = (place for place, file in enumerate(files) if limit is not None and file.modified // 1_000_000 > limit)
-        return files[: max(next(late, len(files)), 1)]
+        ahead = SPLIT in self._context.ahead
+        fitting = files[: max(next(late, len(files)), 0 if ahead else 1)]
+        if files and not fitting:
+            self._context.held.add(SPLIT)
+        return fitting
 
     def _fitting(self, files: list[File]) -> list[File]:
         """The first of `files`, as many as one step may have, but one at least."""

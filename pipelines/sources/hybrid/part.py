@@ -72,7 +72,8 @@ class Part:
         context.first = None if first is None else _made(first, whole.generation)
         context.flipped = before is not None and (before.step.ranges["flipped"] or (not step and flips(before)))
         context.blocked = frozenset(name.removeprefix(self.prefix) for name in whole.blocked if self._owns(name))
-        context.limit, context.max_rows = whole.limit, whole.max_rows
+        context.ahead = frozenset(name.removeprefix(self.prefix) for name in whole.ahead if self._owns(name))
+        context.limit, context.max_rows, context.held = whole.limit, whole.max_rows, set()
         return self.source
 
     def plan(self, ends: Json, instant: int, start: int | None = None) -> Step | None:
@@ -81,6 +82,7 @@ class Part:
         source = self.at()
         self.context.start_at = start
         step = source.plan(ends, instant)
+        self.whole.held |= {self.prefix + split for split in self.context.held}
         if step is None:
             return None
         first = self.context.first

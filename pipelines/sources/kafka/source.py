@@ -170,10 +170,16 @@ class KafkaSource:
         behind = [partition for partition, stop in ends.stops.items() if stop > starts[partition]]
         # Below 0 a time has other meanings to a broker, and no record is older.
         found = self._cluster.offsets(behind, max(limit + 1, 0))
-        # One message at least: the slowest of the group may be this one, and its next message past the limit.
-        return {
-            partition: max(offset, starts[partition] + 1) for partition, offset in found.items() if offset is not None
-        }
+        caps = {}
+        for partition, offset in found.items():
+            if offset is None or str(partition) in self._context.blocked:
+                continue
+            # One message at least: the slowest of the group may be this one, and its next message past the limit.
+            ahead = str(partition) in self._context.ahead
+            caps[partition] = max(offset, starts[partition] + (0 if ahead else 1))
+            if caps[partition] == starts[partition]:
+                self._context.held.add(str(partition))
+        return caps
 
     @property
     def _record_time_is_rowtime(self) -> bool:

@@ -62,12 +62,14 @@ def next_piece(
     spool: Spool | None = None,
     latest: int | None = None,
     most: int | None = None,
+    least: bool = True,
 ) -> BinlogStep | None:
     """What follows `before`, up to `end` and at least to the flip; None when there is nothing.
 
     A table of scan.startup.mode snapshot ends at its flip. With a `spool`, a piece ends where those of the other tables
     do. It also ends before the first transaction of the table that committed after `latest` (ms, UTC), or after `most`
-    row events of the table, but has one transaction of the table at least, if there is one.
+    row events of the table, but has one transaction of the table at least, if there is one; without `least` none that
+    committed after `latest`.
     """
     start, flip_at = before.span.end, before.flip_at
     if options.startup.mode == "snapshot":
@@ -81,7 +83,7 @@ def next_piece(
         goal = spool.meeting(start, goal)
     if latest is not None or most is not None:
         name, instant = TableName(options.database, options.table), None if latest is None else latest * 1000 + 999
-        goal = end_of_piece(options.server, start, goal, name, instant=instant, most=most) or goal
+        goal = end_of_piece(options.server, start, goal, name, instant=instant, most=most, least=least) or goal
     step = replace(
         before,
         start_birth=before.birth,

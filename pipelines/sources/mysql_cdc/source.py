@@ -116,6 +116,8 @@ class MysqlCdcSource:
                 before = from_snapshot(before, greatest_cut(self.context, before, self.options.where))
             elif before.flips or self.context.flipped:
                 before = replace(before, flip_at=None)
+            latest = self.context.limit if self._commit_time_is_rowtime else None
+            ahead = latest is not None and SPLIT in self.context.ahead
             step = next_piece(
                 cursor,
                 self.options,
@@ -124,9 +126,13 @@ class MysqlCdcSource:
                 end,
                 instant,
                 self._spool(before.birth),
-                self.context.limit if self._commit_time_is_rowtime else None,
+                latest,
                 self.context.max_rows,
+                least=not ahead,
             )
+        read = before.span.end if step is None else step.span.end
+        if ahead and read.order < end.order:
+            self.context.held.add(SPLIT)
         if step is None:
             return None
         return Step(step.to_json(), "unbounded", step.flips, f"binlog {step}")

@@ -93,6 +93,10 @@ FUNCTIONS = (
             "SINH",
             "COSH",
             "TANH",
+            "ASINH",
+            "ACOSH",
+            "ATANH",
+            "CBRT",
             "DEGREES",
             "RADIANS",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines.sql.functions.function import ANY, NUMBER, OCTETS, TEXT, TEXT_OR_OCTETS, WHOLE, Call, Function
-from pipelines.sql.types import BOOLEAN, BYTES, INT, NUMERIC, STRING, STRINGS, FlinkType, Kind
+from pipelines.sql.types import BIGINT, BOOLEAN, BYTES, INT, NUMERIC, STRING, STRINGS, FlinkType, Kind
 from pipelines.sql.values import spark_string
 
 
@@ -38,6 +38,14 @@ def _sha2(call: Call) -> str:
     if call.arguments[1].constant not in (224, 256, 384, 512):
         call.refuse("SHA2's second argument is 224, 256, 384 or 512", None, 1)
     return f"sha2({call.sqls[0]}, {call.sqls[1]})"
+
+
+def _json(call: Call) -> str:
+    """What stands at a path of a JSON text, as text; NULL for a path that is not there and for JSON's own null."""
+    path = call.arguments[1].constant
+    if not isinstance(path, str) or not path.removeprefix("lax ").startswith("$"):
+        call.refuse("a JSON path is a constant that begins with `$`", "JSON_VALUE(message, '$.user.id')", 1)
+    return f"get_json_object({call.sqls[0]}, {spark_string(path.removeprefix('lax '))})"
 
 
 _STRINGS = FlinkType(Kind.ARRAY, arguments=(STRING,))
@@ -90,6 +98,14 @@ FUNCTIONS = (
     Function(("URL_ENCODE",), (TEXT,), STRING, "url_encode({0})"),
     Function(("URL_DECODE",), (TEXT,), STRING, "try_url_decode({0})"),
     Function(("PARSE_URL",), (TEXT, TEXT, TEXT), STRING, "try_parse_url({all})", least=2),
+    Function(("JSON_VALUE",), (TEXT, TEXT), STRING, _json, usage="JSON_VALUE(STRING, '$.path' [RETURNING type])"),
+    Function(("GET_JSON_OBJECT",), (TEXT, TEXT), STRING, _json),
+    Function(("BTRIM",), (TEXT, TEXT), STRING, "btrim({all})", least=1),
+    Function(("SUBSTRING_INDEX",), (TEXT, TEXT, WHOLE), STRING, "substring_index({all})"),
+    Function(("REGEXP_COUNT",), (TEXT, TEXT), INT, "regexp_count({0}, {1})"),
+    Function(("REGEXP_INSTR",), (TEXT, TEXT), INT, "regexp_instr({0}, {1})"),
+    Function(("REGEXP_SUBSTR",), (TEXT, TEXT), STRING, "regexp_substr({0}, {1})"),
+    Function(("CRC32",), (TEXT_OR_OCTETS,), BIGINT, "crc32(CAST({0} AS BINARY))"),
     Function(("MD5",), (TEXT,), STRING, "md5({0})"),
     Function(("SHA1",), (TEXT,), STRING, "sha1({0})"),
     *(Function((f"SHA{bits}",), (TEXT,), STRING, f"sha2({{0}}, {bits})") for bits in (224, 256, 384, 512)),

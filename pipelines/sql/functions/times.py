@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.sql.functions.function import ANY, DAY, NUMBER, TEXT, WHOLE, Call, Function, same
+from pipelines.sql.functions.function import ANY, DAY, MOMENT, NUMBER, TEXT, WHOLE, Call, Function, same
 from pipelines.sql.types import BIGINT, DATE, INSTANT, INT, STRING, STRINGS, FlinkType, Kind
 from pipelines.sql.values import spark_string
 
@@ -137,6 +137,31 @@ def _raised(call: Call) -> str:
     return f"CASE WHEN {floor} = {moment} THEN {moment} ELSE {next_one} END"
 
 
+def _date_trunc(call: Call) -> str:
+    """DATE_TRUNC('unit', time), Spark's spelling of FLOOR(time TO unit)."""
+    unit, of = call.arguments[0].constant, call.types[1]
+    if not isinstance(unit, str) or unit.upper() not in _TRUNCATED:
+        call.refuse("DATE_TRUNC's unit is a constant", f"one of {', '.join(_TRUNCATED)}", 0)
+    if of.kind is Kind.DATE and unit.upper() not in _DAYS:
+        call.refuse(f"type clash: a DATE has no {unit.upper()}", "CAST it to TIMESTAMP(3)", 1)
+    return f"CAST(date_trunc('{unit.upper()}', {call.sqls[1]}) AS {of.spark})"
+
+
+def _in_zone(function: str):
+    """A moment moved by what a time zone is off UTC at that moment."""
+
+    def write(call: Call) -> str:
+        moment, zone = call.arguments
+        return f"CAST({function}(CAST({moment.sql} AS TIMESTAMP), {zone.sql}) AS {moment.type.spark})"
+
+    return write
+
+
+def _since_1970(name: str) -> Function:
+    return Function((name,), (MOMENT,), BIGINT, f"{name.lower()}(CAST({{0}} AS TIMESTAMP))")
+
+
+_TRUNCATED = (*_DAYS, "HOUR", "MINUTE", "SECOND", "MILLISECOND")
 _NOW = ("NOW", "CURRENT_ROW_TIMESTAMP", "PROCTIME", "SYSTEM_PROCTIME")
 
 FUNCTIONS = (
@@ -170,5 +195,17 @@ FUNCTIONS = (
         _add,
         usage="TIMESTAMPADD(unit, integer, time)",
     ),
+    Function(("TIMESTAMP_SECONDS",), (WHOLE,), INSTANT, "timestamp_seconds({0})"),
+    Function(("TIMESTAMP_MILLIS",), (WHOLE,), INSTANT, "timestamp_millis({0})"),
+    Function(("TIMESTAMP_MICROS",), (WHOLE,), FlinkType(Kind.TIMESTAMP_LTZ, 6), "timestamp_micros({0})"),
+    _since_1970("UNIX_SECONDS"),
+    _since_1970("UNIX_MILLIS"),
+    _since_1970("UNIX_MICROS"),
+    Function(("DATE_TRUNC",), (TEXT, DAY), same(1), _date_trunc, usage="DATE_TRUNC('unit', time)"),
+    Function(("TO_UTC_TIMESTAMP",), (MOMENT, TEXT), same(0), _in_zone("to_utc_timestamp")),
+    Function(("FROM_UTC_TIMESTAMP",), (MOMENT, TEXT), same(0), _in_zone("from_utc_timestamp")),
+    Function(("DATE_ADD",), (DAY, WHOLE), DATE, "date_add(CAST({0} AS DATE), CAST({1} AS INT))"),
+    Function(("DATE_SUB",), (DAY, WHOLE), DATE, "date_sub(CAST({0} AS DATE), CAST({1} AS INT))"),
+    Function(("LAST_DAY",), (DAY,), DATE, "last_day(CAST({0} AS DATE))"),
     Function(("TIMESTAMPDIFF",), (DAY, DAY), INT, _difference, usage="TIMESTAMPDIFF(unit, from, to)"),
 )

@@ -128,6 +128,17 @@ class CallGrammar(TypeGrammar):
             arguments.append(self._unit(("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"), "a unit"))
         return exp.Anonymous(this=first.text.upper(), expressions=arguments)
 
+    def _json_value(self, first: Token) -> exp.Expr:
+        arguments = [self._argument()]
+        self.need_sign(TokenType.COMMA, ",", "for example JSON_VALUE(message, '$.user.id' RETURNING BIGINT)")
+        arguments.append(self._argument())
+        found = self.at(first, exp.Anonymous(this="JSON_VALUE", expressions=arguments))
+        if not self.take("RETURNING"):
+            return found
+        cast = CastTo(this=found, safe=True)
+        cast.meta["target"] = self.flink_type()
+        return cast
+
     def _with_unit(self, first: Token) -> exp.Expr:
         arguments: list[exp.Expr] = [self._unit(UNITS, "a unit")]
         while self._match(TokenType.COMMA):
@@ -146,6 +157,7 @@ SPECIAL_CALLS: dict[str, Callable[[CallGrammar, Token], exp.Expr]] = {
     "FLOOR": CallGrammar._rounded,
     "CEIL": CallGrammar._rounded,
     "CEILING": CallGrammar._rounded,
+    "JSON_VALUE": CallGrammar._json_value,
     "TIMESTAMPADD": CallGrammar._with_unit,
     "TIMESTAMPDIFF": CallGrammar._with_unit,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -56,6 +57,12 @@ def cached(text: str) -> int:
 
 def answer() -> int:
     return 42
+
+
+def exits_on_13(number: int) -> int:
+    if number == 13:
+        sys.exit("13 is unlucky")
+    return number
 
 
 def fails_on_13(number: int) -> int:

@@ -67,6 +67,11 @@ def test_a_function_without_arguments_has_a_value_for_every_row() -> None:
             "function fails_on_13 failed at split s, offset 102: ValueError: 13 is unlucky (samples.py:",
         ),
         (
+            "exits_on_13",
+            [1, 13],
+            "function exits_on_13 failed at split s, offset 101: SystemExit: 13 is unlucky (samples.py:",
+        ),
+        (
             "inverse",
             [1.0, 0.0],
             "function inverse failed at split s, offset 101: ZeroDivisionError: float division by zero",

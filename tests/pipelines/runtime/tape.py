@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from pipelines.frames import empty_frame
 from pipelines.lake import Lake
-from pipelines.sources import phaseless, registry
+from pipelines.sources import phaseless, registry, source_time
 from pipelines.sources.protocol import (
     SOURCE_COLUMNS,
     ConnectorSpec,
@@ -77,7 +77,7 @@ class TapeSource:
             stop = min(end, self.bounded) if loading else end
             most = min(self.steps.get(split, stop), self.context.max_rows or stop)
             stop = start if split in self.context.blocked else max(start, min(stop, start + most))
-            splits[split] = [start, stop]
+            splits[split] = [start, self.in_time(split, start, stop)]
         if self.context.first is not None and all(start == stop for start, stop in splits.values()):
             return None
         goal = dict.fromkeys(ends, self.bounded) if self.bounded else first_ends
@@ -88,6 +88,17 @@ class TapeSource:
             flips=flips,
             summary=str(splits),
         )
+
+    def in_time(self, split: str, start: int, stop: int) -> int:
+        """`stop`, or the first row that is past the limit of the table's alignment group."""
+        limit = source_time.limit(self.context)
+        if limit is None or start == stop:
+            return stop
+        rows, least = self.tape()[split], start + (split not in self.context.ahead)
+        allowed = next((place for place in range(least, stop) if rows[place]["_rowtime"] > limit), stop)
+        if allowed == start:
+            self.context.held.add(split)
+        return allowed
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         columns = {

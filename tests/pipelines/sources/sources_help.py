@@ -94,6 +94,8 @@ class Bench:
     blocked: frozenset[str] = frozenset()
     max_rows: int | None = None
     limit: int | None = None
+    ahead: frozenset[str] = frozenset()
+    held: set[str] = field(default_factory=set)
 
     def context(self) -> SourceContext:
         """What the runtime hands to a new source."""
@@ -110,6 +112,8 @@ class Bench:
             blocked=self.blocked,
             max_rows=self.max_rows,
             limit=self.limit,
+            ahead=self.ahead,
+            held=self.held,
         )
 
     def source(self) -> Source:

@@ -125,3 +125,9 @@ def test_nothing_is_logged() -> None:
     finally:
         logging.getLogger().removeHandler(handler)
     assert SECRET not in stream.getvalue()
+
+
+def test_an_unknown_setting_s_secret_is_not_shown() -> None:
+    with pytest.raises(SqlError, match="there is no setting") as caught:
+        compile_script(f"SET 'broker.password' = '{SECRET}'", connectors=CONNECTORS)
+    assert SECRET not in everything(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,17 @@ from tests.pipelines.sql.test_compile import FIXTURES, fixture
 def table_of(script: str) -> Table:
     [table] = compile_script(script, connectors=CONNECTORS).tables.values()
     return table
+
+
+def test_what_a_script_sets_is_shown_and_comes_back() -> None:
+    table = "CREATE TABLE t (a INT) WITH ('connector' = 'scripted')"
+    for written, interval in (("0 ms", timedelta(0)), ("PT0.2S", timedelta(milliseconds=200))):
+        made = compile_script(f"SET 'pipeline.auto-watermark-interval' = '{written}'; {table}", connectors=CONNECTORS)
+        assert made.auto_watermark_interval == interval
+        shown = show_statements(made).partition("\n\n")[0]
+        again = compile_script(shown.removeprefix("SET\n") + table, connectors=CONNECTORS)
+        assert again.auto_watermark_interval == interval
+    assert show_statements(compile_script(table, connectors=CONNECTORS)).startswith("DESCRIBE t")
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.sql")))

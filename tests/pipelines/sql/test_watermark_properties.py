@@ -52,6 +52,25 @@ def test_the_example_of_flip_66_has_the_properties_that_it_shows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("expression", "datatype"),
+    [
+        ("JSON_VALUE(`j`, '$.ts' RETURNING BIGINT)", "BIGINT"),
+        ("TIMESTAMP_MILLIS(CAST(GET_JSON_OBJECT(`j`, '$.ts') AS BIGINT))", "TIMESTAMP_LTZ(3)"),
+        ("DATE_TRUNC('MINUTE', `ts`)", "TIMESTAMP(3)"),
+        ("`ts` - `n` * INTERVAL '1' SECOND", "TIMESTAMP(3)"),
+        ("TO_UTC_TIMESTAMP(`ts`, 'Europe/Berlin') - INTERVAL '5' SECOND", "TIMESTAMP(3)"),
+    ],
+)
+def test_a_watermark_may_be_any_expression_that_gives_a_time(expression: str, datatype: str) -> None:
+    columns = "j STRING, n INT, ts TIMESTAMP(3)"
+    script = f"CREATE TABLE t ({columns}, WATERMARK FOR ts AS {expression}) WITH ('connector' = 'scripted');"
+    table = compiled(script).table("t")
+    assert to_properties(watermark_of(table))["schema.watermark.0.strategy.expression"] == expression
+    assert watermark_of(table).type == datatype
+    assert compiled(show_create_table(table)).table("t") == table
+
+
+@pytest.mark.parametrize(
     ("table", "column", "expression", "datatype"),
     [
         ("nested", "event.log_ts", "`event`.`log_ts` - INTERVAL '5' SECOND", "TIMESTAMP(3)"),

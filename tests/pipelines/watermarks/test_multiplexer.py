@@ -1,6 +1,13 @@
 import pytest
 
-from pipelines.watermarks import InvalidWatermark, Watermark, WatermarkOutputMultiplexer
+from pipelines.watermarks import (
+    PROCESSING_TIME,
+    InvalidWatermark,
+    ProcessingTimeBehind,
+    Watermark,
+    WatermarkOutputMultiplexer,
+    WatermarkToDataOutput,
+)
 from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
 
 
@@ -58,4 +65,27 @@ def test_the_output_of_a_split_that_left_moves_nothing():
     left = multiplexer.immediate_output("a")
     multiplexer.unregister("a")
     left.emit_watermark(Watermark(9))
+    assert recorder.take() == []
+
+
+@pytest.mark.parametrize("again", ["the same word", "a periodic emit"])
+def test_a_clock_that_jumped_back_loses_no_signal(again):
+    clock = [100]
+    recorder = Recorder()
+    multiplexer = WatermarkOutputMultiplexer(WatermarkToDataOutput(recorder, lambda: clock[0]))
+    multiplexer.register("a")
+    output = multiplexer.immediate_output("a")
+    output.emit_watermark(Watermark(100))
+    clock[0] = 50
+    with pytest.raises(ProcessingTimeBehind):
+        output.emit_watermark(PROCESSING_TIME)
+    with pytest.raises(ProcessingTimeBehind):
+        multiplexer.on_periodic_emit()
+    clock[0] = 200
+    if again == "the same word":
+        output.emit_watermark(PROCESSING_TIME)
+    else:
+        multiplexer.on_periodic_emit()
+    assert recorder.take() == ["100", "now"]
+    multiplexer.on_periodic_emit()
     assert recorder.take() == []

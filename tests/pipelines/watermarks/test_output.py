@@ -78,3 +78,15 @@ def test_the_effective_watermark_never_decreases_whatever_is_emitted(emitted):
         except (ProcessingTimeBehind, ProcessingTimeRevoked):
             continue
     assert effective.times == sorted(effective.times)
+
+
+def test_what_is_refused_downstream_was_not_sent():
+    recorder, late = Recorder(), [50]
+    output = WatermarkToDataOutput(WatermarkToDataOutput(recorder, lambda: late[0]), lambda: 200)
+    output.emit_watermark(Watermark(100))
+    with pytest.raises(ProcessingTimeBehind):
+        output.emit_watermark(PROCESSING_TIME)
+    output.emit_watermark(Watermark(110))
+    late[0] = 200
+    output.emit_watermark(PROCESSING_TIME)
+    assert recorder.take() == ["100", "110", "now"]

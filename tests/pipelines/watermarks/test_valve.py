@@ -2,7 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.watermarks import BEGINNING, PROCESSING_TIME, InvalidWatermark, StatusWatermarkValve, Watermark
+from pipelines.watermarks import (
+    BEGINNING,
+    PROCESSING_TIME,
+    InvalidWatermark,
+    ProcessingTimeBehind,
+    StatusWatermarkValve,
+    Watermark,
+    WatermarkToDataOutput,
+)
 from tests.pipelines.watermarks.channel_words import WORDS, Channels, say
 from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
 
@@ -50,6 +58,22 @@ def test_several_channels_at_the_same_moment():
     with pytest.raises(InvalidWatermark, match="no channel 2"):
         valve.input_all({0: (PROCESSING_TIME, False), 2: (PROCESSING_TIME, False)})
     assert valve.watermark == Watermark(9)
+
+
+@pytest.mark.parametrize("again", ["now", "7"])
+def test_a_clock_that_jumped_back_loses_no_signal(again):
+    clock = [100]
+    recorder = Recorder()
+    valve = StatusWatermarkValve(1, WatermarkToDataOutput(recorder, lambda: clock[0]))
+    say(valve, 0, "100")
+    clock[0] = 50
+    with pytest.raises(ProcessingTimeBehind):
+        say(valve, 0, "now")
+    assert valve.watermark == Watermark(100)
+    clock[0] = 200
+    say(valve, 0, again)
+    assert recorder.take() == ["100", "now"]
+    assert valve.watermark == PROCESSING_TIME
 
 
 @pytest.mark.parametrize("say_it", ["5", "idle", "active"])

@@ -72,12 +72,14 @@ def end_of_piece(
     *,
     instant: int | None = None,
     most: int | None = None,
+    least: bool = True,
     server_id: int = 0,
 ) -> BinlogPosition | None:
     """Where a piece of the log that begins at `start` should end before `end`; None when it need not.
 
     It ends before the first transaction of the table that committed after `instant` (microseconds, UTC), or after
     `most` of its row events; but it takes one transaction of the table at least, so that who waits for it gets on.
+    Without `least` not one after `instant`: nobody waits for it.
     """
     last: BinlogPosition | None = None
     taken = 0
@@ -87,11 +89,15 @@ def end_of_piece(
             again = last is not None and borders.place(0) == last
             before = taken + np.append(0, np.cumsum(item.events)[:-1])
             stops = np.zeros(len(borders), bool)
-            if instant is not None:
-                stops |= borders.times > instant
             if most is not None:
                 stops |= before >= most
-            if again or last is None:
+            if last is None:
+                stops[0] = False
+            if instant is not None:
+                late = borders.times > instant
+                late[0] &= last is not None or not least
+                stops |= late
+            if again:  # the last one goes on here
                 stops[0] = False
             if stops.any():
                 return borders.place(int(np.argmax(stops)))

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from orchestration.console.standing import standing as standing_shown
 from pipelines.lake import Lake, SplitWatermark, WatermarkRow
-from pipelines.runtime.landing.alignment import Blocked, GroupStanding, Members, standing, standing_of
+from pipelines.runtime.landing.alignment import Blocked, GroupStanding, Members, held, standing, standing_of
 from pipelines.runtime.plans import source_row
 from pipelines.runtime.status import status
 from pipelines.sources.protocol import Step
@@ -103,6 +103,29 @@ def test_how_far_rows_may_come_is_told_in_rowtimes_and_not_by_the_slowest_itself
     assert (reach(lake, "a"), reach(lake, "b")) == (None, 110)
 
 
+def test_only_who_stands_at_the_least_watermark_is_waited_for(lake: Lake) -> None:
+    def ahead(table: str) -> tuple[str, ...]:
+        return standing(Members(lake, GROUPS), table, GROUP, 0).ahead
+
+    log(lake, "a", split("0", 100), split("1", 100), split("2", 103), split("3", 111))
+    assert ahead("a") == ()  # the other has landed nothing: all are blocked
+    log(lake, "b", split("0", 100), split("1", 109), split("2", 105, idle=True), split("3", 105, ended=True))
+    assert (ahead("a"), ahead("b")) == (("2",), ("1", "2"))
+    assert blocked(lake, "a") == ["3"]
+    log(lake, "b", split("0", MIN_TIMESTAMP, use_processing_time=True))
+    assert ahead("b") == ()
+    log(lake, "a", split("0", 100, idle=True))
+    assert (ahead("a"), ahead("b")) == ((), ())
+
+
+def test_who_stands_still_at_the_limit_is_told_as_blocked(lake: Lake) -> None:
+    log(lake, "a", split("0", 100), split("1", 105), split("2", 120))
+    found = standing(Members(lake), "a", GROUP, 7)
+    told = held(found, [split("0", 100), split("1", 105), split("2", 120)], {"1", "2"}, 9)
+    assert [(item.split, item.since, item.ahead_ms) for item in told.blocked] == [("1", 9, 5), ("2", 0, 20)]
+    assert held(found, [split("1", 105)], set(), 9) == found
+
+
 def test_several_splits_go_as_far_as_the_least_allows(lake: Lake) -> None:
     log(lake, "b", split("0", 100))
     log(lake, "a", split("0", 90), split("1", 95, rowtime=97), split("2", 101))
@@ -145,7 +168,7 @@ def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
     assert row.alignment is not None
     assert row.alignment["blocked"] == [{"split": "0", "since": 1000, "ahead_ms": 50, "by": ["b", "0"]}]
     assert standing_of(lake, row, 9000) == GroupStanding(
-        "g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),), reach=10
+        "g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),), reach=10, ahead=("1",)
     )
     log(lake, "b", split("0", 40))
     log(lake, "a", split("0", 50), split("1", 40), at=3000)

@@ -162,3 +162,47 @@ def test_a_bounded_phase_is_never_held_back(spark: SparkSession, tmp_path: Path)
         one = active.advance("one")
         assert (one.rows, one.flipped) == (60, True)
         assert [item.split for item in one.blocked] == ["0"]
+
+
+def test_only_the_slowest_gets_a_row_past_the_limit(spark: SparkSession, tmp_path: Path) -> None:
+    """Where the source can tell times: the others stand, are told as blocked, and do not fall idle."""
+    lake = Lake(tmp_path)
+    table = (
+        "CREATE TABLE {0} (n BIGINT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS at) WITH ('connector' = 'tape', {1})"
+    )
+    aligned = ALIGNED.format(drift="10 ms")
+    one = table.format("one", f"{aligned}, 'scan.watermark.idle-timeout' = '5 s'")
+    kept = "CREATE TABLE kept_one (n BIGINT) WITH ('connector' = 'delta'); INSERT INTO kept_one SELECT n FROM one"
+    pipeline = compile_script(f"{one}; {kept}")
+    times = {"a": [0, 1, 500, 600], "b": [0, 5, 505, 700], "c": [0]}
+
+    def tape_of(count: int) -> None:
+        rows = {split: [{"n": at, "_rowtime": at} for at in found[:count]] for split, found in times.items()}
+        tape.write(lake, "one", rows)
+
+    def splits() -> dict[str, tuple[int, bool]]:
+        last = lake.watermarks.last("one")
+        assert last is not None
+        return {split["split"]: (split["timestamp"], split["idle"]) for split in last.splits}
+
+    now = 0
+    with Runner(pipeline, lake, spark=lambda: spark, clock=lambda: now, environment={}) as active:
+        tape_of(1)
+        assert active.advance("one").flipped
+        tape_of(4)
+        advance = active.advance("one")
+        assert splits() == {"a": (1, False), "b": (5, False), "c": (0, False)}
+        assert [(item.split, item.by, item.ahead_ms) for item in advance.blocked] == [
+            ("a", ("one", "c"), 1),
+            ("b", ("one", "c"), 5),
+        ]
+        now = 5_000
+        advance = active.advance("one")  # c is idle: a is the slowest now, and goes past the limit by one row
+        assert splits() == {"a": (600, False), "b": (700, False), "c": (0, True)}
+        assert [(item.split, item.by) for item in advance.blocked] == [("b", ("one", "a"))]  # a may go on
+    stands = {"a": 0, "b": 0}
+    for row in lake.watermarks.rows("one"):
+        before, stands = stands, {s["split"]: s["timestamp"] for s in row.splits if s["split"] in stands}
+        moved = {name for name in stands if stands[name] > before[name]}
+        past = {name for name in moved if stands[name] > min(before.values()) + 10}
+        assert all(before[name] == min(before.values()) for name in past)

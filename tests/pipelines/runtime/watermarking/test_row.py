@@ -5,15 +5,25 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.errors import SourceError
 from pipelines.lake import SplitWatermark, WatermarkRow
 from pipelines.runtime.landing.splits import BOUNDED, counting, folded
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
 from pipelines.runtime.watermarking.passes import SplitPass
 from pipelines.sources.protocol import Landed, Step, StoredStep
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkStrategy
+from pipelines.watermarks import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    PROCESSING_TIME,
+    ProcessingTimeBehind,
+    ProcessingTimeRevoked,
+    Watermark,
+    WatermarkStrategy,
+)
 from tests.pipelines.sources.sources_help import table
 
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
@@ -86,7 +96,7 @@ def test_idle_beside_processing_time_never_opens_the_gate() -> None:
     told = Landed(watermarks=[("a", Watermark(MIN_TIMESTAMP, True)), ("b", Watermark(5))], idle={"b": True})
     row = land(None, {}, flips=True, landed=told)
     assert (row.timestamp, row.use_processing_time, row.idle) == (MIN_TIMESTAMP, False, False)
-    row = land(row, {}, landed=Landed(watermarks=[("b", Watermark(MIN_TIMESTAMP, True))]))
+    row = land(row, {}, now=5, landed=Landed(watermarks=[("b", Watermark(MIN_TIMESTAMP, True))]))
     assert (row.timestamp, row.use_processing_time) == (MIN_TIMESTAMP, True)
 
 
@@ -145,3 +155,46 @@ def test_a_build_that_does_not_delegate_is_told_before_its_first_record_and_show
     second = land_one(first, True)
     assert (second.timestamp, second.use_processing_time, second.flip_epoch) == (MIN_TIMESTAMP, True, 2)
     assert second.splits == first.splits
+
+
+def told(*words: tuple[str, Watermark]) -> Landed:
+    return Landed(watermarks=words)
+
+
+def test_a_source_s_own_watermarks_never_go_back() -> None:
+    row = land(None, {"a": 10, "b": 20}, flips=True)
+    row = land(row, {}, landed=told(("a", Watermark(5))))
+    assert (row.timestamp, heard(row)) == (10, {"a": (10, False), "b": (20, False)})
+    row = land(None, {}, flips=True, landed=told(("a", Watermark(10)), ("a", Watermark(5))))
+    assert (row.timestamp, heard(row)) == (10, {"a": (10, False)})
+
+
+NOW = Watermark(10_000, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "words", "cause"),
+    [
+        pytest.param((), (NOW,), ProcessingTimeBehind, id="its timestamp is in the future"),
+        pytest.param((Watermark(5000),), (PROCESSING_TIME,), ProcessingTimeBehind, id="what it told is in the future"),
+        pytest.param((PROCESSING_TIME,), (Watermark(25),), ProcessingTimeRevoked, id="true, then false"),
+        pytest.param((), (PROCESSING_TIME, Watermark(25)), ProcessingTimeRevoked, id="the same in one epoch"),
+    ],
+)
+def test_what_a_source_must_not_tell_names_its_split(
+    before: tuple[Watermark, ...], words: tuple[Watermark, ...], cause: type[Exception]
+) -> None:
+    first = land(None, {}, flips=True, now=100, landed=told(("b", Watermark(1)), *(("a", word) for word in before)))
+    with pytest.raises(SourceError, match=r"the source's own watermark of split 'a'") as caught:
+        land(first, {}, now=100, landed=told(("b", Watermark(2)), *(("a", word) for word in words)))
+    assert isinstance(caught.value.__cause__, cause)
+    assert "generation 1, epoch 2" in caught.value.where
+    if cause is ProcessingTimeBehind:  # an epoch that waits for its watermark gets it once the clock is right
+        later = land(first, {}, now=10_000, landed=told(*(("a", word) for word in words)))
+        assert [split["use_processing_time"] for split in later.splits] == [True, False]
+
+
+def test_a_source_s_own_watermark_ends_its_split_s_idleness() -> None:
+    row = land(None, {}, flips=True, landed=Landed(watermarks=[("a", Watermark(5))], idle={"a": True}))
+    assert heard(row) == {"a": (5, True)}
+    assert heard(land(row, {}, landed=told(("a", Watermark(3))))) == {"a": (5, False)}

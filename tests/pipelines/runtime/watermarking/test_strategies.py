@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -92,7 +93,37 @@ def test_an_interval_of_zero_is_punctuated_for_every_table() -> None:
     assert of(gap, timedelta(0)).gap == 7
 
 
+def test_a_script_sets_the_interval_and_a_run_takes_its_place() -> None:
+    punctuated = replace(pipeline(), auto_watermark_interval=timedelta(0))
+    assert of(punctuated).gap == 1
+    assert of(punctuated, 5 * SECOND).gap is None
+    assert of(replace(pipeline(), auto_watermark_interval=SECOND), timedelta(0)).gap == 1
+
+
 def test_what_the_environment_lacks_is_told() -> None:
     with pytest.raises(PlanningError, match="TIMEOUT"):
         of(pipeline(", 'scan.watermark.idle-timeout' = '${TIMEOUT}'"))
     assert of(pipeline(", 'phases' = '${OTHER}'")).idle_timeout is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "told"),
+    [
+        ("'scan.watermark.idle-timeout' = '${X}'", "soon", "is no duration"),
+        ("'scan.watermark.idle-timeout' = '${X}'", "0 s", "must be positive"),
+        ("'scan.watermark.emit.strategy' = 'on-event', 'scan.watermark.emit.on-event.gap' = '${X}'", "x", "no whole"),
+        ("'scan.watermark.emit.strategy' = 'on-event', 'scan.watermark.emit.on-event.gap' = '${X}'", "0", "no number"),
+        ("'scan.watermark.emit.strategy' = '${X}', 'scan.watermark.emit.on-event.gap' = '5'", "never", "choices"),
+        ("'scan.watermark.alignment.group' = '${X}', 'scan.watermark.alignment.max-drift' = '2 s'", "", "is empty"),
+    ],
+)
+def test_what_the_environment_has_wrong_is_told_before_anything_runs(options: str, said: str, told: str) -> None:
+    with pytest.raises(PlanningError, match=told) as caught:
+        of(pipeline(f", {options}"), X=said)
+    assert "table clicks" in caught.value.where
+    assert "${X}" in caught.value.where
+
+
+def test_an_environment_that_says_when_to_emit_may_leave_the_gap_unused() -> None:
+    made = pipeline(", 'scan.watermark.emit.strategy' = '${WHEN}', 'scan.watermark.emit.on-event.gap' = '5'")
+    assert (of(made, WHEN="on-event").gap, of(made, WHEN="on-periodic").gap) == (5, None)

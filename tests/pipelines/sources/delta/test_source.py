@@ -168,6 +168,25 @@ def test_alignment_limits_commits_where_their_time_is_the_rowtime(lake, rowtime,
     assert [stop for _, _, stop in spans(bench)] == stops, "one commit at least: the group may wait for this table"
 
 
+def test_a_table_that_others_are_behind_gets_no_commit_past_the_limit(lake):
+    lake.append(0)
+    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
+    bench = lake.bench()
+    bench.table = table(COLUMNS, "delta", {"path": str(lake.path)}, rowtime="at", more=[at])
+    bench.plan()
+    for version, seconds in ((1, 100), (2, 200)):
+        lake.append(version)
+        os.utime(lake.path / "_delta_log" / f"{version:020d}.json", (seconds, seconds))
+    bench.ahead, bench.limit = frozenset("0"), 100_000
+    assert bench.plan() is not None
+    assert bench.held == set()
+    assert bench.plan() is None
+    assert (spans(bench)[-1][2], bench.held) == (1, {"0"})
+    bench.ahead = frozenset()
+    bench.plan()
+    assert spans(bench)[-1][2] == 2
+
+
 def test_the_one_commit_past_the_limit_has_rows(lake):
     lake.append(0)
     lake.append(1)

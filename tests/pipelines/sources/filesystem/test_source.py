@@ -153,6 +153,24 @@ def test_alignment_limits_files_where_their_time_is_the_rowtime(files: Files, ro
     assert [stop for _, stop, _ in spans(bench)] == stops, "one file at least: the group may wait for this table"
 
 
+def test_a_table_that_others_are_behind_gets_no_file_past_the_limit(files: Files) -> None:
+    files.write("a.json", ROW)
+    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
+    bench = files.bench()
+    bench.table = table({"id": "INT"}, "filesystem", bench.table.options, rowtime="at", more=[at])
+    bench.plan()
+    for name in ("b.json", "c.json"):
+        files.write(name, ROW)
+    bench.ahead, bench.limit = frozenset("0"), (LONG_AGO + 2) * 1000
+    while bench.plan():
+        pass
+    held = [stop for _, stop, _ in spans(bench)][-1]
+    assert (held < 3, bench.held) == (True, {"0"})
+    bench.ahead = frozenset()
+    bench.plan()
+    assert [stop for _, stop, _ in spans(bench)][-1] == held + 1
+
+
 def test_a_file_that_changed_is_told_at_the_next_run(files: Files) -> None:
     files.write("a.json", ROW)
     bench = files.bench()

@@ -67,7 +67,7 @@ def test_a_topic_s_own_watermark_is_behind_the_greatest_record_of_each_partition
     assert row.timestamp == 49_999
 
 
-def test_alignment_goes_one_record_past_the_limit_and_no_further(
+def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
     slow, fast = topics.create(), topics.create()
@@ -84,8 +84,13 @@ def test_alignment_goes_one_record_past_the_limit_and_no_further(
         for name, topic in (("slow", slow), ("fast", fast))
     )
     play = Play(text, spark, tmp_path)
-    play.harness.runner.advance_all(["slow", "fast"])
+    found = play.harness.runner.advance_all(["slow", "fast"])
+    assert play.values(table="fast") == [0, 1, 2], "its next is past the limit, and it is not the one that all wait for"
+    assert [[item.split for item in advance.blocked] for advance in found] == [[], [f"{fast}-0"]]
+    topics.send(slow, {"id": 2}, at=15_000)
+    topics.send(slow, {"id": 3}, at=90_000)  # past any limit, but all wait for this one
+    play.harness.runner.advance("slow", max_epochs=1)
+    play.harness.runner.advance("fast")
     assert play.values(table="fast") == [0, 1, 2, 3]
-    topics.send(slow, {"id": 2}, at=40_000)
     play.harness.runner.advance_all(["slow", "fast"])
     assert play.values(table="fast") == [0, 1, 2, 3, 4, 5]

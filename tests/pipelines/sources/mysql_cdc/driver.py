@@ -79,6 +79,8 @@ class Driver:
         self.peers = peers
         self.limit: int | None = None
         self.max_rows: int | None = None
+        self.ahead: frozenset[str] = frozenset()
+        self.held: set[str] = set()
         self.spark = spark
         self.directory = directory
         self.table = table
@@ -100,6 +102,8 @@ class Driver:
             scratch=str(self.directory.parent / "scratch" / self.table.name),
             peers=self.peers,
             limit=self.limit,
+            ahead=self.ahead,
+            held=self.held,
             max_rows=self.max_rows,
             clock=self.clock,
             previous=self.steps[-1] if self.steps else None,

@@ -129,6 +129,9 @@ def test_a_piece_ends_before_what_is_too_late_or_too_much_but_has_one_transactio
     assert [ends(instant=at + second * 1_000_000) for second in (-9, 0, 1, 2, 3)] == [
         begins[1], begins[1], begins[2], begins[3], None,
     ]  # fmt: skip
+    strictly = [ends(instant=at + second * 1_000_000, least=False) for second in (-9, 0, 1, 3)]
+    assert strictly == [begins[0], begins[1], begins[2], None]
+    assert ends(instant=at + 9_000_000, most=1, least=False) == begins[1]
     assert [ends(most=most) for most in (1, 2, 3, 4)] == [*begins[1:], None]
     assert end_of_piece(server, start, begins[2], name, most=2) is None, "what is at the end is not in the piece"
     assert end_of_piece(server, begins[3], end, name, instant=at) is None

@@ -1,0 +1,66 @@
+"""Code of one's own over a split's rows: whatever it does wrong names split and offset."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pipelines.lake import SplitWatermark
+from pipelines.runtime.watermarking.passes import SplitsBefore
+from pipelines.runtime.watermarking.running import GeneratorRun
+from pipelines.watermarks import MIN_TIMESTAMP, GeneratorError, Watermark, WatermarkStrategy
+
+MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
+FLIPPED = SplitsBefore({"a": SplitWatermark("a", 5, False)}, floor=5)
+
+
+@dataclass
+class Exits:
+    """Calls sys.exit where it is told to."""
+
+    where: str
+
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+        if self.where == "event":
+            sys.exit("enough")
+
+    def on_periodic_emit(self, output: Any) -> None:
+        if self.where == "emit":
+            sys.exit("enough")
+
+
+def run(strategy: WatermarkStrategy, before: SplitsBefore) -> GeneratorRun:
+    active = GeneratorRun(strategy, "a", before, 100)
+    active.row({"n": 1}, 7, 10, 10)
+    return active
+
+
+@pytest.mark.parametrize("before", [SplitsBefore(), FLIPPED], ids=["before the flip", "after it"])
+@pytest.mark.parametrize("given", [None, 1.5, True, "7"])
+def test_an_assigner_that_gives_no_time_names_split_and_offset(given: Any, before: SplitsBefore) -> None:
+    strategy = MONOTONOUS.with_timestamp_assigner(lambda row, at: given)
+    with pytest.raises(GeneratorError, match=r"split 'a' at offset 7 .*assigner gives ms.*, not ") as caught:
+        run(strategy, before)
+    assert (caught.value.split, caught.value.offset) == ("a", 7)
+
+
+def test_none_is_a_time_that_an_assigner_may_give_by_its_name() -> None:
+    assert run(MONOTONOUS.with_timestamp_assigner(lambda row, at: MIN_TIMESTAMP), FLIPPED).end().late == 0
+
+
+@pytest.mark.parametrize("where", ["event", "emit"])
+def test_a_generator_that_exits_names_split_and_offset(where: str) -> None:
+    with pytest.raises(GeneratorError, match="split 'a' at offset 7 failed: SystemExit: enough"):
+        run(WatermarkStrategy.for_generator(lambda: Exits(where)), FLIPPED).end()
+
+
+def test_so_does_an_assigner() -> None:
+    with pytest.raises(GeneratorError, match="split 'a' at offset 7 failed: SystemExit: 3"):
+        run(MONOTONOUS.with_timestamp_assigner(lambda row, at: sys.exit(3)), FLIPPED)
+
+
+def test_a_row_moves_its_split_s_watermark() -> None:
+    assert run(MONOTONOUS, FLIPPED).end().watermark == Watermark(9)
