@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from pipelines.process.contexts import ApplyPartition, NonPartitionedContext, PartitionedContext, State, StateManager
 from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
 from pipelines.process.errors import InvalidDeclaration, NotWrapped
@@ -31,6 +33,7 @@ from pipelines.process.state import (
 )
 from pipelines.process.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
 from pipelines.process.timers import EventTimeManager
+from pipelines.process.values import copy_of_element
 
 KINDS = (
     OneInputStreamProcessFunction,
@@ -92,6 +95,7 @@ class Binding:
         broadcast: The entries of its broadcast states.
         apply: What `apply_to_all_partitions` does.
         send: Where its watermarks go.
+        types: Of the column that holds each state.
     """
 
     def __init__(
@@ -100,15 +104,18 @@ class Binding:
         broadcast: Mapping[str, Mapping[Any, Any]],
         apply: Callable[[ApplyPartition], None],
         send: Callable[[GeneralizedWatermark], None],
+        types: Mapping[str, pa.DataType],
     ) -> None:
         self.shape = shape_of(function)
+        self._types = types
         self.function = unwrapped(function)
         self.current = CurrentKey()
         self.manager = EventTimeManager(self.current)
         self.collectors = tuple(ListCollector() for _ in range(self.shape.outputs))
         self.watermarks = WatermarkManager(self._emittable(), send)
         self.broadcasts = {
-            item.name: BroadcastState(item.name, broadcast.get(item.name, {})) for item in self.shape.broadcast_states
+            item.name: BroadcastState(item.name, broadcast.get(item.name, {}), copy_of_element(item, types[item.name]))
+            for item in self.shape.broadcast_states
         }
         states: dict[str, State] = {item.name: self._state(item, place) for place, item in enumerate(self.shape.keyed)}
         self.states = StateManager(self.current, {**states, **self.broadcasts})
@@ -122,13 +129,14 @@ class Binding:
         return list(self.function.watermark_declarations())
 
     def _state(self, declaration: KeyedStateDeclaration, place: int) -> State:
+        name, copy = declaration.name, copy_of_element(declaration, self._types[declaration.name])
         if isinstance(declaration, ListStateDeclaration):
-            return ListState(self.current, place, declaration.name)
+            return ListState(self.current, place, name, copy)
         if isinstance(declaration, MapStateDeclaration):
-            return MapState(self.current, place, declaration.name)
+            return MapState(self.current, place, name, copy)
         if isinstance(declaration, ReducingStateDeclaration):
-            return ReducingState(self.current, place, declaration.name, declaration.reduce)
-        return ValueState(self.current, place, declaration.name)
+            return ReducingState(self.current, place, name, declaration.reduce, copy)
+        return ValueState(self.current, place, name, copy)
 
     # --- broadcast state -----------------------------------------------------------------------------------------
 

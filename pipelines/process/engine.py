@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from pipelines.process.binding import Binding
 from pipelines.process.calls import Calls, told
 from pipelines.process.cells import Cells, fresh
@@ -71,6 +73,7 @@ class TaskRun:
         broadcast_records: (step, record) of the broadcast input, in order.
         first: Whether this is the task whose outputs of no key count: they are the same on every one.
         keyed: Whether records have keys. Where they have none, `key` is called for each split of the input.
+        types: Of the column that holds each state.
 
     Raises FunctionRaised, here and from `key`.
     """
@@ -83,13 +86,14 @@ class TaskRun:
         broadcast_records: Iterable[KeyedRecord] = (),
         first: bool = True,
         keyed: bool = True,
+        types: Mapping[str, pa.DataType] | None = None,
     ) -> None:
         self._keyed = keyed
         self._steps, self._moves = steps, Moves(steps)
         self._applied: list[_Applied] = []
         self._sent: dict[str, dict[Any, GeneralizedWatermark]] = defaultdict(dict)
         self._key: Any = _NO_KEY
-        self._binding = Binding(function, broadcast or {}, self._apply, self._send)
+        self._binding = Binding(function, broadcast or {}, self._apply, self._send, types or {})
         self._name = self._binding.shape.name
         self._calls = Calls(self._binding, self._send)
         self._of_step = [self._calls.of_input(place) for place in steps.inputs]

@@ -14,6 +14,7 @@ from typing import Any
 from pipelines.process.binding import shape_of
 from pipelines.process.cells import Known, cell_of, plain
 from pipelines.process.engine import Entries, KeyedRecord, KeyState, TaskRun
+from pipelines.process.state_types import nestings
 from pipelines.process.steps import LandedStep, steps_of
 from pipelines.watermarks import BEGINNING, Watermark
 
@@ -50,6 +51,7 @@ class LocalRun:
 
     def __post_init__(self) -> None:
         self.shape = shape_of(self.function)
+        self._types = nestings(self.shape.states, self.shape.name)
         self.emitted: dict[str, int | bool] = {}
         """The watermarks that the last epoch sent on."""
 
@@ -64,7 +66,7 @@ class LocalRun:
             time=self._time,
             now=now,
         )
-        run = TaskRun(copy.deepcopy(self.function), steps, self._broadcast, whole)
+        run = TaskRun(copy.deepcopy(self.function), steps, self._broadcast, whole, types=self._types)
         for key in {**self._state, **records}:
             self._keep(key, run.key(key, self._stored(key), records.get(key, ())))
         run.close()

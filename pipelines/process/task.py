@@ -107,7 +107,13 @@ class Task:
         self._shape = shape_of(function)
         self._name = type(unwrapped(function)).__name__
         self._run = TaskRun(
-            function, plan.steps, self._stored_broadcast(), self._broadcast_records(), number == 0, plan.keyed
+            function,
+            plan.steps,
+            self._stored_broadcast(),
+            self._broadcast_records(),
+            number == 0,
+            plan.keyed,
+            dict((*plan.columns.states, *plan.columns.broadcast)),
         )
         self._marks: list[tuple[tuple[int, ...], Any]] = [(tuple(map(len, self._run.outputs)), None)]
         self._handed = [0] * len(plan.outputs)
@@ -209,7 +215,7 @@ class Task:
         if not self._plan.columns.broadcast or not groups:
             return {}
         table = read_groups(groups, self._plan.columns.schema)
-        return {name: dict(table.column(name)[0].as_py() or ()) for name, _ in self._plan.columns.broadcast}
+        return {name: python_values(table.column(name))[0] or {} for name, _ in self._plan.columns.broadcast}
 
     def _broadcast_records(self) -> list[tuple[int, Any]]:
         table = self._plan.broadcast

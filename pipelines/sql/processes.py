@@ -13,6 +13,7 @@ from pipelines.errors import PlanningError
 from pipelines.process.binding import Shape, shape_of
 from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec, identity_of
+from pipelines.process.state_types import nestings
 from pipelines.sql.connectors import InstalledConnectors
 from pipelines.sql.hybrid import with_role
 from pipelines.sql.model import Insert, Pipeline, Projection, Table, severest_first
@@ -43,6 +44,7 @@ def with_process(
     names = (name,) if isinstance(name, str) else tuple(name)
     where = f"process {', '.join(names)}"
     shape = shape_of(function)
+    nestings(shape.states, shape.name)  # a type that there is not is told now, and not by the first run
     if isinstance(function, EventTimeGeneratorFunction):
         raise _error(where, "a generator of watermarks gives no table", "give it beside its input: (table, generator)")
     read = _inputs(inputs)
