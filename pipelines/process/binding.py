@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.process.combining import BUILT_IN, by_identifier
+from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.process.contexts import ApplyPartition, NonPartitionedContext, PartitionedContext, State, StateManager
 from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
 from pipelines.process.errors import InvalidDeclaration, NotWrapped
@@ -46,7 +48,7 @@ KINDS = (
 @dataclass(frozen=True)
 class Shape:
     """What a function is, known without running it. `event_time`: it has timers. `broadcast`: its second input is seen
-    whole by every task."""
+    whole by every task. `watermarks`: what it may emit."""
 
     name: str
     inputs: int
@@ -54,6 +56,12 @@ class Shape:
     broadcast: bool
     event_time: bool
     states: tuple[StateDeclaration, ...]
+    watermarks: tuple[WatermarkDeclaration, ...] = ()
+
+    @property
+    def tells_time(self) -> bool:
+        """Whether the function itself says what the event time of its outputs is."""
+        return EVENT_TIME_WATERMARK_DECLARATION in self.watermarks
 
     @property
     def keyed(self) -> tuple[KeyedStateDeclaration, ...]:
@@ -79,7 +87,10 @@ def shape_of(function: Any) -> Shape:
     if not broadcast and any(isinstance(item, BroadcastStateDeclaration) for item in states):
         raise InvalidDeclaration(f"{name} declares broadcast state, and has no broadcast input to write it from")
     outputs = 2 if kinds[0] is TwoOutputStreamProcessFunction else 1
-    return Shape(name, 2 if two else 1, outputs, broadcast, isinstance(inner, EventTimeProcessFunction), states)
+    watermarks = tuple(by_identifier(inner.watermark_declarations()).values())
+    by_identifier([*BUILT_IN.values(), *watermarks])
+    event_time = isinstance(inner, EventTimeProcessFunction)
+    return Shape(name, 2 if two else 1, outputs, broadcast, event_time, states, watermarks)
 
 
 def unwrapped(function: Any) -> ProcessFunction:
@@ -112,7 +123,7 @@ class Binding:
         self.current = CurrentKey()
         self.manager = EventTimeManager(self.current)
         self.collectors = tuple(ListCollector() for _ in range(self.shape.outputs))
-        self.watermarks = WatermarkManager(self._emittable(), send)
+        self.watermarks = WatermarkManager(self.shape.watermarks, send)
         self.broadcasts = {
             item.name: BroadcastState(item.name, broadcast.get(item.name, {}), copy_of_element(item, types[item.name]))
             for item in self.shape.broadcast_states
@@ -123,10 +134,6 @@ class Binding:
         self.partitioned = PartitionedContext(self.states, self.non_partitioned)
         if isinstance(self.function, EventTimeProcessFunction):
             self.function.init_event_time_process_function(self.manager)
-
-    def _emittable(self) -> list[WatermarkDeclaration]:
-        """A function emits what it declares, and nothing else."""
-        return list(self.function.watermark_declarations())
 
     def _state(self, declaration: KeyedStateDeclaration, place: int) -> State:
         name, copy = declaration.name, copy_of_element(declaration, self._types[declaration.name])

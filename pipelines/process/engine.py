@@ -18,8 +18,8 @@ import pyarrow as pa
 from pipelines.process.binding import Binding
 from pipelines.process.calls import Calls, told
 from pipelines.process.cells import Cells, fresh
-from pipelines.process.combining import by_identifier
-from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
+from pipelines.process.combining import by_identifier, combined
+from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.process.contexts import ApplyPartition
 from pipelines.process.declarations import GeneralizedWatermark
 from pipelines.process.errors import FunctionRaised, NotKeyed
@@ -95,7 +95,7 @@ class TaskRun:
         self._key: Any = _NO_KEY
         self._binding = Binding(function, broadcast or {}, self._apply, self._send, types or {})
         self._name = self._binding.shape.name
-        self._calls = Calls(self._binding, self._send)
+        self._calls = Calls(self._binding, self._forward, steps.declarations)
         self._of_step = [self._calls.of_input(place) for place in steps.inputs]
         self._versions: list[tuple[int, Entries]] = [(-1, self._binding.broadcast_entries())]
         self._place = (0, steps.before)
@@ -124,15 +124,11 @@ class TaskRun:
     def emitted(self) -> dict[str, int | bool]:
         """The last value of every watermark that goes on, by its declaration; what was emitted for several keys is
         combined as that of several channels."""
-        function = self._binding.function
-        own = [*function.watermark_declarations(), EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION]
-        declared = by_identifier(own)
+        declared = by_identifier([*self._binding.shape.watermarks, *self._steps.declarations])
         found: dict[str, int | bool] = {}
         for identifier, by_key in self._sent.items():
             keyed = [watermark.value for key, watermark in by_key.items() if key is not _NO_KEY]
-            values = keyed or [by_key[_NO_KEY].value]
-            declaration = declared.get(identifier)
-            found[identifier] = values[-1] if declaration is None else declaration.combined(values)  # type: ignore[arg-type]
+            found[identifier] = combined(declared, identifier, keyed or [by_key[_NO_KEY].value])
         return found
 
     def close(self) -> None:
@@ -154,6 +150,10 @@ class TaskRun:
 
     def _send(self, watermark: GeneralizedWatermark) -> None:
         self._sent[watermark.identifier][self._key] = watermark
+
+    def _forward(self, watermark: GeneralizedWatermark) -> None:
+        if not (self._steps.processing_time and watermark.identifier == EVENT_TIME_WATERMARK_DECLARATION.identifier):
+            self._send(watermark)
 
     def _run_unkeyed(self, records: Sequence[KeyedRecord]) -> None:
         """Everything that is of no key, in its order: the time of a step is told before its records are processed."""

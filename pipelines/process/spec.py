@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.process.binding import Shape, shape_of, unwrapped
+from pipelines.process.combining import BUILT_IN, by_identifier
+from pipelines.process.declarations import WatermarkDeclaration
 from pipelines.process.state import column_type
 
 BUCKETS = 64
@@ -26,13 +28,21 @@ class ProcessInput:
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """A process function over tables. `outputs`: the tables that it gives, one or two."""
+    """A process function over tables. `outputs`: the tables that it gives, one or two. `declarations`: of the
+    watermarks that its inputs bring beside event time, since the processes before it declare them."""
 
     function: Any = field(compare=False, repr=False)
     inputs: tuple[ProcessInput, ...]
     outputs: tuple[str, ...]
     buckets: int = BUCKETS
     identity: str = ""
+    declarations: tuple[WatermarkDeclaration, ...] = ()
+
+    @property
+    def sends(self) -> tuple[WatermarkDeclaration, ...]:
+        """The declarations of all watermarks that its outputs may bring."""
+        found = by_identifier([*self.declarations, *self.shape.watermarks])
+        return tuple(item for name, item in found.items() if name not in BUILT_IN)
 
     @property
     def shape(self) -> Shape:

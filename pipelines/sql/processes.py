@@ -11,6 +11,8 @@ from typing import Any
 
 from pipelines.errors import PlanningError
 from pipelines.process.binding import Shape, shape_of
+from pipelines.process.combining import by_identifier
+from pipelines.process.declarations import WatermarkDeclaration
 from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec, identity_of
 from pipelines.process.state_types import nestings
@@ -70,7 +72,8 @@ def with_process(
             if constraint.action == "fail":
                 what = f"constraint {constraint.name} of {target.name} would hold the epochs of {names[0]}"
                 raise _error(where, what, "let it QUARANTINE or WARN, or make it one of the first output")
-    spec = ProcessSpec(function, found, names, buckets, identity_of(function))
+    brought = _brought(pipeline, [table for table, _ in read], shape)
+    spec = ProcessSpec(function, found, names, buckets, identity_of(function), brought)
     return _added(pipeline, spec, targets)
 
 
@@ -112,6 +115,15 @@ def _readable(pipeline: Pipeline, where: str, name: str, generator: EventTimeGen
         tables = {**pipeline.tables, name: with_role(table, "probe")}
         pipeline = replace(pipeline, tables=tables)
     return pipeline if generator is None else pipeline.with_strategy(name, generator.strategy)
+
+
+def _brought(pipeline: Pipeline, tables: Sequence[str], shape: Shape) -> tuple[WatermarkDeclaration, ...]:
+    """The declarations of what the processes before this one send. Raises InvalidDeclaration where one of theirs, or of
+    the function's own, has the name of another."""
+    before = [insert.process for insert in pipeline.inserts if insert.process]
+    sent = [item for spec in before if set(spec.outputs) & set(tables) for item in spec.sends]
+    by_identifier([*sent, *shape.watermarks])
+    return tuple(by_identifier(sent).values())
 
 
 def _key(where: str, table: Table, key: Key) -> tuple[str, ...]:

@@ -21,7 +21,8 @@ from pipelines.watermarks.watermark import instant
 
 @dataclass(frozen=True)
 class ProcessPlanner(ReleasePlanner):
-    """All that has landed of every input, as soon as there is a row, or the time has moved, or a timer is due."""
+    """All that has landed of every input, as soon as there is a row, or the time has moved, or a timer is due, or an
+    input has told another watermark (that it is idle, or active again)."""
 
     @property
     def spec(self) -> ProcessSpec:
@@ -133,7 +134,7 @@ class ProcessPlanner(ReleasePlanner):
         steps, least = found.steps, state.least_timer
         if any(span.rows for span in spans) or (least is not None and least <= steps.end and steps.moves):
             return None
-        if steps.moves and not found.watermark.use_processing_time:
+        if steps.told or (steps.moves and not found.watermark.use_processing_time):
             return None
         names = " or ".join(span.table for span in spans)
         if least is None:

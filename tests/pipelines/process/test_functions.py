@@ -19,6 +19,7 @@ from pipelines.process import (
     TwoInputBroadcastEventTimeStreamProcessFunction,
     TwoInputNonBroadcastEventTimeStreamProcessFunction,
     TwoOutputEventTimeStreamProcessFunction,
+    UndeclaredWatermark,
     WatermarkDeclarations,
     WatermarkHandlingResult,
 )
@@ -238,6 +239,69 @@ def test_declared_watermarks_of_inputs_are_combined_and_handed_on() -> None:
     )
     later, _ = steps_of(["x", "y"], landed[2:], standing=landed[:2], declarations=[PROGRESS, DONE])
     assert later.told == ((), (PROGRESS.new_watermark(9),))
+
+
+class Hears(OneInputStreamProcessFunction):
+    """Tells every watermark that it is handed, and answers as it was told to."""
+
+    def __init__(self, answer: WatermarkHandlingResult = WatermarkHandlingResult.PEEK) -> None:
+        self.answer = answer
+
+    def process_record(self, record: Row, output, ctx) -> None:
+        output.collect(record)
+
+    def on_watermark(self, watermark, output, ctx):
+        output.collect((watermark.identifier, watermark.value))
+        return self.answer
+
+
+QUIET = WatermarkDeclarations.new_builder("quiet").type_long().default_handling_strategy_ignore().build()
+
+
+@pytest.mark.parametrize("cuts", [[4], [1, 1, 1, 1], [2, 2]])
+def test_on_watermark_hears_every_declared_watermark(cuts: list[int]) -> None:
+    arrived = [
+        Arrived([Row("a", 1)], told=(PROGRESS.new_watermark(4), DONE.new_watermark(False))),
+        Arrived([Row("a", 2)], Watermark(3)),
+        Arrived([], told=(PROGRESS.new_watermark(2), QUIET.new_watermark(1))),
+        Arrived([], told=(QUIET.new_watermark(1), DONE.new_watermark(True))),
+    ]
+    run, told, sent = LocalRun(Hears(), by_key, (PROGRESS, DONE, QUIET)), [], {}
+    for cut in cuts:
+        told += run.epoch(arrived[:cut])[0]
+        sent |= run.emitted
+        arrived = arrived[cut:]
+    heard = [("progress", 4), ("done", False), (TIME, 3), ("progress", 2), ("quiet", 1), ("done", True)]
+    assert [item for item in told if not isinstance(item, Row)] == heard
+    assert sent == {"progress": 2, "done": True, TIME: 3}  # `quiet` is ignored unless it is sent again
+    kept = LocalRun(Hears(WatermarkHandlingResult.POP), by_key, (PROGRESS,))
+    kept.epoch([Arrived([], Watermark(3), told=(PROGRESS.new_watermark(4),))])
+    assert kept.emitted == {}
+    with pytest.raises(UndeclaredWatermark, match="'progress' is not declared"):
+        LocalRun(Hears(), by_key).epoch([Arrived([], told=(PROGRESS.new_watermark(4),))])
+
+
+class TellsTime(OneInputStreamProcessFunction):
+    """The seed's CustomProcessFunction: event time out of its own records."""
+
+    def watermark_declarations(self):
+        return (EventTimeExtension.EVENT_TIME_WATERMARK_DECLARATION,)
+
+    def process_record(self, record: Row, output, ctx) -> None:
+        watermark = EventTimeExtension.EVENT_TIME_WATERMARK_DECLARATION.new_watermark(record.value)
+        ctx.get_non_partitioned_context().get_watermark_manager().emit_watermark(watermark)
+        output.collect(record)
+
+
+def test_the_systems_time_is_no_watermark_that_goes_on() -> None:
+    now = Watermark(MIN_TIMESTAMP, True)
+    run = LocalRun(TellsTime(), by_key)
+    run.epoch([Arrived([Row("a", 5)], now, at=1_000)], now=1_001)
+    assert run.emitted == {TIME: 5}
+    run.epoch([Arrived([], now, at=1_002)], now=1_003)
+    assert run.emitted == {}
+    assert shape_of(TellsTime()).tells_time
+    assert not shape_of(Plainly()).tells_time
 
 
 # --- used wrongly ---------------------------------------------------------------------------------------------------

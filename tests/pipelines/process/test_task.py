@@ -66,8 +66,8 @@ class Epochs:
         steps = Steps(self.time, (self.time,), end, (0,))
         due = frozenset(number for number, (least, _) in self.buckets.items() if least is not None and least <= end)
         plan = TaskPlan(
-            cloudpickle.dumps(self.function), (), steps, (SHAPE,), 1, (self.output,), self.columns, self.groups, due, TASKS,
-            str(self.folder), rewrite=rewrite,
+            cloudpickle.dumps(self.function), (), steps, (SHAPE,), 1, (self.output,), self.columns, self.groups, due,
+            TASKS, str(self.folder), rewrite=rewrite,
         )  # fmt: skip
         found: list[tuple] = []
         reports: list[dict[str, Any]] = []

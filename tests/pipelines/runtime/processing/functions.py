@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pipelines.process import (
+    EventTimeExtension,
     OneInputEventTimeStreamProcessFunction,
     OneInputStreamProcessFunction,
     StateDeclarations,
     TwoInputBroadcastEventTimeStreamProcessFunction,
     TwoInputNonBroadcastEventTimeStreamProcessFunction,
     TwoOutputEventTimeStreamProcessFunction,
+    WatermarkDeclarations,
+    WatermarkHandlingResult,
 )
 
 SEEN = StateDeclarations.list_state("seen", "BIGINT")
@@ -118,6 +121,37 @@ class Halved(TwoOutputEventTimeStreamProcessFunction):
 
     def on_event_time_watermark(self, watermark_timestamp: int, output1, output2, ctx) -> None:
         output2.collect(("watermark", watermark_timestamp))
+
+
+PROGRESS = WatermarkDeclarations.new_builder("progress").type_long().combine_function_max().build()
+
+
+class TellsTime(OneInputStreamProcessFunction):
+    """Event time out of its own records (FLIP-499's CustomProcessFunction), idleness from `name`, and its progress."""
+
+    def watermark_declarations(self):
+        extension = EventTimeExtension
+        return (extension.EVENT_TIME_WATERMARK_DECLARATION, extension.IDLE_STATUS_WATERMARK_DECLARATION, PROGRESS)
+
+    def process_record(self, record, output, ctx) -> None:
+        time, idle, progress = self.watermark_declarations()
+        manager = ctx.get_non_partitioned_context().get_watermark_manager()
+        if record.number >= 0:
+            manager.emit_watermark(time.new_watermark(record.number))
+            manager.emit_watermark(progress.new_watermark(record.number * 10))
+        manager.emit_watermark(idle.new_watermark(record.name == "idle"))
+        output.collect(record)
+
+
+class Hears(OneInputStreamProcessFunction):
+    """Tells every watermark that it is handed."""
+
+    def process_record(self, record, output, ctx) -> None:
+        output.collect((record.k, record.at))
+
+    def on_watermark(self, watermark, output, ctx):
+        output.collect((watermark.identifier, int(watermark.value)))
+        return WatermarkHandlingResult.PEEK
 
 
 class Forwarded(OneInputStreamProcessFunction):

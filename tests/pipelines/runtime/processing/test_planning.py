@@ -13,6 +13,7 @@ from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.inputs import epoch_steps, planned_steps
+from pipelines.runtime.processing.outputs_time import OutputsTime
 from pipelines.runtime.processing.planning import ProcessPlanner
 from pipelines.runtime.processing.staging import ProcessStager
 from pipelines.runtime.processing.state import FACT, StateFiles, state_before
@@ -46,9 +47,11 @@ class Log:
         *,
         now: bool = False,
         generation: int = 1,
+        idle: bool = False,
     ) -> None:
         self.epochs[table] += 1
-        row = WatermarkRow(table, generation, self.epochs[table], at, rows, timestamp, now, flip_epoch=1, flipped_at=0)
+        epoch = self.epochs[table]
+        row = WatermarkRow(table, generation, epoch, at, rows, timestamp, now, idle, flip_epoch=1, flipped_at=0)
         self.lake.watermarks.append([row], application=f"{table}/{generation}", version=self.epochs[table])
 
     def next(self, last: ReleasePlan | None = None, now: int = 1_000) -> ReleasePlan | Waiting:
@@ -136,6 +139,24 @@ def test_another_key_is_refused_before_anything_is_planned(tmp_path: Path, monke
         log.next(plan)
 
 
+def test_idleness_alone_is_an_epoch(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1, 5)
+    log.landed("rules", 1, 7)
+    first = log.next()
+    assert isinstance(first, ReleasePlan)
+    log.landed("events", 0, 5, idle=True)
+    second = log.next(first)
+    assert isinstance(second, ReleasePlan)
+    assert second.process is not None
+    assert second.process.end == 7  # rules alone
+    log.landed("rules", 0, 7, idle=True)
+    third = log.next(second)
+    assert isinstance(third, ReleasePlan)  # now all of them are, which is told
+    log.landed("rules", 0, 7, idle=True)
+    assert isinstance(log.next(third), Waiting)
+
+
 def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.landed("events", 1, at=100, now=True)
@@ -182,8 +203,8 @@ def test_the_outputs_watermark_stands_through_two_holds(tmp_path: Path) -> None:
         log.planned(plan)
     log.staged(first, 5)
     stager = ProcessStager(log.standing, NOTHING, lambda: 0, NOTHING, set())
-    assert stager._watermark(last, []) == [5, False]
-    assert stager._watermark(last, [{"emitted": {TIME: 9}}, {"emitted": {TIME: 7}}]) == [7, False]
+    assert stager._time(last, []) == OutputsTime(5)
+    assert stager._time(last, [{"emitted": {TIME: 9}}, {"emitted": {TIME: 7}}]) == OutputsTime(7)
 
 
 @pytest.mark.parametrize("lost", [1, 3])

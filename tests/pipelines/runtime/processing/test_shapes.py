@@ -94,6 +94,38 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, at_once: bool) -> None
     assert len(digests) == (1 if at_once else 2)
 
 
+def test_a_function_tells_event_time_to_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
+    """FLIP-499's CustomProcessFunction over a table in processing time; what it declares goes on through tables."""
+    pipeline = compile_script("CREATE TABLE raw (k STRING, number BIGINT, name STRING) WITH ('connector' = 'scripted')")
+    columns = "k STRING, number BIGINT, name STRING"
+    pipeline = pipeline.process("timely", "raw", "k", fn.TellsTime(), columns, buckets=1)
+    pipeline = pipeline.process("chained", "timely", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS, buckets=1)
+    pipeline = pipeline.process("heard", "chained", "k", fn.Hears(), "what STRING, value BIGINT", buckets=1)
+    harness, found = Harness(pipeline, spark, tmp_path), []
+    for number, name in [(5, "n"), (3, "n"), (8, "n"), (-1, "idle"), (-1, "n")]:
+        harness.push("raw", [event("a", number, name)])
+        found += harness.advance()
+    assert of(found, "chained", "k", "at", "seen") == [
+        ("a", -1, "5,3,8,-1"),
+        ("a", 3, "5,3"),
+        ("a", 5, "5"),
+        ("a", 8, "5,3,8"),
+    ]
+    log = [
+        (row.timestamp, row.use_processing_time, row.idle, row.told) for row in harness.lake.watermarks.rows("timely")
+    ]
+    assert log == [
+        (5, False, False, {"progress": 50}),
+        (5, False, False, {"progress": 30}),
+        (8, False, False, {"progress": 80}),
+        (8, False, True, {"progress": 80}),
+        (8, False, False, {"progress": 80}),
+    ]
+    heard = [(row["what"], row["value"]) for row in found if row["_target"] == "heard" and row["what"] != "a"]
+    time, idle = (item.identifier for item in fn.TellsTime().watermark_declarations()[:2])
+    assert heard == [(time, 5), ("progress", 50), ("progress", 30), (time, 8), ("progress", 80), (idle, 1), (idle, 0)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
