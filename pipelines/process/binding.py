@@ -128,8 +128,12 @@ class Binding:
             item.name: BroadcastState(item.name, broadcast.get(item.name, {}), copy_of_element(item, types[item.name]))
             for item in self.shape.broadcast_states
         }
-        states: dict[str, State] = {item.name: self._state(item, place) for place, item in enumerate(self.shape.keyed)}
-        self.states = StateManager(self.current, {**states, **self.broadcasts})
+        states: dict[str, tuple[StateDeclaration, State]] = {
+            item.name: (item, self._state(item, place)) for place, item in enumerate(self.shape.keyed)
+        }
+        for item in self.shape.broadcast_states:
+            states[item.name] = (item, self.broadcasts[item.name])
+        self.states = StateManager(self.current, states)
         self.non_partitioned = NonPartitionedContext(self.states, self.watermarks, apply)
         self.partitioned = PartitionedContext(self.states, self.non_partitioned)
         if isinstance(self.function, EventTimeProcessFunction):

@@ -17,7 +17,7 @@ from pipelines.process.declarations import (
     WatermarkHandlingResult,
     WatermarkHandlingStrategy,
 )
-from pipelines.process.errors import InvalidDeclaration
+from pipelines.process.errors import InvalidDeclaration, cut
 
 LONGEST = 300
 """Characters of a function's own message that are told."""
@@ -102,7 +102,7 @@ def _no_timers(timestamp: int) -> None:
 
 def told(error: BaseException) -> str:
     """An exception on one line, with the line of the function that it came out of; files by their last name only."""
-    words = " ".join(str(error).split())[:LONGEST]
+    words = cut(str(error), LONGEST)
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_the_user(frame.filename)]
     return f"{what} ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else what

@@ -22,7 +22,7 @@ from pipelines.process.combining import by_identifier, combined
 from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.process.contexts import ApplyPartition
 from pipelines.process.declarations import GeneralizedWatermark
-from pipelines.process.errors import FunctionRaised, NotKeyed
+from pipelines.process.errors import FunctionRaised, NotKeyed, shown
 from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.steps import Moves, Steps
 from pipelines.process.timers import TimerQueue
@@ -179,7 +179,7 @@ class TaskRun:
         self._place = (step, self._binding.manager.now)
         already = len(self._applied)
         self._binding.broadcast_writable(True)
-        self._guarded(f"broadcast record {record!r}", lambda: self._of_step[step](record))
+        self._guarded(f"broadcast record {shown(record)}", lambda: self._of_step[step](record))
         self._binding.broadcast_writable(False)
         if len(self._applied) == already:
             return
@@ -221,7 +221,7 @@ class TaskRun:
         except FunctionRaised:
             raise
         except Exception as error:
-            raise self._failed(f"key {key!r}, record {record!r}", error) from error
+            raise self._failed(f"key {shown(key)}, record {shown(record)}", error) from error
         if asked:
             self._apply_upto(len(at), applied)
         self._come_to(self._steps.end)
@@ -249,7 +249,7 @@ class TaskRun:
                 try:
                     self._calls.timer(timer)
                 except Exception as error:
-                    raise self._failed(f"key {self._key!r}, timer {timer}", error) from error
+                    raise self._failed(f"key {shown(self._key)}, timer {timer}", error) from error
         if time > manager.now:
             manager.now = time
 
@@ -262,7 +262,7 @@ class TaskRun:
             if KeyState(self._binding.current.cells or [], self._binding.manager.queue.times).empty:
                 continue  # a key that comes later: cut into other epochs, nobody would know of it here
             self._see(asked.version)
-            place = f"key {self._key!r}, a function applied to all partitions"
+            place = f"key {shown(self._key)}, a function applied to all partitions"
             self._guarded(place, lambda asked=asked: self._calls.apply(asked.function))
         return done
 
@@ -282,7 +282,7 @@ class TaskRun:
     def _endless(self, timer: int, reached: int) -> FunctionRaised:
         what = f"{MOST_FIRINGS} timers have fired as the time came to {reached}, and the next is set to {timer}: "
         end = "the end of input" if reached == MAX_TIMESTAMP else "that time"
-        return FunctionRaised(self._name, f"key {self._key!r}, timer {timer}", f"{what}set none again at {end}")
+        return FunctionRaised(self._name, f"key {shown(self._key)}, timer {timer}", f"{what}set none again at {end}")
 
     def _failed(self, place: str, error: BaseException) -> FunctionRaised:
         return FunctionRaised(self._name, place, told(error))

@@ -15,6 +15,7 @@ from pipelines.process.binding import shape_of
 from pipelines.process.cells import Known, cell_of, plain
 from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
 from pipelines.process.engine import Entries, KeyedRecord, KeyState, TaskRun
+from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.state_types import nestings
 from pipelines.process.steps import LandedStep, steps_of
 from pipelines.watermarks import BEGINNING, Watermark
@@ -57,6 +58,8 @@ class LocalRun:
     _time: int = BEGINNING.timestamp
 
     def __post_init__(self) -> None:
+        if isinstance(self.function, EventTimeGeneratorFunction):
+            self.function = copy.deepcopy(self.function)
         self.shape = shape_of(self.function)
         self._types = nestings(self.shape.states, self.shape.name)
         self.emitted: dict[str, int | bool] = {}
@@ -74,7 +77,10 @@ class LocalRun:
             now=now,
             declarations=self.declarations,
         )
-        run = TaskRun(copy.deepcopy(self.function), steps, self._broadcast, whole, types=self._types)
+        # A generator goes on in the next epoch, as it does in a pipeline, where the log keeps what it has come to.
+        goes_on = isinstance(self.function, EventTimeGeneratorFunction)
+        function = self.function if goes_on else copy.deepcopy(self.function)
+        run = TaskRun(function, steps, self._broadcast, whole, types=self._types)
         for key in {**self._state, **records}:
             self._keep(key, run.key(key, self._stored(key), records.get(key, ())))
         run.close()

@@ -37,7 +37,7 @@ from pipelines.process.bucket import (
     read_groups,
 )
 from pipelines.process.engine import Entries, KeyState, TaskRun
-from pipelines.process.errors import WrongValue
+from pipelines.process.errors import WrongValue, cut, shown
 from pipelines.process.outputs import as_tuple
 from pipelines.process.records import record_type
 from pipelines.process.rows import InputShape, Rows
@@ -240,9 +240,8 @@ class Task:
             try:
                 found[name] = pa.array([list(entries[name].items())], kind)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                told = " ".join(str(error).split())
                 raise WrongValue(
-                    f"process function {self._name}: broadcast state {name!r} is no {kind}: {told}"
+                    f"process function {self._name}: broadcast state {name!r} is no {kind}: {cut(str(error))}"
                 ) from error
         self._write(BROADCAST_BUCKET, pa.table(found, schema=columns.schema))
 
@@ -290,9 +289,9 @@ class Task:
                 _columns([record], self._plan.outputs[output])
             except (pa.ArrowException, OverflowError, TypeError, ValueError, WrongValue) as error:
                 key = next((key for sizes, key in self._marks if sizes[output] > place), None)
-                told = " ".join(str(error).split())
                 raise WrongValue(
-                    f"process function {self._name} at key {key!r}: output record {record!r} does not fit: {told}"
+                    f"process function {self._name} at key {shown(key)}: output record {shown(record)} does not fit: "
+                    f"{cut(str(error))}"
                 ) from error
 
     def _report(self, source: Rows) -> pa.RecordBatch:

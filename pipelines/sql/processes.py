@@ -59,8 +59,13 @@ def with_process(
         pipeline = _readable(pipeline, where, table, generator)
     keys = [_key(where, pipeline.table(table), key) for table, _ in read]
     found = tuple(
-        ProcessInput(table, () if shape.broadcast and place else own, shape.broadcast and place == 1)
-        for place, ((table, _), own) in enumerate(zip(read, keys, strict=True))
+        ProcessInput(
+            table,
+            () if shape.broadcast and place else own,
+            shape.broadcast and place == 1,
+            generator.builder.extractor if generator else None,
+        )
+        for place, ((table, generator), own) in enumerate(zip(read, keys, strict=True))
     )
     _same_types(where, pipeline, [item for item in found if not item.broadcast])
     if not found[0].key and (shape.event_time or shape.keyed):

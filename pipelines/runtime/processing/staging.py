@@ -28,7 +28,7 @@ from pipelines.lake.adopt import survey
 from pipelines.lake.rows import quoted
 from pipelines.process.errors import ProcessError
 from pipelines.process.rows import InputShape
-from pipelines.process.spec import ProcessSpec
+from pipelines.process.spec import ProcessInput, ProcessSpec
 from pipelines.process.task import KIND, TaskPlan
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
@@ -167,7 +167,7 @@ class ProcessStager:
             function=_pickled(spec.function, plan.insert),
             path=tuple(entry or os.getcwd() for entry in sys.path),
             steps=found.steps,
-            inputs=tuple(InputShape(tuple(record_columns(pipeline.table(item.table)))) for item in spec.inputs),
+            inputs=tuple(self._shape(item, plan.insert) for item in spec.inputs),
             keys=len(columns.keys),
             outputs=tuple(map(output_schema, self.targets)),
             columns=columns,
@@ -182,6 +182,10 @@ class ProcessStager:
             keyed=bool(spec.inputs[0].key),
         )
 
+    def _shape(self, item: ProcessInput, insert: str) -> InputShape:
+        columns = tuple(record_columns(self.standing.pipeline.table(item.table)))
+        return InputShape(columns, None if item.time is None else _pickled(item.time, insert))
+
     def _rows(self, spark: SparkSession, plan: ReleasePlan, place: int, found: EpochSteps) -> InputRows:
         assert plan.process is not None
         item, span = self.spec.inputs[place], plan.process.inputs[place]
@@ -192,7 +196,8 @@ class ProcessStager:
         if rows is None:
             rows = empty_frame(spark, lake_rows.struct_type(spark, {**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
         elif own or table.watermark is None:
-            # The source's own time of a change is not the time that a watermark tells of: nothing is late by it.
+            # The source's own time of a change is not the time that a watermark tells of: nothing is late by it. Where
+            # a generator tells the time, its extractor is asked.
             rows = rows.withColumn("_rowtime", F.lit(None).cast("timestamp"))
         return InputRows(rows, record_columns(table), item.key, span.after, found.of_input[place])
 

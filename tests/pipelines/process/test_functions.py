@@ -338,6 +338,8 @@ class Misused(OneInputEventTimeStreamProcessFunction):
 
 
 OTHER = StateDeclarations.value_state("other", "INT")
+AS_LIST = StateDeclarations.list_state("count", "BIGINT")
+AS_TEXT = StateDeclarations.value_state("count", "STRING")
 
 
 @pytest.mark.parametrize(
@@ -351,6 +353,31 @@ OTHER = StateDeclarations.value_state("other", "INT")
             lambda f, ctx: ctx.get_state_manager().get_state(OTHER),
             "record",
             r"key 'a', record Row\(key='a', value=5\): UndeclaredState: state 'other' .*\(declared are count\)",
+        ),
+        (
+            lambda f, ctx: ctx.get_state_manager().get_state("nope"),
+            "record",
+            r"UndeclaredState: state 'nope' .*\(declared are count\)",
+        ),
+        (
+            lambda f, ctx: ctx.get_state_manager().get_state("count"),
+            "record",
+            "InvalidDeclaration: state 'count' is declared as a value state, BIGINT, and asked for as 'count', which",
+        ),
+        (
+            lambda f, ctx: ctx.get_state_manager().get_state(AS_LIST),
+            "record",
+            "declared as a value state, BIGINT, and asked for as a list state, ARRAY<BIGINT>",
+        ),
+        (
+            lambda f, ctx: ctx.get_state_manager().get_state(AS_TEXT),
+            "record",
+            "declared as a value state, BIGINT, and asked for as a value state, STRING",
+        ),
+        (
+            lambda f, ctx: ctx.get_watermark_manager().emit_watermark(5),
+            "watermark",
+            "InvalidDeclaration: 5 is no watermark",
         ),
         (lambda f, ctx: ctx.get_state_manager().get_state(COUNT).value(), "watermark", "NotKeyed: state 'count'"),
         (lambda f, ctx: ctx.get_state_manager().get_current_key(), "watermark", "NotKeyed: the current key"),
@@ -372,6 +399,31 @@ def test_wrong_use_names_key_and_record(wrong: Any, at: str, told: str) -> None:
     with pytest.raises(FunctionRaised, match=told) as raised:
         wrapped(Misused(wrong, at)).epoch([Arrived([Row("a", 5)], Watermark(7))])
     assert "\n" not in str(raised.value)
+
+
+def test_an_error_is_short_however_long_the_record_is() -> None:
+    def shout(function: Any, ctx: Any) -> None:
+        raise ValueError("y" * 1_000_000)
+
+    with pytest.raises(FunctionRaised) as raised:
+        wrapped(Misused(shout)).epoch([Arrived([Row("a" * 1_000_000, 5)])])
+    text = str(raised.value)
+    assert len(text) < 2_000
+    assert "key 'aaaa" in text
+    assert "record Row(key='aaaa" in text
+    assert "ValueError: yyyy" in text
+    assert "(1,000,002 characters)" in text
+
+
+def test_a_watermark_is_declared_once_and_in_one_way() -> None:
+    least = WatermarkDeclarations.new_builder("progress").type_long().build()
+    with pytest.raises(InvalidDeclaration, match=r"in two ways \(a long, MAX, FORWARD and a long, MIN, FORWARD\)"):
+        LocalRun(Plainly(), by_key, [least]).epoch([])
+    for wrong, told in [((PROGRESS, least), "in two ways"), ((5,), "5 is no watermark declaration")]:
+        function = Plainly()
+        function.watermark_declarations = lambda wrong=wrong: wrong  # type: ignore[method-assign]
+        with pytest.raises(InvalidDeclaration, match=told):
+            shape_of(function)
 
 
 class Periodic(Split):

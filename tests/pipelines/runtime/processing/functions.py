@@ -143,11 +143,17 @@ class TellsTime(OneInputStreamProcessFunction):
         output.collect(record)
 
 
-class Hears(OneInputStreamProcessFunction):
-    """Tells every watermark that it is handed."""
+class Hears(OneInputEventTimeStreamProcessFunction):
+    """Sets a timer at every number, and tells when it fires, and every other watermark that it is handed."""
+
+    def init_event_time_process_function(self, event_time_manager) -> None:
+        self.time = event_time_manager
 
     def process_record(self, record, output, ctx) -> None:
-        output.collect((record.k, record.at))
+        self.time.register_timer(record.number)
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        output.collect(("timer", timestamp))
 
     def on_watermark(self, watermark, output, ctx):
         output.collect((watermark.identifier, int(watermark.value)))
