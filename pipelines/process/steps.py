@@ -116,12 +116,16 @@ def steps_of(
     at: list[int] = []
     told: list[tuple[GeneralizedWatermark, ...]] = [()]
     came_to, idle = time, status.idle
+    said = {step.input: step.watermark for step in standing}
     for step in landed:
         if step.watermark.use_processing_time:  # holds for the records that it came with
             status.input_all({step.input: (step.watermark, step.idle)})
         if status.watermark.use_processing_time:
             came_to = max(came_to, step.landed_at)
         at.append(came_to)
+        if step.idle and step.watermark != said.get(step.input, BEGINNING):  # told before the input fell silent
+            status.input_watermark(step.input, step.watermark)
+        said[step.input] = step.watermark
         status.input_all({step.input: (step.watermark, step.idle)})
         if not status.watermark.use_processing_time:
             came_to = max(came_to, status.watermark.timestamp)

@@ -22,7 +22,13 @@ from pipelines.watermarks.watermark import instant
 @dataclass(frozen=True)
 class ProcessPlanner(ReleasePlanner):
     """All that has landed of every input, as soon as there is a row, or the time has moved, or a timer is due, or an
-    input has told another watermark (that it is idle, or active again)."""
+    input has told another watermark (that it is idle, or active again).
+
+    `until`: the moment (ms, UTC) after which the run that asks does not follow the clock. A timer that came due later
+    is the next run's, else one in processing time that is always set again would keep a run going for ever.
+    """
+
+    until: int | None = None
 
     @property
     def spec(self) -> ProcessSpec:
@@ -39,7 +45,8 @@ class ProcessPlanner(ReleasePlanner):
         self._check_unchanged(state)
         watermark = then.watermark if then else (BEGINNING.timestamp, False)
         before = then.end if then else BEGINNING.timestamp
-        found = epoch_steps(self.standing.lake, self.spec, spans, last=watermark, before=before, now=now)
+        due = now if self.until is None else min(now, self.until)
+        found = epoch_steps(self.standing.lake, self.spec, spans, last=watermark, before=before, now=due)
         reason = self._nothing_to_do(found, spans, state)
         if reason is not None:
             return Waiting(reason, 0)

@@ -28,11 +28,13 @@ from pipelines.sql.model import Table
 
 @dataclass(frozen=True)
 class ProcessReleasing(Releasing):
-    """The runner of one process. Holds its lease while it works."""
+    """The runner of one process. Holds its lease while it works. `until`: see `ProcessPlanner`."""
+
+    until: int | None = None
 
     @cached_property
     def planner(self) -> ProcessPlanner:  # type: ignore[override]
-        return ProcessPlanner(self, self.clock)
+        return ProcessPlanner(self, self.clock, self.until)
 
     @cached_property
     def stager(self) -> ProcessStager:  # type: ignore[override]

@@ -54,15 +54,20 @@ class Log:
         row = WatermarkRow(table, generation, epoch, at, rows, timestamp, now, idle, flip_epoch=1, flipped_at=0)
         self.lake.watermarks.append([row], application=f"{table}/{generation}", version=self.epochs[table])
 
-    def next(self, last: ReleasePlan | None = None, now: int = 1_000) -> ReleasePlan | Waiting:
-        return ProcessPlanner(self.standing, lambda: now).next(last)
+    def next(
+        self, last: ReleasePlan | None = None, now: int = 1_000, until: int | None = None
+    ) -> ReleasePlan | Waiting:
+        return ProcessPlanner(self.standing, lambda: now, until).next(last)
 
     def planned(self, plan: ReleasePlan) -> None:
         self.lake.epochs.settle(plan.row(), application=f"plan/{plan.generation}")
 
-    def staged(self, plan: ReleasePlan, watermark: int = MIN_TIMESTAMP, key: str = "k") -> StagedRow:
-        """The row of an epoch that has written no state."""
-        told = StateFiles(f"g1-e{plan.epoch}-x", (), {}, 64, ((key, "string"),))
+    def staged(
+        self, plan: ReleasePlan, watermark: int = MIN_TIMESTAMP, key: str = "k", timer: int | None = None
+    ) -> StagedRow:
+        """The row of an epoch that has written no state, but for a `timer`."""
+        buckets = {} if timer is None else {0: (timer, 1)}
+        told = StateFiles(f"g1-e{plan.epoch}-x", (), buckets, 64, ((key, "string"),))
         row = StagedRow(
             owner=self.standing.owner,
             generation=plan.generation,
@@ -167,6 +172,26 @@ def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
     assert plan.process is not None
     assert (plan.process.end, plan.process.watermark) == (500, (MIN_TIMESTAMP, True))
     assert isinstance(log.next(plan, now=600), Waiting)
+
+
+def test_a_run_follows_the_clock_no_further_than_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer in processing time that is always set again is due at every plan: a run ends all the same."""
+    monkeypatch.setattr("pipelines.runtime.processing.state.committed", lambda path, application: 1)
+    log = Log(tmp_path)
+    log.landed("events", 1, at=100, now=True)
+    log.landed("rules", 1, at=110, now=True)
+    first = log.next(now=502, until=500)
+    assert isinstance(first, ReleasePlan)
+    assert first.process is not None
+    assert (first.instant, first.process.end) == (502, 500)
+    log.planned(first)
+    log.staged(first, timer=503)
+    assert isinstance(log.next(first, now=504, until=500), Waiting)
+    second = log.next(first, now=600, until=590)
+    assert isinstance(second, ReleasePlan)
+    assert second.process is not None
+    assert (second.process.before, second.process.end) == (500, 590)
+    assert isinstance(log.next(first, now=504), ReleasePlan)
 
 
 def test_a_held_epoch_ends_where_it_was_planned_to_end(tmp_path: Path) -> None:
