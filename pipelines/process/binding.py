@@ -13,7 +13,6 @@ from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.process.contexts import ApplyPartition, NonPartitionedContext, PartitionedContext, State, StateManager
 from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
 from pipelines.process.errors import InvalidDeclaration, NotWrapped
-from pipelines.process.extension import WrappedProcessFunction
 from pipelines.process.functions import (
     EventTimeProcessFunction,
     OneInputStreamProcessFunction,
@@ -36,6 +35,7 @@ from pipelines.process.state import (
 from pipelines.process.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
 from pipelines.process.timers import EventTimeManager
 from pipelines.process.values import copy_of_element
+from pipelines.process.wrapped import WrappedProcessFunction
 
 KINDS = (
     OneInputStreamProcessFunction,

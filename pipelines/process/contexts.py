@@ -87,3 +87,10 @@ class PartitionedContext:
 
     def get_non_partitioned_context(self) -> NonPartitionedContext:
         return self._non_partitioned
+
+
+TwoOutputNonPartitionedContext = NonPartitionedContext
+"""FLIP-409's name for the context of functions with two outputs: what is asked of every key is handed both."""
+
+TwoOutputPartitionedContext = PartitionedContext
+"""FLIP-409's name for the context of functions with two outputs."""

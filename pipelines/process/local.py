@@ -1,7 +1,7 @@
 """A process function on plain Python records, epoch by epoch: for trying one out, and for tests.
 
 run = LocalRun(EventTimeExtension.wrap_process_function(CountClicks()), key=lambda click: click.news_id)
-run.epoch([(0, click), …], watermark=Watermark(60_000))
+(counts,) = run.epoch([Arrived(clicks, Watermark(60_000))])
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pipelines import process
 from pipelines.process import (
     Arrived,
     EventTimeExtension,
@@ -26,6 +27,7 @@ from pipelines.process import (
 from pipelines.process.binding import shape_of
 from pipelines.process.steps import LandedStep, steps_of
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+from tests.pipelines.runtime.processing import functions as fn
 
 TIME, IDLE = "BUILTIN_API_EVENT_TIME", "BUILTIN_API_EVENT_TIME_IDLE"
 
@@ -465,6 +467,13 @@ def test_functions_that_can_not_be_run() -> None:
     with pytest.raises(InvalidDeclaration, match="is wrapped already"):
         EventTimeExtension.wrap_process_function(EventTimeExtension.wrap_process_function(Split()))  # type: ignore[arg-type]
 
+    class Both(OneInputEventTimeStreamProcessFunction, TwoOutputEventTimeStreamProcessFunction):
+        pass
+
+    for wrong in (Both(), process.EventTimeProcessFunction()):
+        with pytest.raises(InvalidDeclaration, match=f"{type(wrong).__name__} is derived from one of OneInputEvent"):
+            EventTimeExtension.wrap_process_function(wrong)
+
     class Odd(Split):
         def uses_states(self):
             return (RULES,)
@@ -473,6 +482,53 @@ def test_functions_that_can_not_be_run() -> None:
         shape_of(EventTimeExtension.wrap_process_function(Odd()))
     with pytest.raises(FunctionRaised, match="on_watermark answers PEEK or POP, not None"):
         LocalRun(Plainly(None), by_key).epoch([Arrived([], Watermark(1))])
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "calls"),
+    [
+        (Misused(lambda f, ctx: None), process.OneInputStreamProcessFunction, {"process_record": 3}),
+        (
+            Rules(),
+            process.TwoInputBroadcastStreamProcessFunction,
+            {"process_record_from_non_broadcast_input": 3, "process_record_from_broadcast_input": 2},
+        ),
+        (
+            fn.Paired(),
+            process.TwoInputNonBroadcastStreamProcessFunction,
+            {"process_record_from_first_input": 3, "process_record_from_second_input": 3},
+        ),
+        (Split(), process.TwoOutputStreamProcessFunction, {"process_record": 4}),
+    ],
+)
+def test_a_wrapped_function_is_a_plain_one(function: Any, kind: type, calls: dict[str, int]) -> None:
+    """Of its own kind, and whatever it is called with goes to the function."""
+    known: Any = EventTimeExtension.wrap_process_function(function)
+    assert isinstance(known, kind)
+    assert known.uses_states() == function.uses_states()
+    assert known.watermark_declarations() == function.watermark_declarations()
+    seen: list[tuple] = []
+    outputs = 2 if kind is process.TwoOutputStreamProcessFunction else 1
+    calls = {**calls, "open": 1, "close": 0}
+    for name in [*calls, "on_event_time_watermark", "on_watermark"]:
+        setattr(function, name, lambda *given, name=name: seen.append((name, *given)))
+    for name, arguments in calls.items():
+        getattr(known, name)(*range(arguments))
+    told = tuple(range(outputs + 1))
+    time = EventTimeExtension.EVENT_TIME_WATERMARK_DECLARATION.new_watermark(7)
+    assert known.on_watermark(time, *told) is WatermarkHandlingResult.PEEK
+    known.on_watermark(PROGRESS.new_watermark(1), *told)
+    assert seen == [
+        *((name, *range(arguments)) for name, arguments in calls.items()),
+        ("on_event_time_watermark", 7, *told),
+        ("on_watermark", PROGRESS.new_watermark(1), *told),
+    ]
+
+
+def test_what_is_public_can_be_imported() -> None:
+    assert all(getattr(process, name) is not None for name in process.__all__)
+    names = {"EventTimeExtractor", "MapState", "StateDeclaration", "LongCombine", "TwoOutputPartitionedContext"}
+    assert names <= set(process.__all__)
 
 
 def test_state_kept_in_attributes_is_lost_with_the_epoch() -> None:
