@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.process.errors import InvalidDeclaration, NotKeyed, UndeclaredState
 from pipelines.process.manager import WatermarkManager
-from pipelines.process.state import StateDeclaration, column_type, in_words
+from pipelines.process.state import StateDeclaration, in_words
 from pipelines.process.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
 
 State = ValueState | ListState | MapState | ReducingState | BroadcastState
@@ -29,21 +29,17 @@ class StateManager:
     def get_state(self, declaration: StateDeclaration) -> Any:
         """The state that was declared. The same object at every call: it may be asked for once, in `open`.
 
-        Raises UndeclaredState, and InvalidDeclaration where it is declared as another kind or type, or a name is given.
+        Raises UndeclaredState, and InvalidDeclaration where another kind of state is declared, or a name is given.
         """
         name = declaration.name if isinstance(declaration, StateDeclaration) else str(declaration)
         declared, state = self._states.get(name, (None, None))
         if declared is None:
             raise UndeclaredState(name, sorted(self._states))
-        if declared is not declaration and not _alike(declared, declaration):
+        if type(declared) is not type(declaration):
             raise InvalidDeclaration(
                 f"state {name!r} is declared as {in_words(declared)}, and asked for as {in_words(declaration)}"
             )
         return state
-
-
-def _alike(declared: StateDeclaration, asked: Any) -> bool:
-    return type(declared) is type(asked) and column_type(declared) == column_type(asked)
 
 
 ApplyPartition = Callable[..., None]

@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.process.binding import Shape, shape_of, unwrapped
 from pipelines.process.combining import BUILT_IN, by_identifier
 from pipelines.process.declarations import WatermarkDeclaration
-from pipelines.process.generator import EventTimeExtractor
+from pipelines.process.generator import WatermarkGeneratorBuilder
 from pipelines.process.state import column_type
 
 BUCKETS = 64
@@ -20,12 +20,12 @@ BUCKETS = 64
 @dataclass(frozen=True)
 class ProcessInput:
     """A table that a process reads. `key`: its columns that make the key; none where it is not keyed. `broadcast`:
-    every task sees it whole. `time`: what its generator takes for a record's event time."""
+    every task sees it whole. `time`: how its generator tells event time."""
 
     table: str
     key: tuple[str, ...]
     broadcast: bool = False
-    time: EventTimeExtractor | None = field(default=None, compare=False, repr=False)
+    time: WatermarkGeneratorBuilder | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

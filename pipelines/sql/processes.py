@@ -63,7 +63,7 @@ def with_process(
             table,
             () if shape.broadcast and place else own,
             shape.broadcast and place == 1,
-            generator.builder.extractor if generator else None,
+            generator.builder if generator else None,
         )
         for place, ((table, generator), own) in enumerate(zip(read, keys, strict=True))
     )
@@ -119,7 +119,11 @@ def _readable(pipeline: Pipeline, where: str, name: str, generator: EventTimeGen
     if table.role in ("unused", "part"):
         tables = {**pipeline.tables, name: with_role(table, "probe")}
         pipeline = replace(pipeline, tables=tables)
-    return pipeline if generator is None else pipeline.with_strategy(name, generator.strategy)
+    if generator is None:
+        return pipeline
+    if any(time != generator.builder for time in pipeline.generators(name)):
+        raise _error(where, f"another process has given {name} another generator", "give both the same one")
+    return pipeline.with_strategy(name, generator.strategy)
 
 
 def _brought(pipeline: Pipeline, tables: Sequence[str], shape: Shape) -> tuple[WatermarkDeclaration, ...]:

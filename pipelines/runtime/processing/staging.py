@@ -183,8 +183,9 @@ class ProcessStager:
         )
 
     def _shape(self, item: ProcessInput, insert: str) -> InputShape:
-        columns = tuple(record_columns(self.standing.pipeline.table(item.table)))
-        return InputShape(columns, None if item.time is None else _pickled(item.time, insert))
+        pipeline = self.standing.pipeline
+        columns, generators = record_columns(pipeline.table(item.table)), pipeline.generators(item.table)
+        return InputShape(tuple(columns), _pickled(generators[0].extractor, insert) if generators else None)
 
     def _rows(self, spark: SparkSession, plan: ReleasePlan, place: int, found: EpochSteps) -> InputRows:
         assert plan.process is not None

@@ -341,7 +341,6 @@ class Misused(OneInputEventTimeStreamProcessFunction):
 
 OTHER = StateDeclarations.value_state("other", "INT")
 AS_LIST = StateDeclarations.list_state("count", "BIGINT")
-AS_TEXT = StateDeclarations.value_state("count", "STRING")
 
 
 @pytest.mark.parametrize(
@@ -370,11 +369,6 @@ AS_TEXT = StateDeclarations.value_state("count", "STRING")
             lambda f, ctx: ctx.get_state_manager().get_state(AS_LIST),
             "record",
             "declared as a value state, BIGINT, and asked for as a list state, ARRAY<BIGINT>",
-        ),
-        (
-            lambda f, ctx: ctx.get_state_manager().get_state(AS_TEXT),
-            "record",
-            "declared as a value state, BIGINT, and asked for as a value state, STRING",
         ),
         (
             lambda f, ctx: ctx.get_watermark_manager().emit_watermark(5),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,14 @@ from pyspark.sql import SparkSession
 from pipelines.errors import PlanningError
 from pipelines.lake import StagedRow
 from pipelines.lake import rows as lake_rows
-from pipelines.process import EventTimeExtension, InvalidDeclaration, NotWrapped, ProcessError, StateDeclarations
+from pipelines.process import (
+    EventTimeExtension,
+    EventTimeGeneratorFunction,
+    InvalidDeclaration,
+    NotWrapped,
+    ProcessError,
+    StateDeclarations,
+)
 from pipelines.sql import SqlError, compile_script
 from pipelines.sql.model import Pipeline
 from pipelines.testing import Harness
@@ -96,6 +103,11 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     assert [row.timestamp for row in harness.lake.watermarks.rows("chained")][-1] == MAX_TIMESTAMP
     tasks = [len(set(_tasks(row))) for row in harness.lake.staged.rows("insert ruled")]
     assert (max(tasks) > 1) == at_once
+    if at_once:
+        maintained = {item.path for found in harness.runner.maintenance(timedelta(0)).run() for item in found.tidied}
+        second, insert = harness.pipeline.table("odds"), harness.pipeline.insert("evens")
+        assert {harness.lake.target_path(second), harness.lake.quarantine_path(second, insert)} <= maintained
+        assert len(lake_rows.read(spark, harness.lake.target_path(second)).collect()) == len(told)
     digests = {row.facts["broadcast"] for row in harness.lake.staged.rows("insert ruled")}
     assert len(digests) == (1 if at_once else 2)
 
@@ -153,6 +165,15 @@ def test_a_function_tells_event_time_to_the_next_one(spark: SparkSession, tmp_pa
     ]
 
 
+def generator(seconds: int) -> EventTimeGeneratorFunction:
+    builder = EventTimeExtension.new_watermark_generator_builder(_number)
+    return builder.with_max_out_of_order_time(timedelta(seconds=seconds)).build_as_process_function()
+
+
+def _number(record: Any) -> int:
+    return record.rule
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -181,6 +202,10 @@ def test_a_function_tells_event_time_to_the_next_one(spark: SparkSession, tmp_pa
             "constraint c of y would hold the epochs of x",
         ),
         (
+            ("x", ("rules", generator(2)), "k", wrapped(fn.Timed()), "k STRING"),
+            "another process has given rules another generator",
+        ),
+        (
             (["x", "strict"], "events", "k", wrapped(fn.Halved()), ["k STRING", None]),
             "constraint c of strict would hold the epochs of x",
         ),
@@ -192,8 +217,10 @@ def test_what_can_not_be_planned(arguments: tuple, told: str) -> None:
         "CREATE TABLE strict (k STRING, CONSTRAINT c EXPECT (k <> '') ON VIOLATION FAIL) WITH ('connector' = 'print');"
         "CREATE TABLE shown (k STRING) WITH ('connector' = 'print');"
     )
+    given = compile_script(script).process("ruled", ("rules", generator(1)), "k", wrapped(fn.Timed()), "k STRING")
+    assert given.process("y", ("rules", generator(1)), "k", wrapped(fn.Timed()), "k STRING").generators("rules")
     with pytest.raises(PlanningError, match=told):
-        compile_script(script).process(*arguments)
+        given.process(*arguments)
 
 
 def test_functions_and_schemas_are_looked_at_when_they_are_declared() -> None:
