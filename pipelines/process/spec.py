@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.process.binding import Shape, shape_of, unwrapped
+from pipelines.process.binding import Shape, shape_of
 from pipelines.process.combining import BUILT_IN, by_identifier
 from pipelines.process.declarations import WatermarkDeclaration
 from pipelines.process.generator import WatermarkGeneratorBuilder
-from pipelines.process.state import column_type
 
 BUCKETS = 64
 """Into how many parts the keys of a process are put, unless told; all state of one must fit into a task's memory."""
@@ -54,16 +51,3 @@ class ProcessSpec:
     def keyed(self) -> tuple[ProcessInput, ...]:
         """The inputs whose records go to the task of their key."""
         return tuple(item for item in self.inputs if not item.broadcast)
-
-
-def identity_of(function: Any) -> str:
-    """What a function computes, as far as that can be told: its class, its state and its source."""
-    inner = unwrapped(function)
-    kind = type(inner)
-    try:
-        source = inspect.getsource(kind)
-    except (OSError, TypeError):
-        source = ""  # a class of an interactive session has none
-    states = [(item.name, column_type(item)) for item in shape_of(function).states]
-    told = repr((kind.__module__, kind.__qualname__, states, source))
-    return f"{kind.__qualname__} {hashlib.sha256(told.encode()).hexdigest()[:16]}"

@@ -14,7 +14,8 @@ from pipelines.process.binding import Shape, shape_of
 from pipelines.process.combining import by_identifier
 from pipelines.process.declarations import WatermarkDeclaration
 from pipelines.process.generator import EventTimeGeneratorFunction
-from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec, identity_of
+from pipelines.process.identity import identity_of
+from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from pipelines.process.state_types import nestings
 from pipelines.sql.connectors import InstalledConnectors
 from pipelines.sql.hybrid import with_role
