@@ -15,7 +15,8 @@ PROCESSED = "processed"
 """Probe rows that a process function has taken."""
 
 OF_PROCESSES = ("emitted", "watermark", "broadcast", "state")
-"""Facts of an epoch of a process: how many rows it gave, their watermark, its broadcast state's digest, its state."""
+"""Facts of an epoch of a process: how many rows it gave, what its outputs say of time, the digest of its broadcast
+state, its state."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ class WatermarkRow(Record):
     `alignment`: where the table's group stood once the epoch had landed (`runtime/landing/alignment.py`); None outside
     of a group. `rejected`: what the source could not read as rows; None where that is nothing. `kept`: until when the
     source surely has what comes after the epoch, and for how long it keeps anything (`until`, `for_ms`); None where it
-    does not say so, or is asked itself.
+    does not say so, or is asked itself. `told`: of a process's output, the last value of every watermark that functions
+    declare; None where there is none.
     """
 
     table: ClassVar[str] = "watermarks"
@@ -136,6 +137,7 @@ class WatermarkRow(Record):
             pa.field("alignment", pa.string()),
             pa.field("rejected", pa.int64()),
             pa.field("kept", pa.string()),
+            pa.field("told", pa.string()),
         ]
     )
 
@@ -154,6 +156,7 @@ class WatermarkRow(Record):
     alignment: Mapping[str, Any] | None = _json_field(None)
     rejected: int | None = None
     kept: Mapping[str, int] | None = _json_field(None)
+    told: Mapping[str, int | bool] | None = _json_field(None)
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,22 @@ Nothing here knows Spark or the lake; `pipelines.runtime.processing` makes epoch
 """
 
 from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
-from pipelines.process.contexts import NonPartitionedContext, PartitionedContext, StateManager
+from pipelines.process.contexts import (
+    NonPartitionedContext,
+    PartitionedContext,
+    StateManager,
+    TwoOutputNonPartitionedContext,
+    TwoOutputPartitionedContext,
+)
 from pipelines.process.declarations import (
+    BoolCombine,
     BoolWatermark,
     BoolWatermarkDeclaration,
+    GeneralizedWatermark,
+    LongCombine,
     LongWatermark,
     LongWatermarkDeclaration,
+    WatermarkDeclaration,
     WatermarkDeclarations,
     WatermarkHandlingResult,
     WatermarkHandlingStrategy,
@@ -18,6 +28,7 @@ from pipelines.process.errors import (
     BroadcastReadOnly,
     FunctionRaised,
     InvalidDeclaration,
+    NoEventTime,
     NotKeyed,
     NotWrapped,
     ProcessError,
@@ -25,7 +36,7 @@ from pipelines.process.errors import (
     UndeclaredWatermark,
     WrongValue,
 )
-from pipelines.process.extension import EventTimeExtension, WrappedProcessFunction
+from pipelines.process.extension import EventTimeExtension
 from pipelines.process.functions import (
     Collector,
     EventTimeProcessFunction,
@@ -39,29 +50,50 @@ from pipelines.process.functions import (
     TwoOutputEventTimeStreamProcessFunction,
     TwoOutputStreamProcessFunction,
 )
-from pipelines.process.generator import EventTimeGeneratorFunction, WatermarkGeneratorBuilder
+from pipelines.process.generator import EventTimeExtractor, EventTimeGeneratorFunction, WatermarkGeneratorBuilder
 from pipelines.process.local import Arrived, LocalRun
 from pipelines.process.manager import WatermarkManager
-from pipelines.process.state import StateDeclarations
+from pipelines.process.state import (
+    BroadcastStateDeclaration,
+    ListStateDeclaration,
+    MapStateDeclaration,
+    ReducingStateDeclaration,
+    StateDeclaration,
+    StateDeclarations,
+    ValueStateDeclaration,
+)
+from pipelines.process.stores import BroadcastState, ListState, MapState, ReducingState, ValueState
 from pipelines.process.timers import EventTimeManager
+from pipelines.process.wrapped import WrappedProcessFunction
 
 __all__ = [
     "EVENT_TIME_WATERMARK_DECLARATION",
     "IDLE_STATUS_WATERMARK_DECLARATION",
     "Arrived",
+    "BoolCombine",
     "BoolWatermark",
     "BoolWatermarkDeclaration",
     "BroadcastReadOnly",
+    "BroadcastState",
+    "BroadcastStateDeclaration",
     "Collector",
     "EventTimeExtension",
+    "EventTimeExtractor",
     "EventTimeGeneratorFunction",
     "EventTimeManager",
     "EventTimeProcessFunction",
     "FunctionRaised",
+    "GeneralizedWatermark",
     "InvalidDeclaration",
+    "ListState",
+    "ListStateDeclaration",
     "LocalRun",
+    "LongCombine",
     "LongWatermark",
     "LongWatermarkDeclaration",
+    "MapState",
+    "MapStateDeclaration",
+    "NoEventTime",
     "NonPartitionedContext",
     "NotKeyed",
     "NotWrapped",
@@ -70,6 +102,9 @@ __all__ = [
     "PartitionedContext",
     "ProcessError",
     "ProcessFunction",
+    "ReducingState",
+    "ReducingStateDeclaration",
+    "StateDeclaration",
     "StateDeclarations",
     "StateManager",
     "TwoInputBroadcastEventTimeStreamProcessFunction",
@@ -77,9 +112,14 @@ __all__ = [
     "TwoInputNonBroadcastEventTimeStreamProcessFunction",
     "TwoInputNonBroadcastStreamProcessFunction",
     "TwoOutputEventTimeStreamProcessFunction",
+    "TwoOutputNonPartitionedContext",
+    "TwoOutputPartitionedContext",
     "TwoOutputStreamProcessFunction",
     "UndeclaredState",
     "UndeclaredWatermark",
+    "ValueState",
+    "ValueStateDeclaration",
+    "WatermarkDeclaration",
     "WatermarkDeclarations",
     "WatermarkGeneratorBuilder",
     "WatermarkHandlingResult",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ _PLAIN = (pa.types.is_integer, pa.types.is_floating)
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of `array`; None for null. TIMESTAMP is a naive datetime, TIMESTAMP_LTZ one in UTC."""
+    """The values of `array`; None for null. A ROW is a dict, a MAP one too, wherever in a value it is. TIMESTAMP is a
+    naive datetime, TIMESTAMP_LTZ one in UTC."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     kind = array.type
@@ -19,9 +21,9 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
         return array.to_numpy(zero_copy_only=False).tolist()
     if pa.types.is_timestamp(kind) and kind.tz is None and kind.unit == "us":
         return array.to_numpy(zero_copy_only=False).astype("M8[us]").tolist()
-    if pa.types.is_map(kind) or pa.types.is_nested(kind):
-        return [_nested(value) for value in array]
-    return array.to_pylist()
+    if not pa.types.is_nested(kind):
+        return array.to_pylist()
+    return _without_nulls(array, _nested(array))
 
 
 def list_values(array: pa.ListArray, row: int) -> list[Any]:
@@ -30,10 +32,31 @@ def list_values(array: pa.ListArray, row: int) -> list[Any]:
     return [] if values is None else python_values(values)
 
 
-def _nested(value: pa.Scalar) -> Any:
-    """A nested value: a row is a dict, a map one too."""
-    found = value.as_py()
-    return dict(found) if found is not None and pa.types.is_map(value.type) else found
+def _nested(array: pa.Array) -> list[Any]:
+    """Nested values; what stands where `array` is null means nothing."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        if not names:
+            return [{} for _ in range(len(array))]
+        fields = [python_values(array.field(place)) for place in range(len(names))]
+        return [dict(zip(names, values, strict=True)) for values in zip(*fields, strict=True)]
+    if not (pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return array.to_pylist()
+    ends = array.offsets.to_pylist()
+    low, high = ends[0], ends[-1]
+    if pa.types.is_map(kind):
+        keys, items = (python_values(part.slice(low, high - low)) for part in (array.keys, array.items))
+        pairs = list(zip(keys, items, strict=True))
+        return [dict(pairs[start - low : end - low]) for start, end in pairwise(ends)]
+    values = python_values(array.values.slice(low, high - low))
+    return [values[start - low : end - low] for start, end in pairwise(ends)]
+
+
+def _without_nulls(array: pa.Array, values: list[Any]) -> list[Any]:
+    if not array.null_count:
+        return values
+    return [value if there else None for value, there in zip(values, array.is_valid().to_pylist(), strict=True)]
 
 
 def conformed(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
+from pipelines.process.combining import BUILT_IN, by_identifier
+from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.process.contexts import ApplyPartition, NonPartitionedContext, PartitionedContext, State, StateManager
 from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
 from pipelines.process.errors import InvalidDeclaration, NotWrapped
-from pipelines.process.extension import WrappedProcessFunction
 from pipelines.process.functions import (
     EventTimeProcessFunction,
     OneInputStreamProcessFunction,
@@ -31,6 +34,8 @@ from pipelines.process.state import (
 )
 from pipelines.process.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
 from pipelines.process.timers import EventTimeManager
+from pipelines.process.values import copy_of_element
+from pipelines.process.wrapped import WrappedProcessFunction
 
 KINDS = (
     OneInputStreamProcessFunction,
@@ -43,7 +48,7 @@ KINDS = (
 @dataclass(frozen=True)
 class Shape:
     """What a function is, known without running it. `event_time`: it has timers. `broadcast`: its second input is seen
-    whole by every task."""
+    whole by every task. `watermarks`: what it may emit."""
 
     name: str
     inputs: int
@@ -51,6 +56,12 @@ class Shape:
     broadcast: bool
     event_time: bool
     states: tuple[StateDeclaration, ...]
+    watermarks: tuple[WatermarkDeclaration, ...] = ()
+
+    @property
+    def tells_time(self) -> bool:
+        """Whether the function itself says what the event time of its outputs is."""
+        return EVENT_TIME_WATERMARK_DECLARATION in self.watermarks
 
     @property
     def keyed(self) -> tuple[KeyedStateDeclaration, ...]:
@@ -76,7 +87,10 @@ def shape_of(function: Any) -> Shape:
     if not broadcast and any(isinstance(item, BroadcastStateDeclaration) for item in states):
         raise InvalidDeclaration(f"{name} declares broadcast state, and has no broadcast input to write it from")
     outputs = 2 if kinds[0] is TwoOutputStreamProcessFunction else 1
-    return Shape(name, 2 if two else 1, outputs, broadcast, isinstance(inner, EventTimeProcessFunction), states)
+    watermarks = tuple(by_identifier(inner.watermark_declarations()).values())
+    by_identifier([*BUILT_IN.values(), *watermarks])
+    event_time = isinstance(inner, EventTimeProcessFunction)
+    return Shape(name, 2 if two else 1, outputs, broadcast, event_time, states, watermarks)
 
 
 def unwrapped(function: Any) -> ProcessFunction:
@@ -92,6 +106,7 @@ class Binding:
         broadcast: The entries of its broadcast states.
         apply: What `apply_to_all_partitions` does.
         send: Where its watermarks go.
+        types: Of the column that holds each state.
     """
 
     def __init__(
@@ -100,35 +115,39 @@ class Binding:
         broadcast: Mapping[str, Mapping[Any, Any]],
         apply: Callable[[ApplyPartition], None],
         send: Callable[[GeneralizedWatermark], None],
+        types: Mapping[str, pa.DataType],
     ) -> None:
         self.shape = shape_of(function)
+        self._types = types
         self.function = unwrapped(function)
         self.current = CurrentKey()
         self.manager = EventTimeManager(self.current)
         self.collectors = tuple(ListCollector() for _ in range(self.shape.outputs))
-        self.watermarks = WatermarkManager(self._emittable(), send)
+        self.watermarks = WatermarkManager(self.shape.watermarks, send)
         self.broadcasts = {
-            item.name: BroadcastState(item.name, broadcast.get(item.name, {})) for item in self.shape.broadcast_states
+            item.name: BroadcastState(item.name, broadcast.get(item.name, {}), copy_of_element(item, types[item.name]))
+            for item in self.shape.broadcast_states
         }
-        states: dict[str, State] = {item.name: self._state(item, place) for place, item in enumerate(self.shape.keyed)}
-        self.states = StateManager(self.current, {**states, **self.broadcasts})
+        states: dict[str, tuple[StateDeclaration, State]] = {
+            item.name: (item, self._state(item, place)) for place, item in enumerate(self.shape.keyed)
+        }
+        for item in self.shape.broadcast_states:
+            states[item.name] = (item, self.broadcasts[item.name])
+        self.states = StateManager(self.current, states)
         self.non_partitioned = NonPartitionedContext(self.states, self.watermarks, apply)
         self.partitioned = PartitionedContext(self.states, self.non_partitioned)
         if isinstance(self.function, EventTimeProcessFunction):
             self.function.init_event_time_process_function(self.manager)
 
-    def _emittable(self) -> list[WatermarkDeclaration]:
-        """A function emits what it declares, and nothing else."""
-        return list(self.function.watermark_declarations())
-
     def _state(self, declaration: KeyedStateDeclaration, place: int) -> State:
+        name, copy = declaration.name, copy_of_element(declaration, self._types[declaration.name])
         if isinstance(declaration, ListStateDeclaration):
-            return ListState(self.current, place, declaration.name)
+            return ListState(self.current, place, name, copy)
         if isinstance(declaration, MapStateDeclaration):
-            return MapState(self.current, place, declaration.name)
+            return MapState(self.current, place, name, copy)
         if isinstance(declaration, ReducingStateDeclaration):
-            return ReducingState(self.current, place, declaration.name, declaration.reduce)
-        return ValueState(self.current, place, declaration.name)
+            return ReducingState(self.current, place, name, declaration.reduce, copy)
+        return ValueState(self.current, place, name, copy)
 
     # --- broadcast state -----------------------------------------------------------------------------------------
 

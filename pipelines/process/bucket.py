@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pipelines.process.arrow_values import conformed, list_values, python_values
 from pipelines.process.cells import Cell, ListCell, MapCell, ValueCell, cell_of
 from pipelines.process.engine import KeyState
-from pipelines.process.errors import WrongValue
+from pipelines.process.errors import WrongValue, cut, shown
 from pipelines.process.state import KeyedStateDeclaration
 from pipelines.watermarks import MAX_TIMESTAMP
 
@@ -192,8 +192,7 @@ def _states(name: str, kind: pa.DataType, keys: Sequence[Any], cells: Sequence[C
             try:
                 pa.array([_plain(cell)], kind)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                told = " ".join(str(error).split())
-                raise WrongValue(f"state {name!r} of key {key!r} is no {kind}: {told}") from error
+                raise WrongValue(f"state {name!r} of key {shown(key)} is no {kind}: {cut(str(error))}") from error
         raise
 
 

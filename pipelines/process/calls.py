@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pipelines.process.binding import Binding
-from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
+from pipelines.process.combining import BUILT_IN, by_identifier
+from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.process.contexts import ApplyPartition
 from pipelines.process.declarations import (
     GeneralizedWatermark,
@@ -16,7 +17,7 @@ from pipelines.process.declarations import (
     WatermarkHandlingResult,
     WatermarkHandlingStrategy,
 )
-from pipelines.process.errors import InvalidDeclaration
+from pipelines.process.errors import InvalidDeclaration, cut
 
 LONGEST = 300
 """Characters of a function's own message that are told."""
@@ -28,21 +29,20 @@ class Calls:
     Args:
         binding: The function.
         send: Where a watermark goes that is forwarded.
+        declarations: Of the watermarks that inputs bring.
     """
 
-    def __init__(self, binding: Binding, send: Callable[[GeneralizedWatermark], None]) -> None:
+    def __init__(
+        self,
+        binding: Binding,
+        send: Callable[[GeneralizedWatermark], None],
+        declarations: Iterable[WatermarkDeclaration] = (),
+    ) -> None:
         self._binding = binding
         self._send = send
         self._function: Any = binding.function
         self._outputs = binding.collectors
-        self._forwarded: dict[str, WatermarkDeclaration] = {
-            item.identifier: item
-            for item in (
-                EVENT_TIME_WATERMARK_DECLARATION,
-                IDLE_STATUS_WATERMARK_DECLARATION,
-                *binding.function.watermark_declarations(),
-            )
-        }
+        self._declared = {**by_identifier([*binding.shape.watermarks, *declarations]), **BUILT_IN}
         self.timer = self._timer()
 
     def of_input(self, place: int) -> Callable[[Any], None]:
@@ -90,7 +90,7 @@ class Calls:
         answer = self._function.on_watermark(watermark, *self._outputs, self._binding.non_partitioned)
         if not isinstance(answer, WatermarkHandlingResult):
             raise InvalidDeclaration(f"on_watermark answers PEEK or POP, not {answer!r}")
-        declaration = self._forwarded.get(watermark.identifier)
+        declaration = self._declared.get(watermark.identifier)
         forward = declaration is None or declaration.strategy is WatermarkHandlingStrategy.FORWARD
         if answer is WatermarkHandlingResult.PEEK and forward:
             self._send(watermark)
@@ -102,7 +102,7 @@ def _no_timers(timestamp: int) -> None:
 
 def told(error: BaseException) -> str:
     """An exception on one line, with the line of the function that it came out of; files by their last name only."""
-    words = " ".join(str(error).split())[:LONGEST]
+    words = cut(str(error), LONGEST)
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_the_user(frame.filename)]
     return f"{what} ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else what

@@ -6,7 +6,7 @@ Event time and idleness are combined together, by the rule that every other wate
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
 from pipelines.process.declarations import (
@@ -97,12 +97,32 @@ class WatermarkCombiner:
 
 
 def by_identifier(declarations: Iterable[WatermarkDeclaration]) -> dict[str, WatermarkDeclaration]:
-    """Declarations by their names. Raises InvalidDeclaration where one name means two things."""
+    """Declarations by their names. Raises InvalidDeclaration where one name means two things, or is none."""
     found: dict[str, WatermarkDeclaration] = {}
     for declaration in declarations:
+        if not isinstance(declaration, WatermarkDeclaration):
+            raise InvalidDeclaration(
+                f"{declaration!r} is no watermark declaration: build it with WatermarkDeclarations"
+            )
         other = found.setdefault(declaration.identifier, declaration)
         if other != declaration:
-            kinds = {True: "a long", False: "a bool"}
-            said = " and ".join(kinds[isinstance(item, LongWatermarkDeclaration)] for item in (other, declaration))
+            said = " and ".join(map(_in_words, (other, declaration)))
             raise InvalidDeclaration(f"watermark {declaration.identifier!r} is declared in two ways ({said})")
     return found
+
+
+def _in_words(declaration: WatermarkDeclaration) -> str:
+    kind = "a long" if isinstance(declaration, LongWatermarkDeclaration) else "a bool"
+    waits = ", of all channels" if declaration.wait_for_all else ""
+    return f"{kind}, {declaration.combine.name}{waits}, {declaration.strategy.name}"
+
+
+BUILT_IN = by_identifier([EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION])
+"""The declarations that everyone has."""
+
+
+def combined(declared: Mapping[str, WatermarkDeclaration], identifier: str, values: Sequence[int | bool]) -> int | bool:
+    """One value for several of a watermark, told for several keys or by several tasks; of one that nobody declares, the
+    last."""
+    declaration = BUILT_IN.get(identifier) or declared.get(identifier)
+    return values[-1] if declaration is None else declaration.combined(values)  # type: ignore[arg-type]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipelines.process.errors import NotKeyed, UndeclaredState
+from pipelines.process.errors import InvalidDeclaration, NotKeyed, UndeclaredState
 from pipelines.process.manager import WatermarkManager
-from pipelines.process.state import StateDeclaration
+from pipelines.process.state import StateDeclaration, in_words
 from pipelines.process.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
 
 State = ValueState | ListState | MapState | ReducingState | BroadcastState
@@ -16,7 +16,7 @@ State = ValueState | ListState | MapState | ReducingState | BroadcastState
 class StateManager:
     """The declared states of a function, and the current key."""
 
-    def __init__(self, current: CurrentKey, states: dict[str, State]) -> None:
+    def __init__(self, current: CurrentKey, states: Mapping[str, tuple[StateDeclaration, State]]) -> None:
         self._current = current
         self._states = states
 
@@ -29,11 +29,16 @@ class StateManager:
     def get_state(self, declaration: StateDeclaration) -> Any:
         """The state that was declared. The same object at every call: it may be asked for once, in `open`.
 
-        Raises UndeclaredState.
+        Raises UndeclaredState, and InvalidDeclaration where another kind of state is declared, or a name is given.
         """
-        state = self._states.get(declaration.name)
-        if state is None:
-            raise UndeclaredState(declaration.name, sorted(self._states))
+        name = declaration.name if isinstance(declaration, StateDeclaration) else str(declaration)
+        declared, state = self._states.get(name, (None, None))
+        if declared is None:
+            raise UndeclaredState(name, sorted(self._states))
+        if type(declared) is not type(declaration):
+            raise InvalidDeclaration(
+                f"state {name!r} is declared as {in_words(declared)}, and asked for as {in_words(declaration)}"
+            )
         return state
 
 
@@ -78,3 +83,10 @@ class PartitionedContext:
 
     def get_non_partitioned_context(self) -> NonPartitionedContext:
         return self._non_partitioned
+
+
+TwoOutputNonPartitionedContext = NonPartitionedContext
+"""FLIP-409's name for the context of functions with two outputs: what is asked of every key is handed both."""
+
+TwoOutputPartitionedContext = PartitionedContext
+"""FLIP-409's name for the context of functions with two outputs."""

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from pipelines.process.binding import Binding
 from pipelines.process.calls import Calls, told
 from pipelines.process.cells import Cells, fresh
-from pipelines.process.combining import by_identifier
-from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
+from pipelines.process.combining import by_identifier, combined
+from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.process.contexts import ApplyPartition
 from pipelines.process.declarations import GeneralizedWatermark
-from pipelines.process.errors import FunctionRaised, NotKeyed
+from pipelines.process.errors import FunctionRaised, NotKeyed, shown
 from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.steps import Moves, Steps
 from pipelines.process.timers import TimerQueue
@@ -71,6 +73,7 @@ class TaskRun:
         broadcast_records: (step, record) of the broadcast input, in order.
         first: Whether this is the task whose outputs of no key count: they are the same on every one.
         keyed: Whether records have keys. Where they have none, `key` is called for each split of the input.
+        types: Of the column that holds each state.
 
     Raises FunctionRaised, here and from `key`.
     """
@@ -83,15 +86,16 @@ class TaskRun:
         broadcast_records: Iterable[KeyedRecord] = (),
         first: bool = True,
         keyed: bool = True,
+        types: Mapping[str, pa.DataType] | None = None,
     ) -> None:
         self._keyed = keyed
         self._steps, self._moves = steps, Moves(steps)
         self._applied: list[_Applied] = []
         self._sent: dict[str, dict[Any, GeneralizedWatermark]] = defaultdict(dict)
         self._key: Any = _NO_KEY
-        self._binding = Binding(function, broadcast or {}, self._apply, self._send)
+        self._binding = Binding(function, broadcast or {}, self._apply, self._send, types or {})
         self._name = self._binding.shape.name
-        self._calls = Calls(self._binding, self._send)
+        self._calls = Calls(self._binding, self._forward, steps.declarations)
         self._of_step = [self._calls.of_input(place) for place in steps.inputs]
         self._versions: list[tuple[int, Entries]] = [(-1, self._binding.broadcast_entries())]
         self._place = (0, steps.before)
@@ -120,15 +124,11 @@ class TaskRun:
     def emitted(self) -> dict[str, int | bool]:
         """The last value of every watermark that goes on, by its declaration; what was emitted for several keys is
         combined as that of several channels."""
-        function = self._binding.function
-        own = [*function.watermark_declarations(), EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION]
-        declared = by_identifier(own)
+        declared = by_identifier([*self._binding.shape.watermarks, *self._steps.declarations])
         found: dict[str, int | bool] = {}
         for identifier, by_key in self._sent.items():
             keyed = [watermark.value for key, watermark in by_key.items() if key is not _NO_KEY]
-            values = keyed or [by_key[_NO_KEY].value]
-            declaration = declared.get(identifier)
-            found[identifier] = values[-1] if declaration is None else declaration.combined(values)  # type: ignore[arg-type]
+            found[identifier] = combined(declared, identifier, keyed or [by_key[_NO_KEY].value])
         return found
 
     def close(self) -> None:
@@ -150,6 +150,10 @@ class TaskRun:
 
     def _send(self, watermark: GeneralizedWatermark) -> None:
         self._sent[watermark.identifier][self._key] = watermark
+
+    def _forward(self, watermark: GeneralizedWatermark) -> None:
+        if not (self._steps.processing_time and watermark.identifier == EVENT_TIME_WATERMARK_DECLARATION.identifier):
+            self._send(watermark)
 
     def _run_unkeyed(self, records: Sequence[KeyedRecord]) -> None:
         """Everything that is of no key, in its order: the time of a step is told before its records are processed."""
@@ -175,7 +179,7 @@ class TaskRun:
         self._place = (step, self._binding.manager.now)
         already = len(self._applied)
         self._binding.broadcast_writable(True)
-        self._guarded(f"broadcast record {record!r}", lambda: self._of_step[step](record))
+        self._guarded(f"broadcast record {shown(record)}", lambda: self._of_step[step](record))
         self._binding.broadcast_writable(False)
         if len(self._applied) == already:
             return
@@ -217,7 +221,7 @@ class TaskRun:
         except FunctionRaised:
             raise
         except Exception as error:
-            raise self._failed(f"key {key!r}, record {record!r}", error) from error
+            raise self._failed(f"key {shown(key)}, record {shown(record)}", error) from error
         if asked:
             self._apply_upto(len(at), applied)
         self._come_to(self._steps.end)
@@ -245,7 +249,7 @@ class TaskRun:
                 try:
                     self._calls.timer(timer)
                 except Exception as error:
-                    raise self._failed(f"key {self._key!r}, timer {timer}", error) from error
+                    raise self._failed(f"key {shown(self._key)}, timer {timer}", error) from error
         if time > manager.now:
             manager.now = time
 
@@ -258,7 +262,7 @@ class TaskRun:
             if KeyState(self._binding.current.cells or [], self._binding.manager.queue.times).empty:
                 continue  # a key that comes later: cut into other epochs, nobody would know of it here
             self._see(asked.version)
-            place = f"key {self._key!r}, a function applied to all partitions"
+            place = f"key {shown(self._key)}, a function applied to all partitions"
             self._guarded(place, lambda asked=asked: self._calls.apply(asked.function))
         return done
 
@@ -278,7 +282,7 @@ class TaskRun:
     def _endless(self, timer: int, reached: int) -> FunctionRaised:
         what = f"{MOST_FIRINGS} timers have fired as the time came to {reached}, and the next is set to {timer}: "
         end = "the end of input" if reached == MAX_TIMESTAMP else "that time"
-        return FunctionRaised(self._name, f"key {self._key!r}, timer {timer}", f"{what}set none again at {end}")
+        return FunctionRaised(self._name, f"key {shown(self._key)}, timer {timer}", f"{what}set none again at {end}")
 
     def _failed(self, place: str, error: BaseException) -> FunctionRaised:
         return FunctionRaised(self._name, place, told(error))

@@ -60,6 +60,24 @@ class NotWrapped(ProcessError):
         )
 
 
+def shown(value: object) -> str:
+    """A value as an error tells it, however long it is."""
+    return cut(repr(value))
+
+
+def cut(text: str, longest: int = 300) -> str:
+    """A text on one line, and not much longer than `longest`."""
+    words = " ".join(text.split())
+    return words if len(words) <= longest else f"{words[:longest]}… ({len(words):,} characters)"
+
+
+class NoEventTime(ProcessError):
+    """An extractor that raised, or gave something that is no time."""
+
+    def __init__(self, record: object, why: str) -> None:
+        super().__init__(f"the event time of {shown(record)} can not be told: {cut(why)}")
+
+
 class FunctionRaised(ProcessError):
     """A process function that raised, with the key and the record (or the timer) that it was called for."""
 

@@ -7,13 +7,7 @@ from pipelines.process.declarations import GeneralizedWatermark
 from pipelines.process.errors import InvalidDeclaration
 from pipelines.process.functions import EventTimeProcessFunction
 from pipelines.process.generator import EventTimeExtractor, WatermarkGeneratorBuilder
-
-
-class WrappedProcessFunction:
-    """An event-time function with what it needs: whoever runs it brings the timers, which are state as any other."""
-
-    def __init__(self, function: EventTimeProcessFunction) -> None:
-        self.function = function
+from pipelines.process.wrapped import WrappedProcessFunction, wrapped
 
 
 class EventTimeExtension:
@@ -44,7 +38,7 @@ class EventTimeExtension:
             raise InvalidDeclaration(f"{type(function.function).__name__} is wrapped already")
         if not isinstance(function, EventTimeProcessFunction):
             raise InvalidDeclaration(f"{function!r} is no event-time process function")
-        return WrappedProcessFunction(function)
+        return wrapped(function)
 
 
 def _identifier(watermark: GeneralizedWatermark | str) -> str:

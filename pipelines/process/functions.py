@@ -102,7 +102,8 @@ class EventTimeProcessFunction(ProcessFunction):
 
 class _OneOutput(EventTimeProcessFunction):
     def on_event_time_watermark(self, watermark_timestamp: int, output: Collector, ctx: NonPartitionedContext) -> None:
-        """The watermark has come to `watermark_timestamp` (ms, UTC), and the timers up to it have fired."""
+        """The watermark has come to `watermark_timestamp` (ms, UTC). What is of no key goes first: the timers up to it
+        fire after this."""
 
     def on_event_timer(self, timestamp: int, output: Collector, ctx: PartitionedContext) -> None:
         """A timer of the current key, set to `timestamp` (ms, UTC), is due."""
@@ -126,7 +127,8 @@ class TwoOutputEventTimeStreamProcessFunction(EventTimeProcessFunction, TwoOutpu
     def on_event_time_watermark(
         self, watermark_timestamp: int, output1: Collector, output2: Collector, ctx: NonPartitionedContext
     ) -> None:
-        """The watermark has come to `watermark_timestamp` (ms, UTC), and the timers up to it have fired."""
+        """The watermark has come to `watermark_timestamp` (ms, UTC). What is of no key goes first: the timers up to it
+        fire after this."""
 
     def on_event_timer(self, timestamp: int, output1: Collector, output2: Collector, ctx: PartitionedContext) -> None:
         """A timer of the current key, set to `timestamp` (ms, UTC), is due."""

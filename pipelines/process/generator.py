@@ -10,20 +10,21 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from numbers import Integral
 from typing import Any, Literal
 
 from pipelines.clock import Clock, system_clock
 from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
 from pipelines.process.contexts import NonPartitionedContext, PartitionedContext
 from pipelines.process.declarations import WatermarkDeclaration
-from pipelines.process.errors import InvalidDeclaration
+from pipelines.process.errors import InvalidDeclaration, NoEventTime
 from pipelines.process.functions import Collector, OneInputStreamProcessFunction
 from pipelines.process.records import record_of
 from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkOutput, WatermarkStrategy, WithIdleness
 from pipelines.watermarks.duration import milliseconds
 
-EventTimeExtractor = Callable[[Any], int]
-"""record -> its event time in ms, UTC."""
+EventTimeExtractor = Callable[[Any], int | None]
+"""record -> its event time in ms, UTC; None for a record that has none: it moves no watermark, and is never late."""
 
 Emission = Literal["never", "periodic", "per-event"]
 
@@ -80,7 +81,7 @@ class WatermarkGeneratorBuilder:
         return replace(self, max_out_of_order_time=duration)
 
     def no_watermark(self) -> WatermarkGeneratorBuilder:
-        """Emit no watermarks."""
+        """Emit no watermarks. Idleness is told all the same, and what the source itself emits goes on."""
         return replace(self, emission="never")
 
     def periodic_watermark(self, interval: timedelta | None = None) -> WatermarkGeneratorBuilder:
@@ -90,7 +91,8 @@ class WatermarkGeneratorBuilder:
         return replace(self, emission="periodic", interval=chosen)
 
     def per_event_watermark(self) -> WatermarkGeneratorBuilder:
-        """Emit a watermark after every record."""
+        """Emit a watermark after every record. A landed epoch tells one watermark: in a pipeline records meet the same
+        time as with periodic ones."""
         return replace(self, emission="per-event")
 
     def build_as_process_function(self, clock: Clock = system_clock) -> EventTimeGeneratorFunction:
@@ -99,14 +101,15 @@ class WatermarkGeneratorBuilder:
 
 
 class _Sent:
-    """What a generator says, as generalised watermarks of a context."""
+    """What a generator says, as generalised watermarks of a context. `silent`: of idleness alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, silent: bool) -> None:
         self.ctx: NonPartitionedContext | None = None
+        self._silent = silent
         self._greatest = MIN_TIMESTAMP
 
     def emit_watermark(self, watermark: Watermark) -> None:
-        if self.ctx is not None and watermark.timestamp > self._greatest:
+        if self.ctx is not None and not self._silent and watermark.timestamp > self._greatest:
             self._greatest = watermark.timestamp
             told = EVENT_TIME_WATERMARK_DECLARATION.new_watermark(watermark.timestamp)
             self.ctx.get_watermark_manager().emit_watermark(told)
@@ -129,7 +132,7 @@ class EventTimeGeneratorFunction(OneInputStreamProcessFunction):
     def __init__(self, builder: WatermarkGeneratorBuilder, clock: Clock = system_clock) -> None:
         self.builder = builder
         self._clock = clock
-        self._sent = _Sent()
+        self._sent = _Sent(builder.emission == "never")
         generator: GreatestEventTime | WithIdleness = GreatestEventTime(builder.max_out_of_order_time)
         if builder.idle_timeout is not None:
             generator = WithIdleness(generator, builder.idle_timeout, clock)
@@ -142,7 +145,7 @@ class EventTimeGeneratorFunction(OneInputStreamProcessFunction):
     def process_record(self, record: Any, output: Collector, ctx: PartitionedContext) -> None:
         self._sent.ctx = ctx.get_non_partitioned_context()
         output.collect(record)
-        self._generator.on_event(record, self.builder.extractor(record), self._sent)
+        self._generator.on_event(record, self._time(record), self._sent)
         if self.builder.emission == "per-event":
             self._generator.on_periodic_emit(self._sent)
         elif self._clock() >= self._due:
@@ -152,20 +155,38 @@ class EventTimeGeneratorFunction(OneInputStreamProcessFunction):
         """Time has passed: emit what is due. Whoever runs the function calls it, at the end of an epoch at least."""
         self._sent.ctx = ctx
         self._due = self._clock() + milliseconds(self.builder.interval, "the interval of watermarks")
-        if self.builder.emission == "periodic":
-            self._generator.on_periodic_emit(self._sent)
+        self._generator.on_periodic_emit(self._sent)
+
+    def _time(self, record: Any) -> int:
+        time = event_time(self.builder.extractor, record)
+        return MIN_TIMESTAMP if time is None else time
 
     @property
     def strategy(self) -> WatermarkStrategy:
         """The same for a table of a pipeline, split by split."""
         if self.builder.emission == "never":
-            return WatermarkStrategy.from_source()
-        strategy = WatermarkStrategy.for_generator(partial(GreatestEventTime, self.builder.max_out_of_order_time))
-        strategy = strategy.with_timestamp_assigner(partial(_extracted, self.builder.extractor))
+            strategy = WatermarkStrategy.from_source()
+        else:
+            strategy = WatermarkStrategy.for_generator(partial(GreatestEventTime, self.builder.max_out_of_order_time))
+            strategy = strategy.with_timestamp_assigner(partial(_extracted, self.builder.extractor))
         if self.builder.idle_timeout is not None:
             strategy = strategy.with_idleness(self.builder.idle_timeout)
         return strategy.with_emission_on_event() if self.builder.emission == "per-event" else strategy
 
 
+def event_time(extractor: EventTimeExtractor, record: Any) -> int | None:
+    """A record's event time; None where it has none. Raises NoEventTime that names the record."""
+    try:
+        found = extractor(record)
+    except Exception as error:
+        raise NoEventTime(record, f"{type(error).__name__}: {error}") from error
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, Integral):
+        raise NoEventTime(record, f"it is a number of ms, and not {found!r}")
+    return int(found)
+
+
 def _extracted(extractor: EventTimeExtractor, element: Mapping[str, Any], timestamp: int) -> int:
-    return extractor(record_of(element))
+    found = event_time(extractor, record_of(element))
+    return MIN_TIMESTAMP if found is None else found

@@ -1,7 +1,7 @@
 """A process function on plain Python records, epoch by epoch: for trying one out, and for tests.
 
 run = LocalRun(EventTimeExtension.wrap_process_function(CountClicks()), key=lambda click: click.news_id)
-run.epoch([(0, click), …], watermark=Watermark(60_000))
+(counts,) = run.epoch([Arrived(clicks, Watermark(60_000))])
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import Any
 
 from pipelines.process.binding import shape_of
 from pipelines.process.cells import Known, cell_of, plain
+from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
 from pipelines.process.engine import Entries, KeyedRecord, KeyState, TaskRun
+from pipelines.process.generator import EventTimeGeneratorFunction
+from pipelines.process.state_types import nestings
 from pipelines.process.steps import LandedStep, steps_of
 from pipelines.watermarks import BEGINNING, Watermark
 
@@ -22,13 +25,17 @@ Key = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Arrived:
-    """What came of one input at once: records, then a word on its time. The watermark stands where it is None."""
+    """What came of one input at once: records, then a word on its time. The watermark stands where it is None.
+
+    `told`: watermarks of other declarations that it brings. `at`: when it landed (ms, UTC), for processing time.
+    """
 
     records: Sequence[Any] = ()
     watermark: Watermark | None = None
     input: int = 0
     idle: bool = False
     at: int = 0
+    told: Sequence[GeneralizedWatermark] = ()
 
 
 @dataclass
@@ -38,10 +45,12 @@ class LocalRun:
     Args:
         function: Plain, or wrapped.
         key: A record's key; one for each input, or one for all.
+        declarations: Of the watermarks that inputs bring beside event time.
     """
 
     function: Any
     key: Key | Sequence[Key]
+    declarations: Sequence[WatermarkDeclaration] = ()
     _state: dict[Any, tuple[list[Any], list[int]]] = field(default_factory=dict)
     _broadcast: Entries = field(default_factory=dict)
     _standing: dict[int, LandedStep] = field(default_factory=dict)
@@ -49,7 +58,10 @@ class LocalRun:
     _time: int = BEGINNING.timestamp
 
     def __post_init__(self) -> None:
+        if isinstance(self.function, EventTimeGeneratorFunction):
+            self.function = copy.deepcopy(self.function)
         self.shape = shape_of(self.function)
+        self._types = nestings(self.shape.states, self.shape.name)
         self.emitted: dict[str, int | bool] = {}
         """The watermarks that the last epoch sent on."""
 
@@ -63,8 +75,12 @@ class LocalRun:
             last=self._last,
             time=self._time,
             now=now,
+            declarations=self.declarations,
         )
-        run = TaskRun(copy.deepcopy(self.function), steps, self._broadcast, whole)
+        # A generator goes on in the next epoch, as it does in a pipeline, where the log keeps what it has come to.
+        goes_on = isinstance(self.function, EventTimeGeneratorFunction)
+        function = self.function if goes_on else copy.deepcopy(self.function)
+        run = TaskRun(function, steps, self._broadcast, whole, types=self._types)
         for key in {**self._state, **records}:
             self._keep(key, run.key(key, self._stored(key), records.get(key, ())))
         run.close()
@@ -79,11 +95,13 @@ class LocalRun:
         landed: list[LandedStep] = []
         keyed: dict[Any, list[KeyedRecord]] = {}
         whole: list[KeyedRecord] = []
-        told = {place: (step.watermark, step.idle) for place, step in self._standing.items()}
+        stood = dict(self._standing)
         for step, item in enumerate(arrived):
-            watermark = item.watermark or told.get(item.input, (BEGINNING, False))[0]
-            told[item.input] = (watermark, item.idle)
-            landed.append(LandedStep(item.input, watermark, item.idle, item.at))
+            before = stood.get(item.input, LandedStep(item.input, BEGINNING))
+            told = {word.identifier: word for word in (*before.told, *item.told)}
+            word = LandedStep(item.input, item.watermark or before.watermark, item.idle, item.at, tuple(told.values()))
+            stood[item.input] = word
+            landed.append(word)
             for record in item.records:
                 if self.shape.broadcast and item.input == 1:
                     whole.append((step, record))

@@ -28,8 +28,10 @@ class WatermarkManager:
 
         Raises:
             UndeclaredWatermark: Its name is not among the function's declarations.
-            InvalidDeclaration: It is of another type than its declaration.
+            InvalidDeclaration: It is none, or of another type than its declaration.
         """
+        if not isinstance(watermark, GeneralizedWatermark):
+            raise InvalidDeclaration(f"{watermark!r} is no watermark: make one with new_watermark of its declaration")
         declaration = self._declared.get(watermark.identifier)
         if declaration is None:
             raise UndeclaredWatermark(watermark.identifier, sorted(self._declared))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from pipelines.process.arrow_values import python_values
 from pipelines.process.engine import KeyedRecord
+from pipelines.process.generator import event_time
 from pipelines.process.records import record_type
 
 BUCKET, STEP, TIME = "_bucket", "_step", "_time"
@@ -30,9 +32,11 @@ def record_column(input: int, place: int) -> str:
 
 @dataclass(frozen=True)
 class InputShape:
-    """The columns that a record of an input has, by their names in the table."""
+    """The columns that a record of an input has, by their names in the table. `time`: what takes a record's event time
+    out of it, pickled; None where that is `_time`."""
 
     columns: tuple[str, ...]
+    time: bytes | None = None
 
 
 class Rows:
@@ -62,6 +66,8 @@ class Rows:
         # A bound in us; what is beyond its range stays at the ends of time.
         bounds = [max(min(time * 1000, 2**63 - 1), -(2**63)) for time in at]
         self._bounds = np.array(bounds, dtype=np.int64)
+        self._at = at
+        self._extractors = [None if shape.time is None else pickle.loads(shape.time) for shape in inputs]
         self._key_columns = [key_column(place) for place in range(keys)]
         self.late = [0] * len(inputs)
         self.seen = [0] * len(inputs)
@@ -132,6 +138,11 @@ class Rows:
         known = times.is_valid().to_numpy(zero_copy_only=False)
         late = known & (times.fill_null(0).to_numpy(zero_copy_only=False) < self._bounds[steps])
         which = self._of_step[steps]
+        for place, extractor in enumerate(self._extractors):
+            if extractor is not None:
+                for row in np.flatnonzero(which == place).tolist():
+                    time = event_time(extractor, self._records[row])
+                    late[row] = time is not None and time < self._at[self._steps[row]]
         for place in range(len(self._types)):
             mine = which == place
             self.seen[place] += int(mine.sum())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.process.binding import Shape, shape_of, unwrapped
-from pipelines.process.state import column_type
+from pipelines.process.binding import Shape, shape_of
+from pipelines.process.combining import BUILT_IN, by_identifier
+from pipelines.process.declarations import WatermarkDeclaration
+from pipelines.process.generator import WatermarkGeneratorBuilder
 
 BUCKETS = 64
 """Into how many parts the keys of a process are put, unless told; all state of one must fit into a task's memory."""
@@ -17,22 +17,31 @@ BUCKETS = 64
 @dataclass(frozen=True)
 class ProcessInput:
     """A table that a process reads. `key`: its columns that make the key; none where it is not keyed. `broadcast`:
-    every task sees it whole."""
+    every task sees it whole. `time`: how its generator tells event time."""
 
     table: str
     key: tuple[str, ...]
     broadcast: bool = False
+    time: WatermarkGeneratorBuilder | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """A process function over tables. `outputs`: the tables that it gives, one or two."""
+    """A process function over tables. `outputs`: the tables that it gives, one or two. `declarations`: of the
+    watermarks that its inputs bring beside event time, since the processes before it declare them."""
 
     function: Any = field(compare=False, repr=False)
     inputs: tuple[ProcessInput, ...]
     outputs: tuple[str, ...]
     buckets: int = BUCKETS
     identity: str = ""
+    declarations: tuple[WatermarkDeclaration, ...] = ()
+
+    @property
+    def sends(self) -> tuple[WatermarkDeclaration, ...]:
+        """The declarations of all watermarks that its outputs may bring."""
+        found = by_identifier([*self.declarations, *self.shape.watermarks])
+        return tuple(item for name, item in found.items() if name not in BUILT_IN)
 
     @property
     def shape(self) -> Shape:
@@ -42,16 +51,3 @@ class ProcessSpec:
     def keyed(self) -> tuple[ProcessInput, ...]:
         """The inputs whose records go to the task of their key."""
         return tuple(item for item in self.inputs if not item.broadcast)
-
-
-def identity_of(function: Any) -> str:
-    """What a function computes, as far as that can be told: its class, its state and its source."""
-    inner = unwrapped(function)
-    kind = type(inner)
-    try:
-        source = inspect.getsource(kind)
-    except (OSError, TypeError):
-        source = ""  # a class of an interactive session has none
-    states = [(item.name, column_type(item)) for item in shape_of(function).states]
-    told = repr((kind.__module__, kind.__qualname__, states, source))
-    return f"{kind.__qualname__} {hashlib.sha256(told.encode()).hexdigest()[:16]}"

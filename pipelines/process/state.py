@@ -93,6 +93,14 @@ def column_type(declaration: StateDeclaration) -> str:
     return declaration.type
 
 
+def in_words(declaration: Any) -> str:
+    """A declaration as an error tells it."""
+    if not isinstance(declaration, StateDeclaration):
+        return f"{declaration!r}, which is no declaration"
+    kind = type(declaration).__name__.removesuffix("StateDeclaration").lower()
+    return f"a {kind} state, {column_type(declaration)}"
+
+
 def checked(declarations: Iterable[StateDeclaration], function: str) -> tuple[StateDeclaration, ...]:
     """What a function declares, each name once. Raises InvalidDeclaration."""
     found: dict[str, StateDeclaration] = {}

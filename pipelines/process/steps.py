@@ -29,6 +29,8 @@ class Steps:
         inputs: Which input each step is of.
         told: The other watermarks that the function is handed before each step's records, and after the last; empty
             where there are none at all.
+        declarations: Of those that inputs bring.
+        processing_time: The epoch ends in processing time: its time is the system's, and no watermark that goes on.
     """
 
     before: int
@@ -36,6 +38,8 @@ class Steps:
     end: int
     inputs: tuple[int, ...]
     told: tuple[tuple[GeneralizedWatermark, ...], ...] = ()
+    declarations: tuple[WatermarkDeclaration, ...] = ()
+    processing_time: bool = False
 
     @property
     def moves(self) -> tuple[int, ...]:
@@ -70,7 +74,7 @@ class LandedStep:
     Attributes:
         watermark, idle: What the input had told once it had landed.
         landed_at: When it landed (ms, UTC).
-        told: Watermarks of other declarations that it brought.
+        told: The last watermark of each other declaration, once it had landed.
     """
 
     input: Hashable
@@ -101,6 +105,7 @@ def steps_of(
         now: The moment at which the epoch was planned, which is its end in processing time (ms, UTC).
         declarations: Of the watermarks that inputs bring beside event time.
     """
+    declarations = tuple(declarations)
     status = CombinedWatermarkStatus(list(inputs), last=last)
     others = WatermarkCombiner(declarations, inputs)
     if standing:
@@ -111,12 +116,16 @@ def steps_of(
     at: list[int] = []
     told: list[tuple[GeneralizedWatermark, ...]] = [()]
     came_to, idle = time, status.idle
+    said = {step.input: step.watermark for step in standing}
     for step in landed:
         if step.watermark.use_processing_time:  # holds for the records that it came with
             status.input_all({step.input: (step.watermark, step.idle)})
         if status.watermark.use_processing_time:
             came_to = max(came_to, step.landed_at)
         at.append(came_to)
+        if step.idle and step.watermark != said.get(step.input, BEGINNING):  # told before the input fell silent
+            status.input_watermark(step.input, step.watermark)
+        said[step.input] = step.watermark
         status.input_all({step.input: (step.watermark, step.idle)})
         if not status.watermark.use_processing_time:
             came_to = max(came_to, status.watermark.timestamp)
@@ -129,4 +138,5 @@ def steps_of(
         came_to = max(came_to, now)
     places = {name: place for place, name in enumerate(inputs)}
     taken = tuple(places[step.input] for step in landed)
-    return Steps(time, tuple(at), came_to, taken, tuple(told) if any(told) else ()), status.watermark
+    words, now_is = tuple(told) if any(told) else (), status.watermark.use_processing_time
+    return Steps(time, tuple(at), came_to, taken, words, declarations, now_is), status.watermark

@@ -37,7 +37,7 @@ from pipelines.process.bucket import (
     read_groups,
 )
 from pipelines.process.engine import Entries, KeyState, TaskRun
-from pipelines.process.errors import WrongValue
+from pipelines.process.errors import WrongValue, cut, shown
 from pipelines.process.outputs import as_tuple
 from pipelines.process.records import record_type
 from pipelines.process.rows import InputShape, Rows
@@ -107,7 +107,13 @@ class Task:
         self._shape = shape_of(function)
         self._name = type(unwrapped(function)).__name__
         self._run = TaskRun(
-            function, plan.steps, self._stored_broadcast(), self._broadcast_records(), number == 0, plan.keyed
+            function,
+            plan.steps,
+            self._stored_broadcast(),
+            self._broadcast_records(),
+            number == 0,
+            plan.keyed,
+            dict((*plan.columns.states, *plan.columns.broadcast)),
         )
         self._marks: list[tuple[tuple[int, ...], Any]] = [(tuple(map(len, self._run.outputs)), None)]
         self._handed = [0] * len(plan.outputs)
@@ -209,7 +215,7 @@ class Task:
         if not self._plan.columns.broadcast or not groups:
             return {}
         table = read_groups(groups, self._plan.columns.schema)
-        return {name: dict(table.column(name)[0].as_py() or ()) for name, _ in self._plan.columns.broadcast}
+        return {name: python_values(table.column(name))[0] or {} for name, _ in self._plan.columns.broadcast}
 
     def _broadcast_records(self) -> list[tuple[int, Any]]:
         table = self._plan.broadcast
@@ -234,9 +240,8 @@ class Task:
             try:
                 found[name] = pa.array([list(entries[name].items())], kind)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                told = " ".join(str(error).split())
                 raise WrongValue(
-                    f"process function {self._name}: broadcast state {name!r} is no {kind}: {told}"
+                    f"process function {self._name}: broadcast state {name!r} is no {kind}: {cut(str(error))}"
                 ) from error
         self._write(BROADCAST_BUCKET, pa.table(found, schema=columns.schema))
 
@@ -284,9 +289,9 @@ class Task:
                 _columns([record], self._plan.outputs[output])
             except (pa.ArrowException, OverflowError, TypeError, ValueError, WrongValue) as error:
                 key = next((key for sizes, key in self._marks if sizes[output] > place), None)
-                told = " ".join(str(error).split())
                 raise WrongValue(
-                    f"process function {self._name} at key {key!r}: output record {record!r} does not fit: {told}"
+                    f"process function {self._name} at key {shown(key)}: output record {shown(record)} does not fit: "
+                    f"{cut(str(error))}"
                 ) from error
 
     def _report(self, source: Rows) -> pa.RecordBatch:

@@ -101,9 +101,19 @@ class Maintenance:
         return Maintained(table.name, retained, (tidied,) if tidied else ())
 
     def _target(self, name: str, inserts: Sequence[Insert]) -> Maintained:
+        found = self._published(name, inserts)
+        for insert in inserts:
+            if insert.process is not None:
+                for second in insert.process.outputs[1:]:
+                    found += self._published(second, [insert])
+                found.append(vacuum(self.lake.state_path(insert), keep=self.keep))
+        return Maintained(name, tidied=tuple(item for item in found if item))
+
+    def _published(self, name: str, inserts: Sequence[Insert]) -> list[Tidied | None]:
+        """A table that `inserts` publish to, with the quarantine and the staged files of each."""
         target = self.pipeline.table(name)
         path = self.lake.target_path(target)
-        found = [tidy(path, keep=self.keep)]
+        found: list[Tidied | None] = [tidy(path, keep=self.keep)]
         published = live_files(path)
         for insert in inserts:
             kept_out = self.lake.quarantine_path(target, insert)
@@ -113,6 +123,4 @@ class Maintenance:
             staged, live = self.lake.staged_path(target, insert), published | live_files(kept_out)
             finished = [folder for folder in staged.glob("*") if folder.name.rpartition("-")[0] + "-" in over]
             found.append(sweep(staged, finished, live, keep=self.keep))
-            if insert.process is not None:
-                found.append(vacuum(self.lake.state_path(insert), keep=self.keep))
-        return Maintained(name, tidied=tuple(item for item in found if item))
+        return found

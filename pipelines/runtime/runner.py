@@ -157,10 +157,10 @@ class Runner:
 
     # --- inserts -------------------------------------------------------------------------------------------------
 
-    def releasing(self, insert: str) -> Releasing:
-        """The runner of one INSERT, or of a process."""
+    def releasing(self, insert: str, until: int | None = None) -> Releasing:
+        """The runner of one INSERT, or of a process; its timers follow the clock no further than `until` (ms, UTC)."""
         found = self.pipeline.insert(insert)
-        kind = Releasing if found.process is None else ProcessReleasing
+        kind = Releasing if found.process is None else partial(ProcessReleasing, until=until)
         return kind(
             lake=self.lake,
             pipeline=self.pipeline,
@@ -174,9 +174,9 @@ class Runner:
             environment=self._environment,
         )
 
-    def stage(self, insert: str) -> tuple[ReleasePlan, StagedRow] | Waiting:
+    def stage(self, insert: str, until: int | None = None) -> tuple[ReleasePlan, StagedRow] | Waiting:
         """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""
-        releasing = self.releasing(insert)
+        releasing = self.releasing(insert, until)
         plan = releasing.plan()
         return plan if isinstance(plan, Waiting) else (plan, self._staged(releasing, plan))
 
@@ -207,10 +207,12 @@ class Runner:
         return releasing.stage(plan)
 
     def release(self, insert: str) -> Released:
-        """Stage, judge and publish until nothing of this INSERT can move. Raises GateHeld."""
+        """Stage, judge and publish until nothing of this INSERT can move, as of now: what only comes due meanwhile is
+        the next one's. Raises GateHeld."""
         published: list[Published] = []
+        began = self.clock()
         while True:
-            staged = self.stage(insert)
+            staged = self.stage(insert, began)
             if isinstance(staged, Waiting):
                 return Released(insert, tuple(published), staged)
             self.judge(insert)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pipelines.functions import UserFunction
+    from pipelines.process.generator import WatermarkGeneratorBuilder
     from pipelines.process.spec import ProcessSpec
     from pipelines.watermarks import WatermarkStrategy
 
@@ -405,6 +406,11 @@ class Pipeline:
     def process_output(self, table: str) -> bool:
         """Whether a process gives this table."""
         return any(insert.process is not None and table in insert.process.outputs for insert in self.inserts)
+
+    def generators(self, table: str) -> list[WatermarkGeneratorBuilder]:
+        """How the generators that processes were given for this table tell its event time; all alike."""
+        inputs = [item for insert in self.inserts if insert.process for item in insert.process.inputs]
+        return [item.time for item in inputs if item.table == table and item.time is not None]
 
     def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Pipeline:
         """This pipeline, with `strategy` in place of what the DDL of `table` says."""

@@ -11,8 +11,12 @@ from typing import Any
 
 from pipelines.errors import PlanningError
 from pipelines.process.binding import Shape, shape_of
+from pipelines.process.combining import by_identifier
+from pipelines.process.declarations import WatermarkDeclaration
 from pipelines.process.generator import EventTimeGeneratorFunction
-from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec, identity_of
+from pipelines.process.identity import identity_of
+from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
+from pipelines.process.state_types import nestings
 from pipelines.sql.connectors import InstalledConnectors
 from pipelines.sql.hybrid import with_role
 from pipelines.sql.model import Insert, Pipeline, Projection, Table, severest_first
@@ -43,6 +47,7 @@ def with_process(
     names = (name,) if isinstance(name, str) else tuple(name)
     where = f"process {', '.join(names)}"
     shape = shape_of(function)
+    nestings(shape.states, shape.name)  # a type that there is not is told now, and not by the first run
     if isinstance(function, EventTimeGeneratorFunction):
         raise _error(where, "a generator of watermarks gives no table", "give it beside its input: (table, generator)")
     read = _inputs(inputs)
@@ -55,8 +60,13 @@ def with_process(
         pipeline = _readable(pipeline, where, table, generator)
     keys = [_key(where, pipeline.table(table), key) for table, _ in read]
     found = tuple(
-        ProcessInput(table, () if shape.broadcast and place else own, shape.broadcast and place == 1)
-        for place, ((table, _), own) in enumerate(zip(read, keys, strict=True))
+        ProcessInput(
+            table,
+            () if shape.broadcast and place else own,
+            shape.broadcast and place == 1,
+            generator.builder if generator else None,
+        )
+        for place, ((table, generator), own) in enumerate(zip(read, keys, strict=True))
     )
     _same_types(where, pipeline, [item for item in found if not item.broadcast])
     if not found[0].key and (shape.event_time or shape.keyed):
@@ -68,7 +78,8 @@ def with_process(
             if constraint.action == "fail":
                 what = f"constraint {constraint.name} of {target.name} would hold the epochs of {names[0]}"
                 raise _error(where, what, "let it QUARANTINE or WARN, or make it one of the first output")
-    spec = ProcessSpec(function, found, names, buckets, identity_of(function))
+    brought = _brought(pipeline, [table for table, _ in read], shape)
+    spec = ProcessSpec(function, found, names, buckets, identity_of(function), brought)
     return _added(pipeline, spec, targets)
 
 
@@ -109,7 +120,20 @@ def _readable(pipeline: Pipeline, where: str, name: str, generator: EventTimeGen
     if table.role in ("unused", "part"):
         tables = {**pipeline.tables, name: with_role(table, "probe")}
         pipeline = replace(pipeline, tables=tables)
-    return pipeline if generator is None else pipeline.with_strategy(name, generator.strategy)
+    if generator is None:
+        return pipeline
+    if any(time != generator.builder for time in pipeline.generators(name)):
+        raise _error(where, f"another process has given {name} another generator", "give both the same one")
+    return pipeline.with_strategy(name, generator.strategy)
+
+
+def _brought(pipeline: Pipeline, tables: Sequence[str], shape: Shape) -> tuple[WatermarkDeclaration, ...]:
+    """The declarations of what the processes before this one send. Raises InvalidDeclaration where one of theirs, or of
+    the function's own, has the name of another."""
+    before = [insert.process for insert in pipeline.inserts if insert.process]
+    sent = [item for spec in before if set(spec.outputs) & set(tables) for item in spec.sends]
+    by_identifier([*sent, *shape.watermarks])
+    return tuple(by_identifier(sent).values())
 
 
 def _key(where: str, table: Table, key: Key) -> tuple[str, ...]:

@@ -70,11 +70,16 @@ def test_the_files_are_counted(spark: SparkSession, tmp_path: Path, monkeypatch:
     assert len(told) == 15
     assert told == counted(events, max(time for _, _, time in events) - DISORDER)
 
-    more = [("CLICK", 104, events[-1][2] + 5), ("RELEASE", 105, events[-1][2] + 300_000 + DISORDER)]
+    more = [
+        ("CLICK", 104, events[-1][2] + 5),
+        ("CLICK", 101, events[-1][2] - DISORDER - 1),
+        ("RELEASE", 105, events[-1][2] + 300_000 + DISORDER),
+    ]
     Path("news/more.json").write_text(as_lines(more))
     shutil.copystat(EXAMPLE / "pipeline.py", "news/more.json")  # long finished
     harness.restart()
     assert shown(harness.advance()) == [(104, 60_000, 1), (104, 300_000, 1)]
+    assert [row.late for row in harness.lake.staged.rows("insert click_numbers")] == [0, 1]  # by the extractor's time
 
 
 def test_random_news_in_several_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

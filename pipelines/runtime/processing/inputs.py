@@ -44,13 +44,13 @@ def epoch_steps(
         log = {row.epoch: row for row in lake.watermarks.rows(span.table, generation=span.generation, since=span.after)}
         stood = max((epoch for epoch in log if epoch <= span.after), default=None)
         if stood is not None:
-            standing.append(_step(place, log[stood]))
+            standing.append(_step(spec, place, log[stood]))
         latest = 0
         for epoch in range(span.after + 1, span.upto + 1):
             if epoch not in log:
                 continue
             latest = max(latest, log[epoch].landed_at)  # a clock that went back does not change the order of epochs
-            landed.append((latest, place, epoch, _step(place, log[epoch])))
+            landed.append((latest, place, epoch, _step(spec, place, log[epoch])))
     landed.sort(key=lambda item: item[:3])
     steps, watermark = steps_of(
         range(len(spans)),
@@ -59,6 +59,7 @@ def epoch_steps(
         last=Watermark(*last),
         time=before,
         now=now,
+        declarations=spec.declarations,
     )
     places = {item[1:3]: step for step, item in enumerate(landed)}
     of_input = tuple(
@@ -74,6 +75,8 @@ def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochStep
     return epoch_steps(lake, spec, span.inputs, last=span.last, before=span.before, now=span.end)
 
 
-def _step(place: int, row: WatermarkRow) -> LandedStep:
+def _step(spec: ProcessSpec, place: int, row: WatermarkRow) -> LandedStep:
     watermark = Watermark(row.timestamp, row.use_processing_time) if row.flip_epoch is not None else BEGINNING
-    return LandedStep(place, watermark, row.idle, row.landed_at)
+    told, known = row.told or {}, spec.declarations
+    words = tuple(item.new_watermark(told[item.identifier]) for item in known if item.identifier in told)  # type: ignore[arg-type]
+    return LandedStep(place, watermark, row.idle, row.landed_at, words)

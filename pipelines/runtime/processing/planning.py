@@ -21,7 +21,14 @@ from pipelines.watermarks.watermark import instant
 
 @dataclass(frozen=True)
 class ProcessPlanner(ReleasePlanner):
-    """All that has landed of every input, as soon as there is a row, or the time has moved, or a timer is due."""
+    """All that has landed of every input, as soon as there is a row, or the time has moved, or a timer is due, or an
+    input has told another watermark (that it is idle, or active again).
+
+    `until`: the moment (ms, UTC) after which the run that asks does not follow the clock. A timer that came due later
+    is the next run's, else one in processing time that is always set again would keep a run going for ever.
+    """
+
+    until: int | None = None
 
     @property
     def spec(self) -> ProcessSpec:
@@ -38,7 +45,8 @@ class ProcessPlanner(ReleasePlanner):
         self._check_unchanged(state)
         watermark = then.watermark if then else (BEGINNING.timestamp, False)
         before = then.end if then else BEGINNING.timestamp
-        found = epoch_steps(self.standing.lake, self.spec, spans, last=watermark, before=before, now=now)
+        due = now if self.until is None else min(now, self.until)
+        found = epoch_steps(self.standing.lake, self.spec, spans, last=watermark, before=before, now=due)
         reason = self._nothing_to_do(found, spans, state)
         if reason is not None:
             return Waiting(reason, 0)
@@ -133,7 +141,7 @@ class ProcessPlanner(ReleasePlanner):
         steps, least = found.steps, state.least_timer
         if any(span.rows for span in spans) or (least is not None and least <= steps.end and steps.moves):
             return None
-        if steps.moves and not found.watermark.use_processing_time:
+        if steps.told or (steps.moves and not found.watermark.use_processing_time):
             return None
         names = " or ".join(span.table for span in spans)
         if least is None:

@@ -18,6 +18,7 @@ from pipelines.lake.adopt import Epochs
 from pipelines.lake.records import StagedFile
 from pipelines.runtime import faults
 from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.processing.outputs_time import OutputsTime
 from pipelines.runtime.processing.planning import ProcessPlanner
 from pipelines.runtime.processing.staging import ProcessStager
 from pipelines.runtime.processing.state import StateFiles
@@ -27,11 +28,13 @@ from pipelines.sql.model import Table
 
 @dataclass(frozen=True)
 class ProcessReleasing(Releasing):
-    """The runner of one process. Holds its lease while it works."""
+    """The runner of one process. Holds its lease while it works. `until`: see `ProcessPlanner`."""
+
+    until: int | None = None
 
     @cached_property
     def planner(self) -> ProcessPlanner:  # type: ignore[override]
-        return ProcessPlanner(self, self.clock)
+        return ProcessPlanner(self, self.clock, self.until)
 
     @cached_property
     def stager(self) -> ProcessStager:  # type: ignore[override]
@@ -83,11 +86,10 @@ class ProcessReleasing(Releasing):
 
     def _tell_watermark(self, plan: ReleasePlan, staged: StagedRow) -> None:
         """The outputs' rows of the watermark log: from here on this epoch has landed for whoever reads them."""
-        timestamp, processing = staged.facts["watermark"]
         with self._explained(plan, "the epoch is published; its watermark is told with the next run"):
-            self._append_watermarks(plan, staged, timestamp, processing)
+            self._append_watermarks(plan, staged, OutputsTime.of(staged))
 
-    def _append_watermarks(self, plan: ReleasePlan, staged: StagedRow, timestamp: int, processing: bool) -> None:
+    def _append_watermarks(self, plan: ReleasePlan, staged: StagedRow, time: OutputsTime) -> None:
         for number, target in enumerate(self.stager.targets):
             told = staged.facts["second"] if number else staged.counts
             row = WatermarkRow(
@@ -96,11 +98,13 @@ class ProcessReleasing(Releasing):
                 epoch=plan.epoch,
                 landed_at=staged.staged_at,
                 rows=told["to:publish"],
-                timestamp=timestamp,
-                use_processing_time=processing,
+                timestamp=time.timestamp,
+                use_processing_time=time.use_processing_time,
+                idle=time.idle,
                 flip_epoch=1,
                 flipped_at=staged.staged_at,
                 late=0,
+                told=time.declared or None,
             )
             application = self.lake.application(target.name, "watermark", plan.generation)
             self.lake.watermarks.append([row], application=application, version=plan.epoch)

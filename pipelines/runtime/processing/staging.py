@@ -26,10 +26,9 @@ from pipelines.lake import StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import survey
 from pipelines.lake.rows import quoted
-from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.process.errors import ProcessError
 from pipelines.process.rows import InputShape
-from pipelines.process.spec import ProcessSpec
+from pipelines.process.spec import ProcessInput, ProcessSpec
 from pipelines.process.task import KIND, TaskPlan
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
@@ -53,6 +52,8 @@ from pipelines.runtime.processing.outputs import (
     staged_rows,
     state_files,
 )
+from pipelines.runtime.processing.outputs_time import FACT as TIME_FACT
+from pipelines.runtime.processing.outputs_time import OutputsTime
 from pipelines.runtime.processing.state import (
     FACT,
     KeyColumns,
@@ -73,7 +74,6 @@ from pipelines.runtime.releasing.staging import (
 from pipelines.runtime.releasing.standing import Standing
 from pipelines.runtime.releasing.violations import counted as counted_violations
 from pipelines.sql.model import Table, severest_first
-from pipelines.watermarks import MIN_TIMESTAMP
 
 _TOLD = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<told>.+)$", re.MULTILINE)
 
@@ -167,7 +167,7 @@ class ProcessStager:
             function=_pickled(spec.function, plan.insert),
             path=tuple(entry or os.getcwd() for entry in sys.path),
             steps=found.steps,
-            inputs=tuple(InputShape(tuple(record_columns(pipeline.table(item.table)))) for item in spec.inputs),
+            inputs=tuple(self._shape(item, plan.insert) for item in spec.inputs),
             keys=len(columns.keys),
             outputs=tuple(map(output_schema, self.targets)),
             columns=columns,
@@ -182,6 +182,11 @@ class ProcessStager:
             keyed=bool(spec.inputs[0].key),
         )
 
+    def _shape(self, item: ProcessInput, insert: str) -> InputShape:
+        pipeline = self.standing.pipeline
+        columns, generators = record_columns(pipeline.table(item.table)), pipeline.generators(item.table)
+        return InputShape(tuple(columns), _pickled(generators[0].extractor, insert) if generators else None)
+
     def _rows(self, spark: SparkSession, plan: ReleasePlan, place: int, found: EpochSteps) -> InputRows:
         assert plan.process is not None
         item, span = self.spec.inputs[place], plan.process.inputs[place]
@@ -192,7 +197,8 @@ class ProcessStager:
         if rows is None:
             rows = empty_frame(spark, lake_rows.struct_type(spark, {**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
         elif own or table.watermark is None:
-            # The source's own time of a change is not the time that a watermark tells of: nothing is late by it.
+            # The source's own time of a change is not the time that a watermark tells of: nothing is late by it. Where
+            # a generator tells the time, its extractor is asked.
             rows = rows.withColumn("_rowtime", F.lit(None).cast("timestamp"))
         return InputRows(rows, record_columns(table), item.key, span.after, found.of_input[place])
 
@@ -268,7 +274,7 @@ class ProcessStager:
         facts: dict[str, Any] = {
             f"late@{plan.probe}": late,
             "emitted": first["to:publish"] + first["to:quarantine"],
-            "watermark": self._watermark(plan, reports),
+            TIME_FACT: self._time(plan, reports).fact(),
             "broadcast": reports[0]["broadcast"],
             FACT: told.fact(),
             **counted_violations(_data(folder), self.standing.insert.constraints),
@@ -295,16 +301,12 @@ class ProcessStager:
             facts=facts,
         )
 
-    def _watermark(self, plan: ReleasePlan, reports: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """What the outputs' watermark is once this epoch is published: [timestamp, use_processing_time]."""
+    def _time(self, plan: ReleasePlan, reports: Sequence[Mapping[str, Any]]) -> OutputsTime:
+        """What the outputs say of time once this epoch is published."""
         assert plan.process is not None
-        if plan.process.watermark[1]:
-            return [MIN_TIMESTAMP, True]
-        name = EVENT_TIME_WATERMARK_DECLARATION.identifier
-        told = [report["emitted"][name] for report in reports if name in report["emitted"]]
         before = published_rows(self.standing, plan.epoch, plan.process.base)
-        stood = before[-1].facts["watermark"][0] if before else MIN_TIMESTAMP
-        return [max([stood, *([min(told)] if told else [])]), False]
+        stood = OutputsTime.of(before[-1]) if before else OutputsTime()
+        return stood.after(self.spec, plan.process.watermark[1], [report["emitted"] for report in reports])
 
     def _explained(self, error: BaseException, plan: ReleasePlan) -> TidegateError:
         found = _TOLD.search(str(error))

@@ -83,7 +83,9 @@ def test_a_bool_is_a_bool_and_names_are_texts() -> None:
         OR.new_watermark(1)  # type: ignore[arg-type]
     with pytest.raises(InvalidDeclaration, match="identifier is a text"):
         WatermarkDeclarations.new_builder("")
-    with pytest.raises(InvalidDeclaration, match=r"'min' is declared in two ways \(a long and a bool\)"):
+    with pytest.raises(
+        InvalidDeclaration, match=r"'min' is declared in two ways \(a long, MIN, FORWARD and a bool, AND, FORWARD\)"
+    ):
         by_identifier([MIN, WatermarkDeclarations.new_builder("min").type_bool().build()])
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.process import Arrived, EventTimeExtension, LocalRun
+from pipelines.process.constants import IDLE_STATUS_WATERMARK_DECLARATION
 from pipelines.process.steps import LandedStep, steps_of
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.process.scripted import Asking, Order, Plain, Scripted
@@ -118,6 +119,26 @@ def test_in_processing_time_the_clock_drives_the_timers() -> None:
     assert [shown(item) for item in told] == ["t120@130", "r@130"]
     (told,) = run.epoch([Arrived([Order("a", 4, set=140)], at=132)], now=150)
     assert [shown(item) for item in told] == ["r@132", "t140@150"]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_last_word_before_idleness_counts(apart: bool) -> None:
+    landed = [
+        LandedStep("x", Watermark(5)),
+        LandedStep("y", Watermark(9)),
+        LandedStep("x", Watermark(7), idle=True),  # the time comes to 7, and is then y's alone
+        LandedStep("y", Watermark(9), idle=True),
+    ]
+    if not apart:
+        steps, watermark = steps_of(["x", "y"], landed)
+        assert (steps.at, steps.end, watermark) == ((MIN_TIMESTAMP, MIN_TIMESTAMP, 5, 9), 9, Watermark(9))
+        assert steps.told == ((), (), (), (), (IDLE_STATUS_WATERMARK_DECLARATION.new_watermark(True),))
+        return
+    steps, watermark = steps_of(["x", "y"], landed[:2])
+    steps, watermark = steps_of(["x", "y"], landed[2:3], standing=landed[:2], last=watermark, time=steps.end)
+    assert (steps.at, steps.end, watermark) == ((5,), 9, Watermark(9))
+    alone, _ = steps_of(["x"], [LandedStep("x", Watermark(7), idle=True)])
+    assert alone.end == 7
 
 
 def test_with_two_inputs_the_clock_counts_once_both_are_in_processing_time() -> None:

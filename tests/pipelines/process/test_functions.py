@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pipelines import process
 from pipelines.process import (
     Arrived,
     EventTimeExtension,
@@ -19,12 +20,14 @@ from pipelines.process import (
     TwoInputBroadcastEventTimeStreamProcessFunction,
     TwoInputNonBroadcastEventTimeStreamProcessFunction,
     TwoOutputEventTimeStreamProcessFunction,
+    UndeclaredWatermark,
     WatermarkDeclarations,
     WatermarkHandlingResult,
 )
 from pipelines.process.binding import shape_of
 from pipelines.process.steps import LandedStep, steps_of
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+from tests.pipelines.runtime.processing import functions as fn
 
 TIME, IDLE = "BUILTIN_API_EVENT_TIME", "BUILTIN_API_EVENT_TIME_IDLE"
 
@@ -240,6 +243,69 @@ def test_declared_watermarks_of_inputs_are_combined_and_handed_on() -> None:
     assert later.told == ((), (PROGRESS.new_watermark(9),))
 
 
+class Hears(OneInputStreamProcessFunction):
+    """Tells every watermark that it is handed, and answers as it was told to."""
+
+    def __init__(self, answer: WatermarkHandlingResult = WatermarkHandlingResult.PEEK) -> None:
+        self.answer = answer
+
+    def process_record(self, record: Row, output, ctx) -> None:
+        output.collect(record)
+
+    def on_watermark(self, watermark, output, ctx):
+        output.collect((watermark.identifier, watermark.value))
+        return self.answer
+
+
+QUIET = WatermarkDeclarations.new_builder("quiet").type_long().default_handling_strategy_ignore().build()
+
+
+@pytest.mark.parametrize("cuts", [[4], [1, 1, 1, 1], [2, 2]])
+def test_on_watermark_hears_every_declared_watermark(cuts: list[int]) -> None:
+    arrived = [
+        Arrived([Row("a", 1)], told=(PROGRESS.new_watermark(4), DONE.new_watermark(False))),
+        Arrived([Row("a", 2)], Watermark(3)),
+        Arrived([], told=(PROGRESS.new_watermark(2), QUIET.new_watermark(1))),
+        Arrived([], told=(QUIET.new_watermark(1), DONE.new_watermark(True))),
+    ]
+    run, told, sent = LocalRun(Hears(), by_key, (PROGRESS, DONE, QUIET)), [], {}
+    for cut in cuts:
+        told += run.epoch(arrived[:cut])[0]
+        sent |= run.emitted
+        arrived = arrived[cut:]
+    heard = [("progress", 4), ("done", False), (TIME, 3), ("progress", 2), ("quiet", 1), ("done", True)]
+    assert [item for item in told if not isinstance(item, Row)] == heard
+    assert sent == {"progress": 2, "done": True, TIME: 3}  # `quiet` is ignored unless it is sent again
+    kept = LocalRun(Hears(WatermarkHandlingResult.POP), by_key, (PROGRESS,))
+    kept.epoch([Arrived([], Watermark(3), told=(PROGRESS.new_watermark(4),))])
+    assert kept.emitted == {}
+    with pytest.raises(UndeclaredWatermark, match="'progress' is not declared"):
+        LocalRun(Hears(), by_key).epoch([Arrived([], told=(PROGRESS.new_watermark(4),))])
+
+
+class TellsTime(OneInputStreamProcessFunction):
+    """The seed's CustomProcessFunction: event time out of its own records."""
+
+    def watermark_declarations(self):
+        return (EventTimeExtension.EVENT_TIME_WATERMARK_DECLARATION,)
+
+    def process_record(self, record: Row, output, ctx) -> None:
+        watermark = EventTimeExtension.EVENT_TIME_WATERMARK_DECLARATION.new_watermark(record.value)
+        ctx.get_non_partitioned_context().get_watermark_manager().emit_watermark(watermark)
+        output.collect(record)
+
+
+def test_the_systems_time_is_no_watermark_that_goes_on() -> None:
+    now = Watermark(MIN_TIMESTAMP, True)
+    run = LocalRun(TellsTime(), by_key)
+    run.epoch([Arrived([Row("a", 5)], now, at=1_000)], now=1_001)
+    assert run.emitted == {TIME: 5}
+    run.epoch([Arrived([], now, at=1_002)], now=1_003)
+    assert run.emitted == {}
+    assert shape_of(TellsTime()).tells_time
+    assert not shape_of(Plainly()).tells_time
+
+
 # --- used wrongly ---------------------------------------------------------------------------------------------------
 
 
@@ -274,6 +340,7 @@ class Misused(OneInputEventTimeStreamProcessFunction):
 
 
 OTHER = StateDeclarations.value_state("other", "INT")
+AS_LIST = StateDeclarations.list_state("count", "BIGINT")
 
 
 @pytest.mark.parametrize(
@@ -287,6 +354,26 @@ OTHER = StateDeclarations.value_state("other", "INT")
             lambda f, ctx: ctx.get_state_manager().get_state(OTHER),
             "record",
             r"key 'a', record Row\(key='a', value=5\): UndeclaredState: state 'other' .*\(declared are count\)",
+        ),
+        (
+            lambda f, ctx: ctx.get_state_manager().get_state("nope"),
+            "record",
+            r"UndeclaredState: state 'nope' .*\(declared are count\)",
+        ),
+        (
+            lambda f, ctx: ctx.get_state_manager().get_state("count"),
+            "record",
+            "InvalidDeclaration: state 'count' is declared as a value state, BIGINT, and asked for as 'count', which",
+        ),
+        (
+            lambda f, ctx: ctx.get_state_manager().get_state(AS_LIST),
+            "record",
+            "declared as a value state, BIGINT, and asked for as a list state, ARRAY<BIGINT>",
+        ),
+        (
+            lambda f, ctx: ctx.get_watermark_manager().emit_watermark(5),
+            "watermark",
+            "InvalidDeclaration: 5 is no watermark",
         ),
         (lambda f, ctx: ctx.get_state_manager().get_state(COUNT).value(), "watermark", "NotKeyed: state 'count'"),
         (lambda f, ctx: ctx.get_state_manager().get_current_key(), "watermark", "NotKeyed: the current key"),
@@ -308,6 +395,31 @@ def test_wrong_use_names_key_and_record(wrong: Any, at: str, told: str) -> None:
     with pytest.raises(FunctionRaised, match=told) as raised:
         wrapped(Misused(wrong, at)).epoch([Arrived([Row("a", 5)], Watermark(7))])
     assert "\n" not in str(raised.value)
+
+
+def test_an_error_is_short_however_long_the_record_is() -> None:
+    def shout(function: Any, ctx: Any) -> None:
+        raise ValueError("y" * 1_000_000)
+
+    with pytest.raises(FunctionRaised) as raised:
+        wrapped(Misused(shout)).epoch([Arrived([Row("a" * 1_000_000, 5)])])
+    text = str(raised.value)
+    assert len(text) < 2_000
+    assert "key 'aaaa" in text
+    assert "record Row(key='aaaa" in text
+    assert "ValueError: yyyy" in text
+    assert "(1,000,002 characters)" in text
+
+
+def test_a_watermark_is_declared_once_and_in_one_way() -> None:
+    least = WatermarkDeclarations.new_builder("progress").type_long().build()
+    with pytest.raises(InvalidDeclaration, match=r"in two ways \(a long, MAX, FORWARD and a long, MIN, FORWARD\)"):
+        LocalRun(Plainly(), by_key, [least]).epoch([])
+    for wrong, told in [((PROGRESS, least), "in two ways"), ((5,), "5 is no watermark declaration")]:
+        function = Plainly()
+        function.watermark_declarations = lambda wrong=wrong: wrong  # type: ignore[method-assign]
+        with pytest.raises(InvalidDeclaration, match=told):
+            shape_of(function)
 
 
 class Periodic(Split):
@@ -349,6 +461,13 @@ def test_functions_that_can_not_be_run() -> None:
     with pytest.raises(InvalidDeclaration, match="is wrapped already"):
         EventTimeExtension.wrap_process_function(EventTimeExtension.wrap_process_function(Split()))  # type: ignore[arg-type]
 
+    class Both(OneInputEventTimeStreamProcessFunction, TwoOutputEventTimeStreamProcessFunction):
+        pass
+
+    for wrong in (Both(), process.EventTimeProcessFunction()):
+        with pytest.raises(InvalidDeclaration, match=f"{type(wrong).__name__} is derived from one of OneInputEvent"):
+            EventTimeExtension.wrap_process_function(wrong)
+
     class Odd(Split):
         def uses_states(self):
             return (RULES,)
@@ -357,6 +476,53 @@ def test_functions_that_can_not_be_run() -> None:
         shape_of(EventTimeExtension.wrap_process_function(Odd()))
     with pytest.raises(FunctionRaised, match="on_watermark answers PEEK or POP, not None"):
         LocalRun(Plainly(None), by_key).epoch([Arrived([], Watermark(1))])
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "calls"),
+    [
+        (Misused(lambda f, ctx: None), process.OneInputStreamProcessFunction, {"process_record": 3}),
+        (
+            Rules(),
+            process.TwoInputBroadcastStreamProcessFunction,
+            {"process_record_from_non_broadcast_input": 3, "process_record_from_broadcast_input": 2},
+        ),
+        (
+            fn.Paired(),
+            process.TwoInputNonBroadcastStreamProcessFunction,
+            {"process_record_from_first_input": 3, "process_record_from_second_input": 3},
+        ),
+        (Split(), process.TwoOutputStreamProcessFunction, {"process_record": 4}),
+    ],
+)
+def test_a_wrapped_function_is_a_plain_one(function: Any, kind: type, calls: dict[str, int]) -> None:
+    """Of its own kind, and whatever it is called with goes to the function."""
+    known: Any = EventTimeExtension.wrap_process_function(function)
+    assert isinstance(known, kind)
+    assert known.uses_states() == function.uses_states()
+    assert known.watermark_declarations() == function.watermark_declarations()
+    seen: list[tuple] = []
+    outputs = 2 if kind is process.TwoOutputStreamProcessFunction else 1
+    calls = {**calls, "open": 1, "close": 0}
+    for name in [*calls, "on_event_time_watermark", "on_watermark"]:
+        setattr(function, name, lambda *given, name=name: seen.append((name, *given)))
+    for name, arguments in calls.items():
+        getattr(known, name)(*range(arguments))
+    told = tuple(range(outputs + 1))
+    time = EventTimeExtension.EVENT_TIME_WATERMARK_DECLARATION.new_watermark(7)
+    assert known.on_watermark(time, *told) is WatermarkHandlingResult.PEEK
+    known.on_watermark(PROGRESS.new_watermark(1), *told)
+    assert seen == [
+        *((name, *range(arguments)) for name, arguments in calls.items()),
+        ("on_event_time_watermark", 7, *told),
+        ("on_watermark", PROGRESS.new_watermark(1), *told),
+    ]
+
+
+def test_what_is_public_can_be_imported() -> None:
+    assert all(getattr(process, name) is not None for name in process.__all__)
+    names = {"EventTimeExtractor", "MapState", "StateDeclaration", "LongCombine", "TwoOutputPartitionedContext"}
+    assert names <= set(process.__all__)
 
 
 def test_state_kept_in_attributes_is_lost_with_the_epoch() -> None:

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
+from pipelines.process import Arrived, EventTimeExtension, FunctionRaised, InvalidDeclaration, LocalRun
 from pipelines.process.binding import Binding
+from pipelines.process.errors import NoEventTime
 from pipelines.process.generator import WatermarkGeneratorBuilder
 from pipelines.watermarks import MIN_TIMESTAMP, InvalidWatermark, Watermark
 
@@ -71,13 +72,59 @@ def test_no_watermark_and_no_record_tell_nothing() -> None:
 def test_watermarks_come_at_their_interval() -> None:
     now, told = [0], []
     function = builder().periodic_watermark(timedelta(milliseconds=10)).build_as_process_function(clock=lambda: now[0])
-    binding = Binding(function, {}, told.append, lambda watermark: told.append(watermark.value))
+    binding = Binding(function, {}, told.append, lambda watermark: told.append(watermark.value), {})
     binding.current.cells = []
     for moment, time in [(3, 100), (9, 101), (10, 102), (15, 103), (21, 104)]:
         now[0] = moment
         function.process_record(Click(1, time), binding.collectors[0], binding.partitioned)
     assert told == [102, 104]
     assert builder().periodic_watermark().interval == timedelta(milliseconds=200)
+
+
+def test_a_generator_goes_on_in_the_next_epoch() -> None:
+    local = LocalRun(builder().build_as_process_function(clock=lambda: 0), key=lambda _: "split")
+    told = []
+    for times in ([100], [50], [70, 120]):
+        local.epoch([Arrived([Click(1, time) for time in times])])
+        told.append(local.emitted)
+    assert told == [{TIME: 100}, {}, {TIME: 120}]
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [(builder().no_watermark(), []), (builder().per_event_watermark(), [5, 6]), (builder(), [5, 6])],
+)
+def test_idleness_is_told_however_watermarks_are(made: WatermarkGeneratorBuilder, told: list[int]) -> None:
+    """As a function: the input falls silent after 5, and comes back with 6."""
+    now, said = [0], []
+    made = made.with_idleness(timedelta(seconds=30))
+    local = LocalRun(made.build_as_process_function(clock=lambda: now[0]), key=lambda _: "split")
+    for moment, times in [(0, [5]), (40_000, []), (40_001, [6])]:
+        now[0] = moment
+        local.epoch([Arrived([Click(1, time) for time in times])])
+        said.append(local.emitted)
+    assert [item[IDLE] for item in said if IDLE in item] == [True, False]
+    assert [item[TIME] for item in said if TIME in item] == told
+    strategy = made.build_as_process_function().strategy
+    assert strategy.idle_timeout == timedelta(seconds=30)
+
+
+def test_a_record_without_an_event_time_moves_nothing() -> None:
+    assert run(builder(), [3, None, 2])[1] == {TIME: 3}  # type: ignore[list-item]
+    assert run(builder(), [None])[1] == {}  # type: ignore[list-item]
+    assign = builder().build_as_process_function().strategy.timestamp_assigner
+    assert assign({"item": 1, "timestamp": None}, 77) == MIN_TIMESTAMP
+
+
+@pytest.mark.parametrize(("time", "why"), [("soon", "not 'soon'"), (1.5, "not 1.5"), (True, "not True")])
+def test_a_time_that_is_none_is_told_with_its_record(time: object, why: str) -> None:
+    assign = builder().build_as_process_function().strategy.timestamp_assigner
+    with pytest.raises(NoEventTime, match=rf"event time of Record\(item=1, timestamp=.*\) can not be told: .* {why}"):
+        assign({"item": 1, "timestamp": time}, MIN_TIMESTAMP)
+    with pytest.raises(FunctionRaised, match=rf"at key 'split', record Click\(.*NoEventTime: .* {why}"):
+        run(builder(), [time])  # type: ignore[list-item]
+    with pytest.raises(NoEventTime, match="of Record\(item=1\) can not be told: AttributeError"):
+        assign({"item": 1}, MIN_TIMESTAMP)
 
 
 def test_idleness_is_told_and_ends() -> None:

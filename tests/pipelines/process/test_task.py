@@ -48,8 +48,16 @@ def bucket_of(key: str | None) -> int:
 class Epochs:
     """Runs the tasks of one epoch after the other, as the stager does."""
 
-    def __init__(self, folder: Path, batch: int, function: Any = FUNCTION) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        batch: int,
+        function: Any = FUNCTION,
+        columns: StateColumns = COLUMNS,
+        output: pa.Schema = OUTPUT,
+    ) -> None:
         self.folder, self.batch, self.function = folder, batch, function
+        self.columns, self.output = columns, output
         self.groups: dict[int, tuple[tuple[str, int], ...]] = {}
         self.buckets: dict[int, tuple[int | None, int]] = {}
         self.time = MIN_TIMESTAMP
@@ -58,8 +66,8 @@ class Epochs:
         steps = Steps(self.time, (self.time,), end, (0,))
         due = frozenset(number for number, (least, _) in self.buckets.items() if least is not None and least <= end)
         plan = TaskPlan(
-            cloudpickle.dumps(self.function), (), steps, (SHAPE,), 1, (OUTPUT,), COLUMNS, self.groups, due, TASKS,
-            str(self.folder), rewrite=rewrite,
+            cloudpickle.dumps(self.function), (), steps, (SHAPE,), 1, (self.output,), self.columns, self.groups, due,
+            TASKS, str(self.folder), rewrite=rewrite,
         )  # fmt: skip
         found: list[tuple] = []
         reports: list[dict[str, Any]] = []
@@ -70,7 +78,7 @@ class Epochs:
                     if row[KIND] == REPORT:
                         reports.append(json.loads(row[REPORTED]))
                     else:
-                        found.append(tuple(row[f"_out0_{place}"] for place in range(len(OUTPUT))))
+                        found.append(tuple(row[f"_out0_{place}"] for place in range(len(self.output))))
         if rewrite:
             self.groups = {}
         for report in reports:
@@ -99,7 +107,7 @@ class Epochs:
         """What the files hold of every key, the newest row of each."""
         found: dict[Any, dict[str, Any]] = {}
         for groups in self.groups.values():
-            for row in read_groups(reversed(groups), COLUMNS.schema).to_pylist():
+            for row in read_groups(reversed(groups), self.columns.schema).to_pylist():
                 found[row["_key_k"]] = row
         return {key: row for key, row in found.items() if row["_live"]}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import timedelta
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
 from pipelines.process.windows import Aggregate, Window, WindowFunction, Windows, cumulate, hop, session, tumble
+from pipelines.sql import compile_script
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
 
@@ -22,6 +24,11 @@ def ms(number: int) -> timedelta:
 class Row(NamedTuple):
     key: str
     time: int
+
+
+class Click(NamedTuple):
+    item: str
+    timestamp: int
 
 
 COUNT = Aggregate(
@@ -112,6 +119,24 @@ def test_the_same_windows_by_processing_time() -> None:
     told, late = run.epoch([Arrived([Row("a", 0)], at=101), Arrived([Row("a", 0)], at=109)], now=109)
     assert (told, late) == ([], [])
     assert run.epoch([Arrived([Row("a", 0)], at=112)], now=121) == ([("a", 100, 110, 2), ("a", 110, 120, 1)], [])
+
+
+def test_the_windows_of_the_docs() -> None:
+    docs = Path(__file__).parents[3] / "docs" / "process-functions.md"
+    snippet = docs.read_text(encoding="utf-8").partition("## Windows")[2].partition("```python")[2].partition("```")[0]
+    script = "CREATE TABLE clicks (item STRING, `timestamp` BIGINT) WITH ('connector' = 'scripted')"
+    names: dict[str, Any] = {"pipeline": compile_script(script), "Aggregate": Aggregate, "tumble": tumble}
+    names |= {"WindowFunction": WindowFunction, "timedelta": timedelta, "EventTimeExtension": EventTimeExtension}
+    exec(snippet, names)
+    spec = names["pipeline"].insert("clicks_5min").process
+    assert spec is not None
+    assert spec.outputs == ("clicks_5min", "late_clicks")
+    run = LocalRun(spec.function, lambda click: click.item)
+    clicks = [Click("tea", 1), Click("tea", 299_999), Click("cup", 300_000)]
+    assert run.epoch([Arrived(clicks, Watermark(300_000)), Arrived([Click("tea", 2)])]) == (
+        [("tea", 0, 300_000, 2)],
+        [Click("tea", 2)],
+    )
 
 
 def test_windows_that_can_not_be() -> None:

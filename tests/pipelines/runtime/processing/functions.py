@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pipelines.process import (
+    EventTimeExtension,
     OneInputEventTimeStreamProcessFunction,
     OneInputStreamProcessFunction,
     StateDeclarations,
     TwoInputBroadcastEventTimeStreamProcessFunction,
     TwoInputNonBroadcastEventTimeStreamProcessFunction,
     TwoOutputEventTimeStreamProcessFunction,
+    WatermarkDeclarations,
+    WatermarkHandlingResult,
 )
 
 SEEN = StateDeclarations.list_state("seen", "BIGINT")
@@ -118,6 +121,43 @@ class Halved(TwoOutputEventTimeStreamProcessFunction):
 
     def on_event_time_watermark(self, watermark_timestamp: int, output1, output2, ctx) -> None:
         output2.collect(("watermark", watermark_timestamp))
+
+
+PROGRESS = WatermarkDeclarations.new_builder("progress").type_long().combine_function_max().build()
+
+
+class TellsTime(OneInputStreamProcessFunction):
+    """Event time out of its own records (FLIP-499's CustomProcessFunction), idleness from `name`, and its progress."""
+
+    def watermark_declarations(self):
+        extension = EventTimeExtension
+        return (extension.EVENT_TIME_WATERMARK_DECLARATION, extension.IDLE_STATUS_WATERMARK_DECLARATION, PROGRESS)
+
+    def process_record(self, record, output, ctx) -> None:
+        time, idle, progress = self.watermark_declarations()
+        manager = ctx.get_non_partitioned_context().get_watermark_manager()
+        if record.number >= 0:
+            manager.emit_watermark(time.new_watermark(record.number))
+            manager.emit_watermark(progress.new_watermark(record.number * 10))
+        manager.emit_watermark(idle.new_watermark(record.name == "idle"))
+        output.collect(record)
+
+
+class Hears(OneInputEventTimeStreamProcessFunction):
+    """Sets a timer at every number, and tells when it fires, and every other watermark that it is handed."""
+
+    def init_event_time_process_function(self, event_time_manager) -> None:
+        self.time = event_time_manager
+
+    def process_record(self, record, output, ctx) -> None:
+        self.time.register_timer(record.number)
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        output.collect(("timer", timestamp))
+
+    def on_watermark(self, watermark, output, ctx):
+        output.collect((watermark.identifier, int(watermark.value)))
+        return WatermarkHandlingResult.PEEK
 
 
 class Forwarded(OneInputStreamProcessFunction):

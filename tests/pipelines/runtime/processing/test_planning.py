@@ -13,6 +13,7 @@ from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.inputs import epoch_steps, planned_steps
+from pipelines.runtime.processing.outputs_time import OutputsTime
 from pipelines.runtime.processing.planning import ProcessPlanner
 from pipelines.runtime.processing.staging import ProcessStager
 from pipelines.runtime.processing.state import FACT, StateFiles, state_before
@@ -46,20 +47,27 @@ class Log:
         *,
         now: bool = False,
         generation: int = 1,
+        idle: bool = False,
     ) -> None:
         self.epochs[table] += 1
-        row = WatermarkRow(table, generation, self.epochs[table], at, rows, timestamp, now, flip_epoch=1, flipped_at=0)
+        epoch = self.epochs[table]
+        row = WatermarkRow(table, generation, epoch, at, rows, timestamp, now, idle, flip_epoch=1, flipped_at=0)
         self.lake.watermarks.append([row], application=f"{table}/{generation}", version=self.epochs[table])
 
-    def next(self, last: ReleasePlan | None = None, now: int = 1_000) -> ReleasePlan | Waiting:
-        return ProcessPlanner(self.standing, lambda: now).next(last)
+    def next(
+        self, last: ReleasePlan | None = None, now: int = 1_000, until: int | None = None
+    ) -> ReleasePlan | Waiting:
+        return ProcessPlanner(self.standing, lambda: now, until).next(last)
 
     def planned(self, plan: ReleasePlan) -> None:
         self.lake.epochs.settle(plan.row(), application=f"plan/{plan.generation}")
 
-    def staged(self, plan: ReleasePlan, watermark: int = MIN_TIMESTAMP, key: str = "k") -> StagedRow:
-        """The row of an epoch that has written no state."""
-        told = StateFiles(f"g1-e{plan.epoch}-x", (), {}, 64, ((key, "string"),))
+    def staged(
+        self, plan: ReleasePlan, watermark: int = MIN_TIMESTAMP, key: str = "k", timer: int | None = None
+    ) -> StagedRow:
+        """The row of an epoch that has written no state, but for a `timer`."""
+        buckets = {} if timer is None else {0: (timer, 1)}
+        told = StateFiles(f"g1-e{plan.epoch}-x", (), buckets, 64, ((key, "string"),))
         row = StagedRow(
             owner=self.standing.owner,
             generation=plan.generation,
@@ -136,6 +144,24 @@ def test_another_key_is_refused_before_anything_is_planned(tmp_path: Path, monke
         log.next(plan)
 
 
+def test_idleness_alone_is_an_epoch(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1, 5)
+    log.landed("rules", 1, 7)
+    first = log.next()
+    assert isinstance(first, ReleasePlan)
+    log.landed("events", 0, 5, idle=True)
+    second = log.next(first)
+    assert isinstance(second, ReleasePlan)
+    assert second.process is not None
+    assert second.process.end == 7  # rules alone
+    log.landed("rules", 0, 7, idle=True)
+    third = log.next(second)
+    assert isinstance(third, ReleasePlan)  # now all of them are, which is told
+    log.landed("rules", 0, 7, idle=True)
+    assert isinstance(log.next(third), Waiting)
+
+
 def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.landed("events", 1, at=100, now=True)
@@ -146,6 +172,26 @@ def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
     assert plan.process is not None
     assert (plan.process.end, plan.process.watermark) == (500, (MIN_TIMESTAMP, True))
     assert isinstance(log.next(plan, now=600), Waiting)
+
+
+def test_a_run_follows_the_clock_no_further_than_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer in processing time that is always set again is due at every plan: a run ends all the same."""
+    monkeypatch.setattr("pipelines.runtime.processing.state.committed", lambda path, application: 1)
+    log = Log(tmp_path)
+    log.landed("events", 1, at=100, now=True)
+    log.landed("rules", 1, at=110, now=True)
+    first = log.next(now=502, until=500)
+    assert isinstance(first, ReleasePlan)
+    assert first.process is not None
+    assert (first.instant, first.process.end) == (502, 500)
+    log.planned(first)
+    log.staged(first, timer=503)
+    assert isinstance(log.next(first, now=504, until=500), Waiting)
+    second = log.next(first, now=600, until=590)
+    assert isinstance(second, ReleasePlan)
+    assert second.process is not None
+    assert (second.process.before, second.process.end) == (500, 590)
+    assert isinstance(log.next(first, now=504), ReleasePlan)
 
 
 def test_a_held_epoch_ends_where_it_was_planned_to_end(tmp_path: Path) -> None:
@@ -182,8 +228,8 @@ def test_the_outputs_watermark_stands_through_two_holds(tmp_path: Path) -> None:
         log.planned(plan)
     log.staged(first, 5)
     stager = ProcessStager(log.standing, NOTHING, lambda: 0, NOTHING, set())
-    assert stager._watermark(last, []) == [5, False]
-    assert stager._watermark(last, [{"emitted": {TIME: 9}}, {"emitted": {TIME: 7}}]) == [7, False]
+    assert stager._time(last, []) == OutputsTime(5)
+    assert stager._time(last, [{"emitted": {TIME: 9}}, {"emitted": {TIME: 7}}]) == OutputsTime(7)
 
 
 @pytest.mark.parametrize("lost", [1, 3])

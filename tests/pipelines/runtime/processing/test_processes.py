@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,15 @@ def taken_up(harness: Harness, pipeline: Pipeline) -> Harness:
     return Harness(pipeline, harness.spark, harness.directory)
 
 
+def ms(time: int) -> datetime:
+    return datetime(1970, 1, 1) + timedelta(milliseconds=time)
+
+
 EPOCHS: list[tuple[list[dict[str, Any]], int | None]] = [
     ([event("a", 5), event("b", 7), event(None, 9)], None),
     ([event("a", 4, "m")], 4),
     ([], 6),
-    ([event("a", 2, "late"), event("c", 100)], 8),
+    ([{**event("a", 2, "late"), "at": ms(5)}, {**event("c", 100), "at": ms(6)}], 8),
     ([event("c", 50)], MAX_TIMESTAMP),
 ]
 PUBLISHED = [
@@ -89,7 +94,7 @@ def test_state_and_timers_go_from_epoch_to_epoch(spark: SparkSession, tmp_path: 
         harness.restart()
     assert harness.advance() == []
     staged = harness.lake.staged.rows("insert told")
-    assert [row.late for row in staged] == [0, 0, 0, 0, 0]  # scripted rows have no rowtime here
+    assert [row.late for row in staged] == [0, 0, 0, 1, 0]  # at 6 ms: 5 is late, 6 is not, no rowtime is never
     log = harness.lake.watermarks.rows("told")
     assert [(row.rows, row.timestamp) for row in log][1:] == [(1, 4), (1, 6), (2, 8), (3, MAX_TIMESTAMP)]
     state = lake_rows.read(spark, harness.lake.state_path(harness.pipeline.insert("told")))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import uuid
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import PlanningError
+from pipelines.lake import StagedRow
 from pipelines.lake import rows as lake_rows
-from pipelines.process import InvalidDeclaration, NotWrapped
+from pipelines.process import (
+    EventTimeExtension,
+    EventTimeGeneratorFunction,
+    InvalidDeclaration,
+    NotWrapped,
+    ProcessError,
+    StateDeclarations,
+)
 from pipelines.sql import SqlError, compile_script
 from pipelines.sql.model import Pipeline
 from pipelines.testing import Harness
@@ -55,7 +64,9 @@ def of(rows: list[dict[str, Any]], target: str, *names: str) -> list[tuple]:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_every_shape(spark: SparkSession, tmp_path: Path, at_once: bool) -> None:
+def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
+    if at_once:
+        monkeypatch.setattr("pipelines.runtime.processing.staging.PER_TASK", 2)  # several tasks, as of large epochs
     harness, found = Harness(whole(), spark, tmp_path), []
 
     def advance() -> None:
@@ -90,8 +101,77 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, at_once: bool) -> None
     told = sorted((tuple(row) for row in odds.collect()), key=str)
     assert told == [("n", 5), ("n", 7), ("watermark", 16), ("watermark", MAX_TIMESTAMP)]
     assert [row.timestamp for row in harness.lake.watermarks.rows("chained")][-1] == MAX_TIMESTAMP
+    tasks = [len(set(_tasks(row))) for row in harness.lake.staged.rows("insert ruled")]
+    assert (max(tasks) > 1) == at_once
+    if at_once:
+        maintained = {item.path for found in harness.runner.maintenance(timedelta(0)).run() for item in found.tidied}
+        second, insert = harness.pipeline.table("odds"), harness.pipeline.insert("evens")
+        assert {harness.lake.target_path(second), harness.lake.quarantine_path(second, insert)} <= maintained
+        assert len(lake_rows.read(spark, harness.lake.target_path(second)).collect()) == len(told)
     digests = {row.facts["broadcast"] for row in harness.lake.staged.rows("insert ruled")}
     assert len(digests) == (1 if at_once else 2)
+
+
+def _tasks(row: StagedRow) -> list[str]:
+    """The tasks that have written state of an epoch, by their files' names."""
+    return [file["path"].split("-")[1] for file in row.facts["state"]["files"]]
+
+
+class Unsure(fn.Ruled):
+    """Writes another broadcast state on every task."""
+
+    def process_record_from_broadcast_input(self, record, ctx) -> None:
+        ctx.get_state_manager().get_state(fn.RULES).put(record.k, uuid.uuid4().int % 2**62)
+
+
+def test_broadcast_state_that_differs_from_task_to_task_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.runtime.processing.staging.PER_TASK", 1)
+    pipeline = compile_script(SCRIPT).process(
+        "ruled", ["events", "rules"], "k", wrapped(Unsure()), "k STRING, number BIGINT, rule BIGINT", buckets=3
+    )
+    harness = Harness(pipeline, spark, tmp_path)
+    harness.push("rules", [rule("a", 1)])
+    harness.push("events", [event("a", 1), event("b", 2)])
+    with pytest.raises(ProcessError, match="the tasks of ruled have come to different broadcast states") as raised:
+        harness.advance()
+    assert raised.value.state == "the epoch is planned and not staged"
+    assert harness.lake.staged.rows("insert ruled") == []
+
+
+def test_a_function_tells_event_time_to_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
+    """FLIP-499's CustomProcessFunction over a table in processing time; what it declares goes on through tables."""
+    pipeline = compile_script("CREATE TABLE raw (k STRING, number BIGINT, name STRING) WITH ('connector' = 'scripted')")
+    columns = "k STRING, number BIGINT, name STRING"
+    pipeline = pipeline.process("timely", "raw", "k", fn.TellsTime(), columns, buckets=1)
+    pipeline = pipeline.process("heard", "timely", "k", wrapped(fn.Hears()), "what STRING, value BIGINT", buckets=1)
+    harness, heard = Harness(pipeline, spark, tmp_path), []
+    for number, name in [(5, "n"), (3, "n"), (8, "idle")]:
+        harness.push("raw", [event("a", number, name)])
+        rows = [row for row in harness.advance() if row["_target"] == "heard"]
+        heard.append(sorted((row["what"], row["value"]) for row in rows))
+    log = harness.lake.watermarks.rows("timely")
+    assert [(row.timestamp, row.use_processing_time, row.idle, row.told) for row in log] == [
+        (5, False, False, {"progress": 50}),
+        (5, False, False, {"progress": 30}),
+        (8, False, True, {"progress": 80}),
+    ]
+    idle = EventTimeExtension.IDLE_STATUS_WATERMARK_DECLARATION.identifier
+    assert heard == [
+        [("progress", 50), ("timer", 5)],
+        [("progress", 30)],  # a timer in the past fires with the next watermark that moves
+        [(idle, 1), ("progress", 80), ("timer", 3), ("timer", 8)],
+    ]
+
+
+def generator(seconds: int) -> EventTimeGeneratorFunction:
+    builder = EventTimeExtension.new_watermark_generator_builder(_number)
+    return builder.with_max_out_of_order_time(timedelta(seconds=seconds)).build_as_process_function()
+
+
+def _number(record: Any) -> int:
+    return record.rule
 
 
 @pytest.mark.parametrize(
@@ -122,6 +202,10 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, at_once: bool) -> None
             "constraint c of y would hold the epochs of x",
         ),
         (
+            ("x", ("rules", generator(2)), "k", wrapped(fn.Timed()), "k STRING"),
+            "another process has given rules another generator",
+        ),
+        (
             (["x", "strict"], "events", "k", wrapped(fn.Halved()), ["k STRING", None]),
             "constraint c of strict would hold the epochs of x",
         ),
@@ -133,8 +217,10 @@ def test_what_can_not_be_planned(arguments: tuple, told: str) -> None:
         "CREATE TABLE strict (k STRING, CONSTRAINT c EXPECT (k <> '') ON VIOLATION FAIL) WITH ('connector' = 'print');"
         "CREATE TABLE shown (k STRING) WITH ('connector' = 'print');"
     )
+    given = compile_script(script).process("ruled", ("rules", generator(1)), "k", wrapped(fn.Timed()), "k STRING")
+    assert given.process("y", ("rules", generator(1)), "k", wrapped(fn.Timed()), "k STRING").generators("rules")
     with pytest.raises(PlanningError, match=told):
-        compile_script(script).process(*arguments)
+        given.process(*arguments)
 
 
 def test_functions_and_schemas_are_looked_at_when_they_are_declared() -> None:
@@ -143,6 +229,13 @@ def test_functions_and_schemas_are_looked_at_when_they_are_declared() -> None:
         pipeline.process("x", "events", "k", fn.Timed(), "k STRING")
     with pytest.raises(InvalidDeclaration):
         pipeline.process("x", "events", "k", object(), "k STRING")
+
+    class Misspelt(fn.Timed):
+        def uses_states(self):
+            return (StateDeclarations.value_state("count", "BIGNIT"),)
+
+    with pytest.raises(InvalidDeclaration, match="Misspelt declares state 'count' as BIGNIT: there is no type BIGNIT"):
+        pipeline.process("x", "events", "k", wrapped(Misspelt()), "k STRING")
     with pytest.raises(SqlError, match="TEXTUAL"):
         pipeline.process("x", "events", "k", wrapped(fn.Timed()), "k TEXTUAL")
     once = pipeline.process("x", "events", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS)

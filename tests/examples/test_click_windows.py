@@ -1,0 +1,80 @@
+"""examples/click_windows: windows with a second output for what is late, over epochs, against plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.lake import rows as lake_rows
+from pipelines.testing import Harness
+from tests.examples.examples import put, read, started
+
+SIZE, GAP, DISORDER = 300_000, 600_000, 10_000
+
+Click = tuple[str, str, int]
+
+
+def windows(clicks: Sequence[Click], watermark: int) -> list[tuple]:
+    """5-minute windows that have ended at `watermark`."""
+    counts = Counter((user, time - time % SIZE) for user, _, time in clicks)
+    return sorted((user, low, low + SIZE, count) for (user, low), count in counts.items() if low + SIZE <= watermark)
+
+
+def visits(clicks: Sequence[Click], watermark: int) -> list[tuple]:
+    """Sessions that have ended at `watermark`."""
+    found = []
+    for user in sorted({user for user, _, _ in clicks}):
+        own = sorted((time, item) for other, item, time in clicks if other == user)
+        parts: list[list[tuple[int, str]]] = []
+        for time, item in own:
+            if parts and time <= parts[-1][-1][0] + GAP:
+                parts[-1].append((time, item))
+            else:
+                parts.append([(time, item)])
+        for part in parts:
+            items = tuple(sorted(Counter(item for _, item in part).items()))
+            found.append((user, part[0][0], part[-1][0] + GAP, items))
+    return sorted(item for item in found if item[2] <= watermark)
+
+
+def shown(rows: Sequence[dict[str, Any]], target: str) -> list[tuple]:
+    own = [row for row in rows if row["_target"] == target]
+    if target == "visits":
+        return sorted((row["user_id"], row["start"], row["end"], tuple(sorted(row["items"].items()))) for row in own)
+    return sorted((row["user_id"], row["start"], row["end"], row["clicks"]) for row in own)
+
+
+def late(harness: Harness, table: str) -> list[Click]:
+    rows = lake_rows.read(harness.spark, harness.lake.target_path(harness.pipeline.table(table))).collect()
+    return sorted((row["user_id"], row["item"], row["time"]) for row in rows)
+
+
+def test_windows_go_on_from_epoch_to_epoch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness, chosen = started("click_windows", spark, tmp_path, monkeypatch), random.Random(3)
+    told = harness.advance()
+    clicks = [(row["user_id"], row["item"], row["time"]) for row in read("clicks")]
+    last = max(time for _, _, time in clicks)
+    assert shown(told, "clicks_5min") == windows(clicks, last - DISORDER)
+    assert len(shown(told, "visits")) == 2
+    more = [(chosen.choice(["ann", "bob"]), chosen.choice(["tea", "pot"]), last + chosen.randrange(8_000_000))
+            for _ in range(150)]  # fmt: skip
+    more.sort(key=lambda click: click[2] + chosen.randrange(DISORDER))
+    too_late = ("ann", "cup", last - 2 * GAP)  # both of its windows were told
+    for number, part in enumerate([[*more[:70], too_late], more[70:]]):
+        rows = [dict(zip(("user_id", "item", "time"), click, strict=True)) for click in part]
+        put(f"clicks/2{number}.json", rows)
+        told += harness.advance()
+    come_to = max(time for _, _, time in more) - DISORDER
+    assert shown(told, "clicks_5min") == windows([*clicks, *more], come_to)
+    assert shown(told, "visits") == visits([*clicks, *more], come_to)
+    assert late(harness, "late_clicks") == late(harness, "late_visits") == [too_late]
+    for insert in ("clicks_5min", "visits"):
+        assert [row.late for row in harness.lake.staged.rows(f"insert {insert}")] == [0, 1, 0]

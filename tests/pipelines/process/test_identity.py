@@ -1,0 +1,130 @@
+"""What a function computes, told by its code: the same in every run, another where a helper is another."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines.process import EventTimeExtension
+from pipelines.process.identity import identity_of
+from pipelines.process.windows import Aggregate, WindowFunction, session, tumble
+from tests.pipelines.process.test_windows import COUNT
+from tests.pipelines.runtime.processing import functions as fn
+
+MODULE = """
+import re
+from functools import partial
+from pipelines.process import OneInputStreamProcessFunction
+
+FACTOR = 3
+LIMITS = {"a", "b", "c"}
+WORDS = re.compile("x+")
+TABLE = [1, 2, 3]
+
+class Rule:
+    def __init__(self, least):
+        self.least = least
+
+    def fits(self, number):
+        return number > self.least
+
+def doubled(number):
+    return number * 2
+
+def helped(number):
+    return doubled(number) * FACTOR
+
+class Base(OneInputStreamProcessFunction):
+    def shown(self, number):
+        return (number,)
+
+class Told(Base):
+    def __init__(self):
+        self.rule, self.add, self.names = Rule(5), lambda one: one + 1, LIMITS
+        self.more = partial(helped, 7)
+
+    def process_record(self, record, output, ctx):
+        if self.rule.fits(record.number) and WORDS.match(record.name) and record.number in TABLE:
+            output.collect(self.shown(helped(record.number)))
+"""
+
+
+def identity(folder: Path, text: str) -> str:
+    """Of `Told` in a module of this text, in a process of its own: addresses and the order of sets are other ones."""
+    (folder / "told_module.py").write_text(text)
+    code = "import told_module; from pipelines.process.identity import identity_of as of; print(of(told_module.Told()))"
+    root = str(Path(__file__).parents[3])
+    environment = {"PYTHONPATH": f"{folder}:{root}", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def told(folder: Path, text: str, *, source: bool) -> str:
+    """Of `Told` in a module of this text; without its source, as in an interactive session."""
+    folder.mkdir()
+    path = folder / "told_module.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("told_module", path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["told_module"] = module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        if not source:
+            path.unlink()
+        return identity_of(module.Told())
+    finally:
+        del sys.modules["told_module"]
+
+
+def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
+    first = identity(tmp_path, MODULE)
+    assert first.startswith("Told ")
+    assert identity(tmp_path, MODULE) == first  # sets and addresses are in another order there
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("number * 2", "number * 4"),
+        ("FACTOR = 3", "FACTOR = 4"),
+        ("return (number,)", "return (number, 1)"),
+        ("Rule(5)", "Rule(6)"),
+        ("number > self.least", "number >= self.least"),
+        ("one + 1", "one + 2"),
+        ("helped, 7", "helped, 8"),
+        ('"a", "b"', '"a", "d"'),
+        ("x+", "y+"),
+        ("[1, 2, 3]", "[1, 2, 4]"),
+    ],
+)
+@pytest.mark.parametrize("source", [True, False], ids=["source", "no source"])
+def test_another_helper_constant_or_attribute_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: bool, old: str, new: str
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    texts = [MODULE, MODULE.replace(old, new), MODULE]
+    found = [told(tmp_path / str(number), text, source=source) for number, text in enumerate(texts)]
+    assert found[0] == found[2] != found[1]
+
+
+def test_windows_are_told_apart_by_what_they_are_given() -> None:
+    wrap = EventTimeExtension.wrap_process_function
+    other = Aggregate("BIGINT", int, lambda kept, row: kept + 2, COUNT.result, COUNT.merge)
+    functions = [
+        WindowFunction(tumble(timedelta(minutes=5)), COUNT),
+        WindowFunction(tumble(timedelta(minutes=6)), COUNT),
+        WindowFunction(session(timedelta(minutes=5)), COUNT),
+        WindowFunction(tumble(timedelta(minutes=5)), other),
+        fn.Timed(),
+        fn.Ruled(),
+    ]
+    assert len({identity_of(wrap(function)) for function in functions}) == len(functions)
+    again = WindowFunction(tumble(timedelta(minutes=5)), COUNT)
+    assert identity_of(wrap(again)) == identity_of(wrap(functions[0]))
