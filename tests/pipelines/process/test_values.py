@@ -116,7 +116,7 @@ NONE: dict[str, Any] = {"a": None, "tags": None, "more": None}
          [{"x": 1}, {"y": 2}], [None, {"x": 1}, {"x": 1, "y": 2}]),
         (SD.reducing_state("s", "ARRAY<BIGINT>", lambda old, new: old + new), [[1], [2]], [None, [1], [1, 2]]),
     ],
-    ids=str,
+    ids=lambda told: getattr(told, "type", None),
 )  # fmt: skip
 @pytest.mark.parametrize("apart", [False, True], ids=["one epoch", "an epoch each"])
 def test_a_value_is_the_same_in_every_epoch(

@@ -50,6 +50,7 @@ class Topics:
             "key.serializer": _BYTES,
             "value.serializer": _BYTES,
             "linger.ms": "0",
+            "max.block.ms": "240000",  # a new topic may take its time on a busy machine
             **settings,
         }
         return self.jvm.org.apache.kafka.clients.producer.KafkaProducer(self.map(given))
