@@ -116,7 +116,7 @@ def test_the_check_leads_to_the_pages_of_its_suite(page: Page, dagster: Dagster,
     with page.expect_popup() as opened:
         link.click()
     docs = opened.value
-    expect(docs.get_by_text("Successful Expectations")).to_be_visible()
+    expect(docs.get_by_text("Successful Expectations", exact=True)).to_be_visible()
     docs.close()
 
 
@@ -143,7 +143,7 @@ def test_a_held_epoch_is_released_from_the_launchpad_and_published(page: Page, d
 
 
 def test_flip_and_verdict_are_plotted(page: Page, dagster: Dagster, held_run: str):
-    for asset, number in (("clicks/user_info", "flipped"), ("strict/s_enriched_click", "gate passed")):
+    for asset, number in (("strict/s_user_info", "flipped"), ("strict/s_enriched_click", "gate passed")):
         page.goto(f"{dagster.address}/assets/{asset}?view=plots")
         expect(page.get_by_text(number, exact=True).first).to_be_visible()
         expect(page.locator("canvas").first).to_be_visible()
