@@ -144,7 +144,8 @@ def test_a_held_epoch_is_released_from_the_launchpad_and_published(page: Page, d
 
 def test_flip_and_verdict_are_plotted(page: Page, dagster: Dagster, held_run: str):
     for asset, number in (("strict/s_user_info", "flipped"), ("strict/s_enriched_click", "gate passed")):
-        page.goto(f"{dagster.address}/assets/{asset}?view=plots")
+        page.goto(f"{dagster.address}/assets/{asset}")
+        page.get_by_role("button", name="Plots").click()
         expect(page.get_by_text(number, exact=True).first).to_be_visible()
         expect(page.locator("canvas").first).to_be_visible()
     picture(page, "dagster-plots")
