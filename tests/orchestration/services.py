@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import Envelope
 
+from assets.failures import ERROR_KIND
 from tests.assets.clicks import Hand
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -237,6 +238,36 @@ class Ui:
             lambda: status if (status := self.status(run_id)) in ("SUCCESS", "FAILURE", "CANCELED") else None,
             f"run {run_id} is over",
         )
+
+    def runs(self, job: str) -> list[str]:
+        """The ids of a job's runs, the newest first."""
+        data = self.ask(
+            "query($f: RunsFilter!) { runsOrError(filter: $f) { ... on Runs { results { runId } } } }",
+            f={"pipelineName": job},
+        )
+        return [run["runId"] for run in data["runsOrError"]["results"]]
+
+    def typed_errors(self, run_id: str) -> list[str]:
+        """What kinds of typed errors the failed steps of a run tell."""
+        data = self.ask(
+            "query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { ... on"
+            " ExecutionStepFailureEvent { failureMetadata { metadataEntries { label ... on TextMetadataEntry { text }"
+            " } } } } } } }",
+            id=run_id,
+        )
+        found = [event["failureMetadata"] for event in data["logsForRun"]["events"] if event.get("failureMetadata")]
+        entries = [entry for item in found for entry in item["metadataEntries"]]
+        return [entry["text"] for entry in entries if entry["label"] == ERROR_KIND]
+
+    def standing(self, kind: str, name: str) -> str:
+        """Whether a `schedule` or a `sensor` is RUNNING or STOPPED."""
+        whole = kind.capitalize()
+        data = self.ask(
+            f"query($s: {whole}Selector!) {{ {kind}OrError({kind}Selector: $s)"
+            f" {{ ... on {whole} {{ {kind}State {{ status }} }} }} }}",
+            s={**_LOCATION, f"{kind}Name": name},
+        )
+        return data[f"{kind}OrError"][f"{kind}State"]["status"]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.orchestration.services import Dagster
+from tests.orchestration.services import Dagster, until
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +108,94 @@ def test_a_held_gate_says_why_and_what_to_do(page: Page, dagster: Dagster, held_
     expect(page.get_by_text("Failed in").first).to_be_visible()
     expect(page.get_by_role("link", name=held_run[:8]).first).to_be_visible()
     assert dagster.strict.published() == []
+
+
+def test_the_check_leads_to_the_pages_of_its_suite(page: Page, dagster: Dagster, held_run: str):
+    page.goto(f"{dagster.address}/assets/strict/s_enriched_click_staged?view=checks&checkDetail=gate")
+    link = page.get_by_role("link", name=re.compile("suite-index.html")).first
+    with page.expect_popup() as opened:
+        link.click()
+    docs = opened.value
+    expect(docs.get_by_text("Successful Expectations", exact=True)).to_be_visible()
+    docs.close()
+
+
+def test_a_held_epoch_is_released_from_the_launchpad_and_published(page: Page, dagster: Dagster, held_run: str):
+    dagster.strict.users(9)  # what was missing
+    page.goto(f"{dagster.address}/locations/tidegate/jobs/strict")
+    page.get_by_role("button", name="Materialize all").locator("xpath=following::button[1]").click()
+    page.get_by_text("Open launchpad").click()
+    editor = page.locator(".CodeMirror").filter(has_text="on_unmatched")
+    editor.click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text("ops:\n  strict__s_enriched_click_staged:\n    config:\n      held: release\n")
+    expect(page.get_by_text("No errors", exact=True)).to_be_visible()
+    picture(page, "dagster-launchpad")
+    page.get_by_role("dialog").get_by_role("button", name="Materialize").click()
+    page.wait_for_url(re.compile("/runs/"))
+    assert dagster.ended(page.url.rpartition("/")[2].partition("?")[0]) == "SUCCESS"
+    assert [row["user_id"] for row in dagster.strict.published()] == [1, 2, 9]
+    page.goto(f"{dagster.address}/assets/strict/s_enriched_click_staged?view=checks&checkDetail=gate")
+    expect(page.get_by_text("Passed", exact=True).first).to_be_visible()
+    page.goto(f"{dagster.address}/assets/strict/s_enriched_click?view=checks&checkDetail=adds_up")
+    expect(page.get_by_text("rows landed", exact=True).first).to_be_visible()
+    picture(page, "dagster-adds-up")
+
+
+def test_flip_and_verdict_are_plotted(page: Page, dagster: Dagster, held_run: str):
+    for asset, number in (("strict/s_user_info", "flipped"), ("strict/s_enriched_click", "gate passed")):
+        page.goto(f"{dagster.address}/assets/{asset}")
+        page.get_by_role("button", name="Plots").click()
+        expect(page.get_by_text(number, exact=True).first).to_be_visible()
+        expect(page.locator("canvas").first).to_be_visible()
+    picture(page, "dagster-plots")
+
+
+def test_two_runs_started_together_fail_clearly_or_wait_and_publish_each_row_once(dagster: Dagster):
+    runs = [dagster.launch("spans") for _ in range(2)]
+    ended = {run: dagster.ended(run) for run in runs}
+    failed = [run for run, status in ended.items() if status == "FAILURE"]
+    errors = {error for run in failed for error in dagster.typed_errors(run)}
+    assert errors <= {"LeaseHeld", "ConcurrentRun"}, "another runner is at work, and it is said who"
+    assert len(errors) > 0 or not failed
+    if len(failed) == 2:  # each found the other at some table
+        assert dagster.ended(dagster.launch("spans")) == "SUCCESS"
+    assert converted(dagster) == [1, 2, 3]
+
+
+def converted(dagster: Dagster) -> list[int]:
+    """The ids that `spans` has published."""
+    path = dagster.folder / "lake" / "targets" / "converted"
+    return sorted(DeltaTable(str(path)).to_pyarrow_table(columns=["id"]).column("id").to_pylist())
+
+
+def test_a_backfill_is_launched_from_the_ui(page: Page, dagster: Dagster):
+    page.goto(f"{dagster.address}/locations/tidegate/jobs/spans_backfill")
+    page.get_by_role("button", name="Materialize").first.click()
+    page.get_by_text("Show all partitions").click()
+    page.get_by_role("button", name="All", exact=True).click()
+    picture(page, "dagster-backfill")
+    page.get_by_role("button", name="Launch backfill").click()
+    run = until(lambda: dagster.runs("spans_backfill"), "the run of the backfill")[0]
+    assert dagster.ended(run) == "SUCCESS"
+    assert converted(dagster) == [1, 2, 3], "released again, in the place of what was there"
+    page.goto(f"{dagster.address}/assets/spans/converted_by_time")
+    expect(page.get_by_text("rows released again", exact=True).first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [("schedules/clicks_schedule", "schedule"), ("sensors/default_automation_condition_sensor", "sensor")],
+)
+def test_schedule_and_sensor_are_started_and_stopped_by_a_click(page: Page, dagster: Dagster, place: str, kind: str):
+    name = place.rpartition("/")[2]
+    page.goto(f"{dagster.address}/locations/tidegate/{place}")
+    switch = page.locator("label:has(input[type=checkbox])")
+    for status in ("RUNNING", "STOPPED"):
+        switch.click()
+        until(lambda s=status: dagster.standing(kind, name) == s, f"{name} is {status}")
+        if status == "RUNNING":
+            picture(page, f"dagster-{kind}")
 
 
 def test_the_schedule_is_off_and_the_alerts_are_on(page: Page, dagster: Dagster):
