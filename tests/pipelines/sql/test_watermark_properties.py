@@ -234,3 +234,9 @@ def test_any_watermark_comes_back_from_what_is_shown_and_from_properties(given: 
     assert back == spec
     assert back is not None
     assert to_properties(back) == found
+
+
+def test_a_column_may_be_called_ascending() -> None:
+    columns = "ascending TIMESTAMP(3), WATERMARK FOR ascending AS ascending"
+    script = f"CREATE TABLE t ({columns}) WITH ('connector' = 'scripted');"
+    assert watermark_of(compiled(script).table("t")).expression == "`ascending`"
