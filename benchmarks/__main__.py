@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import asof, binlog_decode, checks, growth, kafka, mysql, process, release, watermark
+from benchmarks import alignment, asof, binlog_decode, checks, growth, kafka, mysql, process, release, watermark
 from benchmarks.measure import Figure, show
 
 BENCHMARKS = {
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "decode": binlog_decode.measure,
     "kafka": kafka.measure,
     "watermark": watermark.measure,
+    "alignment": alignment.measure,
     "asof": asof.measure,
     "growth": growth.measure,
     "process": process.measure,

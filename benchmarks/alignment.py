@@ -16,10 +16,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from benchmarks.measure import Figure
 from pipelines.lake import Lake
 from pipelines.runtime.runner import Runner
+from pipelines.runtime.session import start_session
 from pipelines.sql import compile_script
-from pipelines.testing import spark_session
 
 TABLE = """
 CREATE TABLE {name} (n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at) WITH (
@@ -95,8 +96,16 @@ def draw(without: Sequence[int], with_alignment: Sequence[int]) -> str:
     return "\n".join(parts) + "\n"
 
 
+def measure() -> list[Figure]:
+    """The rows that wait after the last tick, with alignment beside without."""
+    spark = start_session()
+    without, aligned = unreleased(spark, "")[-1], unreleased(spark, ALIGNED)[-1]
+    name = f"rows landed and not released after {TICKS} ticks, aligned"
+    return [Figure(name, aligned, "rows", without, "without", "the drift and an epoch")]
+
+
 if __name__ == "__main__":
-    session = spark_session()
+    session = start_session()
     bare, aligned = unreleased(session, ""), unreleased(session, ALIGNED)
     print(f"without: {bare}\naligned: {aligned}")
     Path(sys.argv[1]).write_text(draw(bare, aligned))

@@ -1,8 +1,10 @@
 """The continuous mode: the same epochs as `Runner.run`, tick by tick in one warm process, until it is told to stop.
 
-A tick lands one epoch of every source, then takes every INSERT as far as it goes. Between two steps the loop looks
-whether it should stop; a step that is under way is finished, and if its engine is taken away meanwhile it is abandoned,
-which is as safe as a crash: the next run finishes the epoch from its stored plan.
+A tick lands one epoch of every source, then takes every INSERT as far as it goes: a process also to the timers that the
+system's time has reached, where its time is that (FLIP-326's scheduler of system time is the tick).
+
+Between two steps the loop looks whether it should stop; a step that is under way is finished, and if its engine is
+taken away meanwhile it is abandoned, which is as safe as a crash: the next run finishes the epoch from its stored plan.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from pyspark.errors import PySparkException
 from pipelines.errors import GateHeld, TidegateError
 from pipelines.runtime.landing.advances import Advance
 from pipelines.runtime.runner import Released, Runner
-from pipelines.watermarks import TickScheduler
 
 LOST_ENGINE = (TidegateError, PySparkException, Py4JError, OSError)
 """What a step raises whose engine or source is taken away under its hands."""
@@ -58,14 +59,12 @@ class Continuous:
             is not kept waiting.
         stop: Set it (from a signal handler, or another thread) to leave after the step that is under way.
         on_tick: Called after every tick.
-        scheduler: Ticks with it: the system-time scheduler of timers whose watermarks turn to processing time.
     """
 
     runner: Runner
     every: float = 1.0
     stop: threading.Event = field(default_factory=threading.Event)
     on_tick: Callable[[Tick], None] = lambda tick: None
-    scheduler: TickScheduler = field(default_factory=TickScheduler)
     abandoned_by: Exception | None = field(default=None, init=False)
 
     def run(self, max_ticks: int | None = None) -> Ending:
@@ -106,7 +105,6 @@ class Continuous:
             if self.stop.is_set():
                 break
             advances.append(self.runner.advance(table.name, max_epochs=1))
-        self.scheduler.tick()
         for insert in self.runner.pipeline.inserts:
             if self.stop.is_set():
                 break

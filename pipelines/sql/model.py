@@ -413,9 +413,23 @@ class Pipeline:
         return [item.time for item in inputs if item.table == table and item.time is not None]
 
     def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Pipeline:
-        """This pipeline, with `strategy` in place of what the DDL of `table` says."""
+        """This pipeline, with `strategy` in place of what the DDL of `table` says. Raises PlanningError."""
+        from pipelines.errors import PlanningError
+        from pipelines.watermarks import WatermarkStrategy
+
+        problem = None
         if table not in self.tables:
-            raise KeyError(table)
+            close = get_close_matches(str(table), self.tables, 1)
+            problem = f"there is no table {table!r}" + (f", did you mean {close[0]!r}?" if close else "")
+        elif not isinstance(strategy, WatermarkStrategy):
+            problem = f"a strategy is a WatermarkStrategy, not {strategy!r}"
+        if problem is not None:
+            raise PlanningError(
+                problem,
+                where=f"with_strategy of the pipeline {self.name}",
+                state="nothing was run",
+                next_command="correct the file, then: tidegate explain SCRIPT",
+            )
         return replace(self, strategies={**self.strategies, table: strategy})
 
     def process(

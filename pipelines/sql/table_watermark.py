@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.errors import SqlError
-from pipelines.sql.grammar.watermark import ascending
+from pipelines.sql.grammar.watermark import NO_STRATEGY, ascending
 from pipelines.sql.model import Column, WatermarkSpec
 from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
@@ -82,10 +82,12 @@ class WatermarkCompiler:
         return self._spec(watermark, f"({quoted(column.name)} - {AFTER_IT})", column.type, source=True)
 
     def _no_keyword(self, watermark: Watermark) -> None:
-        tree = watermark.expression.tree
-        if isinstance(tree, exp.Column) and tree.name.upper() == "ASCENDING" and tree.name not in self.columns:
-            what = "ASCENDING is no watermark strategy: an expression is"
-            raise self._error(watermark.expression.span, what, ascending(_path(watermark)))
+        tree, declared = watermark.expression.tree, self.scope.functions
+        if not isinstance(tree, exp.Column | exp.Anonymous) or tree.name.upper() != "ASCENDING":
+            return
+        own = declared is not None and any(name.upper() == "ASCENDING" for name in declared.declared)
+        if not (own if isinstance(tree, exp.Anonymous) else tree.name in self.columns):
+            raise self._error(watermark.expression.span, NO_STRATEGY, ascending(_path(watermark)))
 
     def _spec(self, watermark: Watermark, expression: str, of: str, *, source: bool = False) -> WatermarkSpec:
         return WatermarkSpec(

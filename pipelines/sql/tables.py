@@ -15,7 +15,7 @@ from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
+from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, Watermark, place
 from pipelines.sql.table_constraints import ConstraintCompiler
 from pipelines.sql.table_keys import KeyCompiler
 from pipelines.sql.table_options import OptionCompiler, place_of
@@ -198,12 +198,25 @@ class TableCompiler:
         if len(watermarks) > 1:
             raise self._error(watermarks[1].span, f"{self.name} has two watermarks", "a table has one WATERMARK FOR")
         if watermarks:
-            return WatermarkCompiler(self.source, self.name, columns, self.functions).compile(watermarks[0], spec)
-        for column, written in zip(columns, self.statement.columns, strict=True):
-            if column.source_time and written.computed is not None:
-                what = f"SYSTEM_ROWTIME() is a rowtime, and {self.name} declares no watermark"
-                hint = f"add WATERMARK FOR {quoted(column.name)} AS SYSTEM_WATERMARK()"
-                if not spec.system_watermark:
-                    hint = f"add WATERMARK FOR {quoted(column.name)} AS {quoted(column.name)} - INTERVAL '5' SECOND"
-                raise self._error(written.computed.span, what, hint)
+            found = WatermarkCompiler(self.source, self.name, columns, self.functions).compile(watermarks[0], spec)
+            self._source_times_are_used(columns, spec, watermarks[0])
+            return found
+        self._source_times_are_used(columns, spec, None)
         return None
+
+    def _source_times_are_used(self, columns: list[Column], spec: ConnectorSpec, watermark: Watermark | None) -> None:
+        """SYSTEM_ROWTIME() is there for the watermark: it is of that column, or its expression looks at it."""
+        for column, written in zip(columns, self.statement.columns, strict=True):
+            if not column.source_time or written.computed is None:
+                continue
+            name = quoted(column.name)
+            hint = f"WATERMARK FOR {name} AS SYSTEM_WATERMARK()"
+            if not spec.system_watermark:
+                hint = f"WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND"
+            if watermark is None:
+                what = f"SYSTEM_ROWTIME() is a rowtime, and {self.name} declares no watermark"
+                raise self._error(written.computed.span, what, f"add {hint}")
+            looked_at = {node.name for node in watermark.expression.tree.find_all(exp.Column)}
+            if column.name not in (watermark.path[0].text, *looked_at):
+                what = f"SYSTEM_ROWTIME() is a rowtime, and the watermark of {self.name} has nothing to do with it"
+                raise self._error(written.computed.span, what, f"write {hint}, or leave the column out")

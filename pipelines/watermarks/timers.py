@@ -27,7 +27,7 @@ class Scheduler(Protocol):
 
 
 class TickScheduler:
-    """Calls at every tick of whoever owns it: the continuous mode ticks it, a test does so by hand."""
+    """Calls at every tick of whoever owns it."""
 
     def __init__(self) -> None:
         self._looks: list[Callable[[], None]] = []

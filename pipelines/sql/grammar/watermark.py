@@ -11,6 +11,7 @@ from pipelines.sql.syntax import Name, Watermark
 from pipelines.sql.types import quoted_string
 
 BOUNDED = (("WITH", "DELAY"), ("WITH", "OFFSET"), ("BOUNDED", "WITH", "DELAY"), ("BOUNDED", "DELAY"))
+NO_STRATEGY = "ASCENDING is no watermark strategy: an expression is"
 OF_THE_SOURCE = "write AS SYSTEM_WATERMARK(), for a column that is SYSTEM_ROWTIME()"
 
 
@@ -51,8 +52,12 @@ class WatermarkGrammar(ExpressionGrammar):
                 span = self.since(first)
                 hint = f"write AS {column} - {interval}"
                 self.refuse(span, f"{' '.join(words)} is no watermark strategy: an expression is", hint)
-        if self.word("ASCENDING") and self._next.token_type in NAMES:
-            self.refuse(self.here(), "ASCENDING is no watermark strategy: an expression is", ascending(column))
+        # By itself behind AS it may be a column of that name, and before a bracket a function.
+        behind_as = self._prev.text.upper() == "AS"
+        if self.word("ASCENDING") and (not behind_as or self._next.token_type in NAMES):
+            self.refuse(self.here(), NO_STRATEGY, ascending(column))
+        if self.take("STRICTLY", "ASCENDING"):
+            self.refuse(self.since(first), NO_STRATEGY, ascending(column))
         if self.word("CUSTOM") and self._next.token_type == TokenType.STRING:
             self._advance(2)
             hint = "declare a function, CREATE FUNCTION f AS 'module.f' LANGUAGE PYTHON, and write AS f(…)"
@@ -86,4 +91,4 @@ def _shown(path: list[Name]) -> str:
     return ".".join(f"`{name.text}`" if name.quoted else name.text for name in path)
 
 
-__all__ = ["WatermarkGrammar", "ascending"]
+__all__ = ["NO_STRATEGY", "WatermarkGrammar", "ascending"]

@@ -14,7 +14,7 @@ from pipelines.runtime.continuous import Continuous, Tick
 from pipelines.runtime.landing.advances import Advance, LandedEpoch
 from pipelines.runtime.landing.alignment import Blocked, GroupStanding
 from pipelines.runtime.runner import Released
-from pipelines.watermarks import PROCESSING_TIME, Timers, WatermarkStrategy
+from pipelines.watermarks import PROCESSING_TIME, TickScheduler, Timers, WatermarkStrategy
 
 
 class ScriptedRunner:
@@ -142,11 +142,12 @@ def test_a_blocked_source_looks_again_at_its_group_s_update_interval() -> None:
     assert 0.0 < waits[0] <= 2.0
 
 
-def test_every_tick_ticks_the_system_time_scheduler() -> None:
+def test_timers_of_one_s_own_look_at_the_clock_at_every_tick() -> None:
     fired: list[tuple[object, int]] = []
     now = [0]
-    active = loop(ScriptedRunner())
-    timers = Timers(lambda key, time: fired.append((key, time)), lambda: now[0], active.scheduler)
+    scheduler = TickScheduler()
+    active = loop(ScriptedRunner(), on_tick=lambda tick: scheduler.tick())
+    timers = Timers(lambda key, time: fired.append((key, time)), lambda: now[0], scheduler)
     timers.register("a", 5)
     timers.advance(PROCESSING_TIME)
     active.run(max_ticks=1)

@@ -188,7 +188,7 @@ def test_an_event_time_join_names_the_rowtime() -> None:
 
 
 def test_system_rowtime_is_the_sources_own_time() -> None:
-    assert fixture("event_time").table("orders").column("seen").expression == "_rowtime"
+    assert fixture("flip_66").table("preserved").column("rowtime").expression == "_rowtime"
 
 
 def test_a_statement_set_may_begin_with_begin() -> None:

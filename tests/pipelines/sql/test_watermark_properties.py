@@ -234,3 +234,15 @@ def test_any_watermark_comes_back_from_what_is_shown_and_from_properties(given: 
     assert back == spec
     assert back is not None
     assert to_properties(back) == found
+
+
+def test_a_column_may_be_called_ascending() -> None:
+    columns = "ascending TIMESTAMP(3), WATERMARK FOR ascending AS ascending"
+    script = f"CREATE TABLE t ({columns}) WITH ('connector' = 'scripted');"
+    assert watermark_of(compiled(script).table("t")).expression == "`ascending`"
+
+
+def test_a_watermark_may_look_at_the_source_s_time_where_the_rowtime_is_another() -> None:
+    columns = "ts TIMESTAMP(3), seen AS SYSTEM_ROWTIME(), WATERMARK FOR ts AS seen - INTERVAL '1' MINUTE"
+    spec = watermark_of(compiled(f"CREATE TABLE t ({columns}) WITH ('connector' = 'kafka', 'topic' = 'x');").table("t"))
+    assert (spec.column, spec.type, spec.source) == ("ts", "TIMESTAMP_LTZ(3)", False)

@@ -14,9 +14,12 @@ from rich.console import Console
 from orchestration.console.standing import standing as standing_shown
 from pipelines.lake import Lake, SplitWatermark, WatermarkRow
 from pipelines.runtime.landing.alignment import Blocked, GroupStanding, Members, held, standing, standing_of
+from pipelines.runtime.landing.landing import ALIGNED_ROWS
 from pipelines.runtime.plans import source_row
+from pipelines.runtime.runner import Runner
 from pipelines.runtime.status import status
 from pipelines.sources.protocol import Step
+from pipelines.sql import compile_script
 from pipelines.watermarks import MIN_TIMESTAMP, WatermarkAlignment
 
 GROUP = WatermarkAlignment("g", timedelta(milliseconds=10), timedelta(seconds=1))
@@ -236,3 +239,21 @@ def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> Non
     assert "split 0: blocked for 60.0 s" in text
     assert "ahead of b split 0" in text
     assert "b, idle: 1" in text
+
+
+@pytest.mark.parametrize(
+    ("group", "option", "most"),
+    [("g", "", ALIGNED_ROWS), ("g", ", 'scan.max-rows-per-epoch' = '7'", 7), ("alone", "", None), (None, "", None)],
+)
+def test_an_epoch_has_a_bound_where_a_group_is_to_be_waited_for(
+    lake: Lake, group: str | None, option: str, most: int | None
+) -> None:
+    text = "CREATE TABLE {0} (at TIMESTAMP_LTZ(3), WATERMARK FOR at AS at) WITH ('connector' = 'datagen'{1});"
+    aligned = ", 'scan.watermark.alignment.group' = '{0}', 'scan.watermark.alignment.max-drift' = '1 s'"
+    tables = text.format("a", option + (aligned.format(group) if group else "")) + text.format("b", aligned.format("g"))
+    kept = "CREATE TABLE kept_{0} (at TIMESTAMP_LTZ(3)) WITH ('connector' = 'scripted');"
+    inserts = "".join(kept.format(name) + f"INSERT INTO kept_{name} SELECT at FROM {name};" for name in "ab")
+    landing = Runner(compile_script(tables + inserts), lake, environment={}).landing("a")
+    with landing._open(1) as (_, context):
+        landing._hold_back(context)
+        assert context.max_rows == most

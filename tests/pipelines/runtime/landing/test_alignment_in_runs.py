@@ -12,7 +12,7 @@ from pipelines.lake import Lake
 from pipelines.runtime.runner import Runner
 from pipelines.sql import compile_script
 from pipelines.watermarks import MIN_TIMESTAMP
-from tests.pipelines.runtime import tape
+from tests.pipelines.runtime import event_tape, tape
 
 ALIGNED = "'scan.watermark.alignment.group' = 'g', 'scan.watermark.alignment.max-drift' = '{drift}'"
 SCRIPT = """
@@ -86,30 +86,34 @@ def test_sources_of_one_group_take_turns_and_come_to_their_ends(spark: SparkSess
         assert max(stands.values()) - min(stands.values()) <= 30 + 80
 
 
-def unreleased(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[int]:
-    """After every tick of an epoch each, one three times as fast as two: landed rows that the combined watermark has
-    not reached. A row's number is its time, so as many of a table are released as the watermark says."""
-    options = [f"{aligned}, 'scan.max-rows-per-epoch' = '{pace}'" for pace in (30, 10)]
-    pipeline = compile_script(SCRIPT.format(one=options[0], two=options[1]))
+def waiting(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[int]:
+    """After every third tick of an epoch each, and a release: the landed clicks that wait, as their INSERT tells it.
+    The clicks are three times as fast as the rates that they are joined to."""
+    options = [f"{aligned}, 'scan.max-rows-per-epoch' = '{pace}'" for pace in (10, 30)]
+    pipeline = event_tape.compiled(*options)
     found = []
     for rows in (1, 1000):  # the flip is at the first row
-        for name in ("one", "two"):
-            tape.write(lake, name, {"0": numbers(rows)})
+        tape.write(lake, "rates", {"0": [{"k": 1, "v": n, "n": n} for n in range(rows)]})
+        tape.write(lake, "clicks", {"0": [{"id": n, "k": 1, "n": n} for n in range(rows)]})
         with Runner(pipeline, lake, spark=lambda: spark, clock=lambda: 0, environment={}) as active:
-            for _ in range(1 if rows == 1 else ticks):
-                last = [active.advance(name, max_epochs=1).last for name in ("one", "two")]
-                released = min(row.timestamp for row in last if row is not None) + 1
-                found.append(sum(landed(lake, name) - released for name in ("one", "two")))
-    return found[1:]
+            for tick in range(1 if rows == 1 else ticks):
+                for table in ("rates", "clicks"):
+                    active.advance(table, max_epochs=1)
+                if tick % 3 == 2:
+                    waits = active.release("joined").waiting
+                    assert waits is not None
+                    found.append(waits.rows)
+    assert event_tape.published(spark, lake, pipeline) == [(n, n) for n in range(landed(lake, "clicks") - found[-1])]
+    return found
 
 
 def test_what_has_landed_and_is_not_released_stays_bounded_with_alignment_and_grows_without(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    without = unreleased(spark, Lake(tmp_path / "without"), "", 6)
-    assert without == [20, 40, 60, 80, 100, 120]
-    aligned = unreleased(spark, Lake(tmp_path / "aligned"), f", {ALIGNED.format(drift='40 ms')}", 6)
-    assert aligned == [20, 40, 60, 50, 40, 60], "the drift and an epoch at most"
+    without = waiting(spark, Lake(tmp_path / "without"), "", 6)
+    assert without == [60, 120]
+    aligned = waiting(spark, Lake(tmp_path / "aligned"), f", {ALIGNED.format(drift='20 ms')}", 6)
+    assert aligned == [30, 30], "the drift and an epoch at most"
 
 
 def test_a_blocked_source_s_advance_ends_and_says_why(spark: SparkSession, tmp_path: Path) -> None:

@@ -86,6 +86,20 @@ def test_python_takes_the_place_of_all_that_ddl_says() -> None:
     assert of(made) == strategy
 
 
+@pytest.mark.parametrize(
+    ("table", "strategy", "told"),
+    [
+        ("click", WatermarkStrategy.no_watermarks(), "there is no table 'click', did you mean 'clicks'"),
+        ("nope", WatermarkStrategy.no_watermarks(), "there is no table 'nope'"),
+        ("clicks", None, "a strategy is a WatermarkStrategy, not None"),
+        ("clicks", "5 s", "a strategy is a WatermarkStrategy, not '5 s'"),
+    ],
+)
+def test_what_is_no_table_or_no_strategy_is_told(table: str, strategy, told: str) -> None:
+    with pytest.raises(PlanningError, match=told):
+        pipeline().with_strategy(table, strategy)
+
+
 def test_an_interval_of_zero_is_punctuated_for_every_table() -> None:
     assert of(pipeline(), timedelta(0)).gap == 1
     assert of(pipeline(), 5 * SECOND).gap is None
