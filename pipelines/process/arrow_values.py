@@ -12,8 +12,8 @@ _PLAIN = (pa.types.is_integer, pa.types.is_floating)
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of `array`; None for null. A ROW is a dict, a MAP one too, wherever in a value it is. TIMESTAMP is a
-    naive datetime, TIMESTAMP_LTZ one in UTC."""
+    """The values of `array`; None for null. A ROW is a dict, a MAP one too, wherever in a value it is (one with nested
+    keys is a list of pairs: no dict can have them). TIMESTAMP is a naive datetime, TIMESTAMP_LTZ one in UTC."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     kind = array.type
@@ -47,8 +47,8 @@ def _nested(array: pa.Array) -> list[Any]:
     low, high = ends[0], ends[-1]
     if pa.types.is_map(kind):
         keys, items = (python_values(part.slice(low, high - low)) for part in (array.keys, array.items))
-        pairs = list(zip(keys, items, strict=True))
-        return [dict(pairs[start - low : end - low]) for start, end in pairwise(ends)]
+        pairs, made = list(zip(keys, items, strict=True)), list if pa.types.is_nested(kind.key_type) else dict
+        return [made(pairs[start - low : end - low]) for start, end in pairwise(ends)]
     values = python_values(array.values.slice(low, high - low))
     return [values[start - low : end - low] for start, end in pairwise(ends)]
 

@@ -31,15 +31,23 @@ class StateManager:
 
         Raises UndeclaredState, and InvalidDeclaration where another kind of state is declared, or a name is given.
         """
-        name = declaration.name if isinstance(declaration, StateDeclaration) else str(declaration)
-        declared, state = self._states.get(name, (None, None))
-        if declared is None:
-            raise UndeclaredState(name, sorted(self._states))
+        try:
+            declared, state = self._states[declaration.name]
+        except (AttributeError, KeyError):
+            raise self._unknown(declaration) from None
         if type(declared) is not type(declaration):
-            raise InvalidDeclaration(
-                f"state {name!r} is declared as {in_words(declared)}, and asked for as {in_words(declaration)}"
-            )
+            raise _another(declared, declaration)
         return state
+
+    def _unknown(self, asked: Any) -> UndeclaredState | InvalidDeclaration:
+        name = asked.name if isinstance(asked, StateDeclaration) else str(asked)
+        known = self._states.get(name)
+        return UndeclaredState(name, sorted(self._states)) if known is None else _another(known[0], asked)
+
+
+def _another(declared: StateDeclaration, asked: Any) -> InvalidDeclaration:
+    what = f"is declared as {in_words(declared)}, and asked for as {in_words(asked)}"
+    return InvalidDeclaration(f"state {declared.name!r} {what}")
 
 
 ApplyPartition = Callable[..., None]

@@ -180,8 +180,8 @@ def event_time(extractor: EventTimeExtractor, record: Any) -> int | None:
         found = extractor(record)
     except Exception as error:
         raise NoEventTime(record, f"{type(error).__name__}: {error}") from error
-    if found is None:
-        return None
+    if type(found) is int or found is None:
+        return found
     if isinstance(found, bool) or not isinstance(found, Integral):
         raise NoEventTime(record, f"it is a number of ms, and not {found!r}")
     return int(found)

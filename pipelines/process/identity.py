@@ -1,8 +1,8 @@
 """What a process function computes, as far as that can be told from its code: a digest of it stands in every plan.
 
 Looked at are the function's class and those that it is derived from, what its attributes hold, and the functions,
-classes and constants that any of it names and that come from the same package (or the same file). What other packages
-compute is theirs.
+classes and constants that any of it names. All that is the user's own: what comes with Python, with Tidegate or with
+another installed package is known by its name, since it may hold anything (a logger knows all loggers that there are).
 """
 
 from __future__ import annotations
@@ -11,18 +11,23 @@ import dataclasses
 import hashlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from pipelines.process.binding import shape_of, unwrapped
+from pipelines.process.functions import ProcessFunction
 from pipelines.process.state import column_type
 
 _PLAIN = (type(None), bool, int, float, str, bytes, date, timedelta, Decimal, Enum, re.Pattern)
+_FOREIGN = {*sys.stdlib_module_names, __name__.partition(".")[0]} - {"__main__"}
+_INSTALLED = {"site-packages", "dist-packages"}
 _CONSTANT = (*_PLAIN, Mapping, list, tuple, set, frozenset)
 
 
@@ -31,14 +36,15 @@ def identity_of(function: Any) -> str:
     inner = unwrapped(function)
     kind = type(inner)
     states = [(item.name, column_type(item)) for item in shape_of(function).states]
-    told = repr((kind.__module__, kind.__qualname__, states, list(_Seen().told(inner))))
+    told = repr((kind.__module__, kind.__qualname__, states, list(_Seen(_root(kind)).told(inner))))
     return f"{kind.__qualname__} {hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
 class _Seen:
-    """Walks through what a function is made of, everything once."""
+    """Walks through what a function is made of, everything once. `home`: the package of its class."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: str | None) -> None:
+        self._home = home
         self._seen: dict[int, Any] = {}
 
     def told(self, value: Any) -> Iterator[str]:
@@ -70,16 +76,17 @@ class _Seen:
             yield from self._instance(value)
 
     def _instance(self, value: Any) -> Iterator[str]:
-        yield from self.told(type(value))
+        kind = type(value)
+        yield from self.told(kind)
         if dataclasses.is_dataclass(value):
             yield from self.told({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
-        else:
+        elif self._own(kind) or issubclass(kind, ProcessFunction):
             yield from self.told(getattr(value, "__dict__", {}))
 
     def _class(self, kind: type) -> Iterator[str]:
         for one in kind.__mro__:
             yield f"{one.__module__}.{one.__qualname__}"
-            if _root(one) != _root(kind) or not _told(one):
+            if not self._own(one):
                 continue
             yield _source(one)
             for item in vars(one).values():
@@ -89,7 +96,7 @@ class _Seen:
 
     def _function(self, function: FunctionType) -> Iterator[str]:
         yield f"{function.__module__}.{function.__qualname__}"
-        if _told(function):
+        if self._own(function):
             yield _source(function) or _code(function.__code__)
         yield from self.told([function.__defaults__, function.__kwdefaults__])
         yield from self._named(function)
@@ -101,11 +108,19 @@ class _Seen:
                 yield from self.told(cell.cell_contents)
             except ValueError:  # a name that is not bound yet
                 continue
-        for name in _names(function.__code__):
+        for name in _names(function.__code__) if self._own(function) else ():
             found = function.__globals__.get(name)
-            if _told(function) and (isinstance(found, _CONSTANT) or _root(found) == _root(function)):
+            if isinstance(found, _CONSTANT) or self._own(found):
                 yield name
                 yield from self.told(found)
+
+    def _own(self, value: Any) -> bool:
+        """Whether a function or a class (or an object's class) is the user's own."""
+        root = _root(value)
+        if root is None or root in _FOREIGN:
+            return False
+        file = getattr(sys.modules.get(value.__module__), "__file__", None) or ""
+        return root == self._home or not _INSTALLED & set(Path(file).parts)
 
 
 def _names(code: CodeType) -> list[str]:
@@ -116,19 +131,16 @@ def _names(code: CodeType) -> list[str]:
 
 def _code(code: CodeType) -> str:
     """What code does, where there is no source of it."""
-    constants = [_code(item) if isinstance(item, CodeType) else repr(item) for item in code.co_consts]
-    return " ".join([code.co_code.hex(), *constants, *code.co_names])
+    inner = [_code(item) for item in code.co_consts if isinstance(item, CodeType)]
+    plain = [item for item in code.co_consts if not isinstance(item, CodeType)]
+    constants = [repr(sorted(map(repr, item)) if isinstance(item, frozenset) else item) for item in plain]
+    return " ".join([code.co_code.hex(), *constants, *inner, *code.co_names])
 
 
 def _root(value: Any) -> str | None:
     """The package that a function or a class comes from, or an object's class; None for what comes from none."""
     module = getattr(value, "__module__", None)
     return module.partition(".")[0] if isinstance(module, str) else None
-
-
-def _told(value: Any) -> bool:
-    """Whether the code of a function or a class is looked at: Tidegate's own is another package's, as Python's is."""
-    return _root(value) not in (None, "builtins", __name__.partition(".")[0])
 
 
 def _source(value: Any) -> str:

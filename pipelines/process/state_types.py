@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipelines.errors import TidegateError
 from pipelines.process.errors import InvalidDeclaration
 from pipelines.process.state import StateDeclaration, column_type
-from pipelines.sql.types import FlinkType, Kind, parse_type
+from pipelines.sql.types import NESTED, FlinkType, Kind, parse_type
 
 _PLAIN = pa.string()
 """Stands for all types that are not nested."""
@@ -23,10 +23,19 @@ def nestings(declarations: Iterable[StateDeclaration], function: str) -> dict[st
 def _parsed(declaration: StateDeclaration, function: str) -> FlinkType:
     text = column_type(declaration)
     try:
-        return parse_type(text)
+        found = parse_type(text)
     except TidegateError as error:
-        what = getattr(error, "what", str(error).splitlines()[0])
-        raise InvalidDeclaration(f"{function} declares state {declaration.name!r} as {text}: {what}") from error
+        raise InvalidDeclaration(f"{function} declares state {declaration.name!r} as {text}: {error.what}") from error
+    if _has_nested_keys(found):
+        raise InvalidDeclaration(
+            f"{function} declares state {declaration.name!r} as {text}: no dict can have such keys"
+        )
+    return found
+
+
+def _has_nested_keys(kind: FlinkType) -> bool:
+    inner = [*kind.arguments, *(field.type for field in kind.fields)]
+    return (kind.kind is Kind.MAP and kind.arguments[0].kind in NESTED) or any(map(_has_nested_keys, inner))
 
 
 def _nesting(kind: FlinkType) -> pa.DataType:

@@ -300,6 +300,7 @@ class Task:
             "task": self._number,
             "broadcast": hashlib.sha256(repr(sorted(entries.items())).encode()).hexdigest()[:16],
             "emitted": self._run.emitted(),
+            "handed": self._handed,
             "buckets": {str(number): list(word) for number, word in self._told.items()},
             "file": self._file if self._writer is not None else None,
             "groups": self._written,

@@ -106,7 +106,9 @@ class Maintenance:
             if insert.process is not None:
                 for second in insert.process.outputs[1:]:
                     found += self._published(second, [insert])
-                found.append(vacuum(self.lake.state_path(insert), keep=self.keep))
+                if all(item.published or item.superseded for item in history_of(self.lake, self.pipeline, insert)):
+                    # What a staged epoch has written of the state is named by no version yet.
+                    found.append(vacuum(self.lake.state_path(insert), keep=self.keep))
         return Maintained(name, tidied=tuple(item for item in found if item))
 
     def _published(self, name: str, inserts: Sequence[Insert]) -> list[Tidied | None]:

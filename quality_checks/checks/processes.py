@@ -1,22 +1,58 @@
 """Of an epoch of a process: did every row that the function gave go to one place, and is its state where it says?
 
 A process has no matches; what it gives are other rows than it takes. So these answer in the place of the checks that
-follow joined rows to where they go (`one_place`, `unmatched_policy`).
+follow joined rows to where they go (`one_place`, `unmatched_policy`). Those that look at files look at both outputs'.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pipelines.runtime.gate import CheckResult
-from quality_checks.checks import one_place, unmatched_policy
-from quality_checks.evidence import Evidence
+from quality_checks.checks import columns, keys, one_place, staged_files, unmatched_policy
+from quality_checks.evidence import Evidence, gather
 from quality_checks.outcome_counts import OutcomeCounts
 from quality_checks.words import join_again, listed, many, subject
 
+SECOND = "second"
+"""The fact that has the files and the counts of the second output."""
+
+
+def second_output(evidence: Evidence) -> Evidence | None:
+    """The same epoch, looked at by its second output; None where it has one alone."""
+    staged = evidence.staged
+    process, told = staged.insert.process, staged.staged.facts.get(SECOND)
+    if process is None or len(process.outputs) < 2 or told is None:
+        return None
+    target = staged.pipeline.table(process.outputs[1])
+    counts = {name: number for name, number in told.items() if name != "files"}
+    emitted = told.get("emitted", told["to:publish"] + told["to:quarantine"])  # rows of before it was told
+    row = replace(staged.staged, files=told["files"], counts=counts, facts={"emitted": emitted})
+    folder = staged.lake.staged_path(target, staged.insert) / staged.staged.folder
+    return gather(replace(staged, target=target, staged=row, folder=str(folder)))
+
+
+def of_every_output(check: Callable[[Evidence], CheckResult]) -> Callable[[Evidence], CheckResult]:
+    """A check of both outputs: the first result that failed, else the first one's."""
+
+    def both(evidence: Evidence) -> CheckResult:
+        first, second = check(evidence), second_output(evidence)
+        if second is None or not first.passed:
+            return first
+        found = check(second)
+        name = second.staged.target.name
+        if not found.passed:
+            return replace(found, detail=f"second output {name}: {found.detail}")
+        observed = {"first": first.observed, name: found.observed}
+        return replace(first, observed=observed, expected={"first": first.expected, name: found.expected})
+
+    return both
+
 
 def outputs(evidence: Evidence) -> CheckResult:
-    """What was counted as given against what went to publish and to quarantine, and why it was kept out."""
+    """What the tasks have handed on against what went to publish and to quarantine, and why it was kept out."""
     staged = evidence.staged
     counts = OutcomeCounts(staged.staged.counts)
     emitted = staged.staged.facts.get("emitted")
@@ -61,5 +97,11 @@ def state(evidence: Evidence) -> CheckResult:
     )
 
 
-INSTEAD_OF = {one_place.NAME: outputs, unmatched_policy.NAME: state}
+INSTEAD_OF = {
+    one_place.NAME: of_every_output(outputs),
+    unmatched_policy.NAME: state,
+    staged_files.NAME: of_every_output(staged_files.check),
+    columns.NAME: of_every_output(columns.check),
+    keys.NAME: of_every_output(keys.check),
+}
 """By the name of the check whose place they take."""

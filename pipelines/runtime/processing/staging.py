@@ -273,7 +273,7 @@ class ProcessStager:
         )
         facts: dict[str, Any] = {
             f"late@{plan.probe}": late,
-            "emitted": first["to:publish"] + first["to:quarantine"],
+            "emitted": _handed(reports, 0),
             TIME_FACT: self._time(plan, reports).fact(),
             "broadcast": reports[0]["broadcast"],
             FACT: told.fact(),
@@ -282,7 +282,9 @@ class ProcessStager:
         if len(self.targets) > 1:
             second = self._staged_of(self.targets[1]) / folder.name
             kept = [asdict(file) for file in survey(second)]
-            facts["second"] = {"files": kept, **{name: int(value) for name, value in counted[1].items()}}
+            told_of = {name: int(value) for name, value in counted[1].items() if "@" not in name}
+            given_up = told_of["to:quarantine"] if plan.kind == "discard" else 0
+            facts["second"] = {"files": kept, **told_of, DISCARDED: given_up, "emitted": _handed(reports, 1)}
         return StagedRow(
             owner=self.standing.owner,
             generation=plan.generation,
@@ -317,6 +319,11 @@ class ProcessStager:
             state="the epoch is planned and not staged; what is published, and the state, stand at the epoch before",
             next_command="mend the function, then run the same command again: it goes on at this epoch",
         )
+
+
+def _handed(reports: Sequence[Mapping[str, Any]], output: int) -> int:
+    """How many rows the tasks have handed on to an output, by their own count."""
+    return sum(report["handed"][output] for report in reports)
 
 
 def _data(folder: Path) -> list[Path]:

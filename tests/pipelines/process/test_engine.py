@@ -68,7 +68,8 @@ orders = st.builds(
     clear=st.booleans(),
 )
 arrivals = st.lists(
-    st.builds(Arrived, st.lists(orders, max_size=3), st.none() | st.integers(0, 30).map(Watermark)), max_size=8
+    st.builds(Arrived, st.lists(orders, max_size=3), st.none() | st.integers(0, 30).map(Watermark), idle=st.booleans()),
+    max_size=8,
 )
 
 

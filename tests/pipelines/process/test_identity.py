@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import subprocess
 import sys
 from datetime import timedelta
@@ -17,6 +18,7 @@ from tests.pipelines.process.test_windows import COUNT
 from tests.pipelines.runtime.processing import functions as fn
 
 MODULE = """
+import logging
 import re
 from functools import partial
 from pipelines.process import OneInputStreamProcessFunction
@@ -47,6 +49,7 @@ class Told(Base):
     def __init__(self):
         self.rule, self.add, self.names = Rule(5), lambda one: one + 1, LIMITS
         self.more = partial(helped, 7)
+        self.log = logging.getLogger("told")
 
     def process_record(self, record, output, ctx):
         if self.rule.fits(record.number) and WORDS.match(record.name) and record.number in TABLE:
@@ -83,10 +86,13 @@ def told(folder: Path, text: str, *, source: bool) -> str:
         del sys.modules["told_module"]
 
 
-def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
+def test_it_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = identity(tmp_path, MODULE)
     assert first.startswith("Told ")
     assert identity(tmp_path, MODULE) == first  # sets and addresses are in another order there
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    logging.getLogger("another")
+    assert told(tmp_path / "here", MODULE, source=True) == first  # the logger knows of other ones here
 
 
 @pytest.mark.parametrize(

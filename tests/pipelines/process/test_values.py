@@ -144,6 +144,8 @@ def test_columns_of_records_are_decoded_alike() -> None:
     assert python_values(pa.chunked_array([array.slice(2), array.slice(0, 1)])) == [*rows[2:], rows[0]]
     assert python_values(array.slice(4)) == []
     assert python_values(pa.array([{}, None], pa.struct([]))) == [{}, None]
+    pairs = [({"a": 1}, 2), ({"a": 3}, 4)]
+    assert python_values(pa.array([pairs], pa.map_(pa.struct([("a", pa.int64())]), pa.int64()))) == [pairs]
 
 
 def test_windows_keep_a_map() -> None:
@@ -243,6 +245,7 @@ def test_values_of_another_shape_are_refused_when_they_are_written(kind: str, va
         ("BIGNIT", "F declares state 's' as BIGNIT: there is no type BIGNIT"),
         ("INTERVAL DAY TO SECOND", "INTERVAL is not supported"),
         ("ROW<a MAP<STRING, BIGNIT>>", "there is no type BIGNIT"),
+        ("ARRAY<MAP<ROW<a INT>, BIGINT>>", "no dict can have such keys"),
     ],
 )
 def test_types_that_there_are_not_are_told_at_once(kind: str, told: str) -> None:

@@ -1,4 +1,4 @@
-"""SIGKILL between the state's commit and the target's: the next runner goes on, and nothing is done twice."""
+"""SIGKILL while a process is staged, and between its commits: the next runner goes on, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -21,22 +22,55 @@ from tests.pipelines.runtime.processing.test_processes import timed
 Harness(timed(), spark_session(), sys.argv[1]).advance()
 """
 
+PUBLISH = """
+import sys
+from pathlib import Path
+from pipelines.lake import Lake
+from pipelines.runtime.runner import Runner
+from tests.pipelines.runtime.processing.test_processes import timed
+Runner(timed(), Lake(Path(sys.argv[1]))).publish("told")
+"""
+"""No session: publishing is made of commits alone."""
 
-def test_kill_9_after_the_state_was_committed(spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(timed(), spark, tmp_path)
-    play(harness, EPOCHS[0])
-    play(harness, EPOCHS[1])
+
+def kill(program: str, root: Path, point: str) -> None:
+    """Run a program until it has come to `point`."""
     killed = subprocess.run(
-        [sys.executable, "-c", DRIVE, str(tmp_path)],
-        env={**os.environ, "TIDEGATE_KILL_AT": "process.state"},
+        [sys.executable, "-c", program, str(root)],
+        env={**os.environ, "TIDEGATE_KILL_AT": point},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     assert killed.returncode == -signal.SIGKILL
-    state = harness.lake.state_path(harness.pipeline.insert("told"))
-    assert committed(state, harness.lake.application("insert told", "state", 1)) == 1
-    assert harness.published("told") == []
-    assert told(harness.advance()) == sorted(PUBLISHED[1], key=str)
-    play(harness, EPOCHS[2])
-    assert told(harness.advance()) == sorted(PUBLISHED[2], key=str)
+
+
+def test_kill_9_at_every_commit(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(timed(), spark, tmp_path)
+    state, owner = harness.lake.state_path(harness.pipeline.insert("told")), "insert told"
+    for epoch in EPOCHS[:2]:
+        play(harness, epoch)
+    kill(DRIVE, tmp_path, "insert.written")
+    assert harness.lake.staged.rows(owner) == []
+    published = sorted(PUBLISHED[1], key=str)
+    assert told(harness.advance()) == published
+    points = {"insert.quarantined": (0, 0), "process.state": (1, 0), "insert.published": (1, 1)}
+    for number, (point, (ahead, out)) in enumerate(points.items(), start=2):
+        play(harness, EPOCHS[number])
+        before = harness.lake.staged.rows(owner)[-1].epoch
+        harness.runner.advance("events")
+        harness.runner.stage("told")
+        harness.runner.judge("told")
+        if number == 2:
+            harness.runner.maintenance(timedelta(0)).run()  # spares what the staged epoch has written
+        harness.runner.close()
+        kill(PUBLISH, harness.lake.root, point)
+        more = sorted([*published, *PUBLISHED[number]], key=str)
+        assert committed(state, harness.lake.application(owner, "state", 1)) == before + ahead, point
+        assert told(harness.published("told")) == (more if out else published), point
+        assert [row.epoch for row in harness.lake.watermarks.rows("told")][-1] == before, point
+        harness.restart()
+        harness.advance()
+        published = more
+        assert told(harness.published("told")) == published, point
+        assert [row.epoch for row in harness.lake.watermarks.rows("told")][-1] == before + 1, point

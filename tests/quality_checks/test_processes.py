@@ -1,0 +1,147 @@
+"""What the gate asks of an epoch of a process: of both outputs, and of its state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from pipelines.lake import Lake, StagedRow
+from pipelines.lake.adopt import survey
+from pipelines.process import EventTimeExtension
+from pipelines.runtime.gate import StagedEpoch
+from pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
+from pipelines.sql import compile_script
+from quality_checks.checks import processes
+from quality_checks.evidence import gather
+from quality_checks.gate import prove
+from tests.pipelines.runtime.processing import functions as fn
+
+SCRIPT = """
+CREATE TABLE events (k STRING, number BIGINT, name STRING) WITH ('connector' = 'scripted');
+CREATE TABLE evens (k STRING, number BIGINT) WITH ('connector' = 'scripted');
+CREATE TABLE odds (k STRING, number BIGINT, PRIMARY KEY (k) NOT ENFORCED,
+    CONSTRAINT small EXPECT (number < 100) ON VIOLATION QUARANTINE) WITH ('connector' = 'scripted');
+"""
+OWN = [("k", pa.string()), ("number", pa.int64())]
+LAKE = [("_op", pa.string()), ("_generation", pa.int32()), ("_epoch", pa.int64())]
+EXTRA = [("_probe_epoch", pa.int64()), ("_split", pa.string()), ("_offset", pa.int64()), ("_reason", pa.string())]
+
+
+def rows(path: Path, schema: list, numbers: list[int | None]) -> None:
+    """A staged file whose keys are null where the number is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {name: pa.nulls(len(numbers), kind) for name, kind in schema}
+    columns["number"] = pa.array([number or 0 for number in numbers], pa.int64())
+    columns["k"] = pa.array([None if number is None else "k" for number in numbers], pa.string())
+    pq.write_table(pa.table(columns), path)
+
+
+def staged(folder: Path) -> StagedEpoch:
+    """Two rows to the first output; two to the second, of which one is kept out by its constraint; state of a key."""
+    function = EventTimeExtension.wrap_process_function(fn.Halved())
+    pipeline = compile_script(SCRIPT).process(["evens", "odds"], "events", "k", function)
+    lake, insert = Lake(folder), pipeline.insert("evens")
+    for name in ("evens", "odds"):
+        target = pipeline.table(name)
+        for path, extra in ((lake.target_path(target), []), (lake.quarantine_path(target, insert), EXTRA)):
+            path.mkdir(parents=True)
+            DeltaTable.create(str(path), schema=pa.schema([*OWN, *LAKE, *extra]))
+    folders = [lake.staged_path(pipeline.table(name), insert) / "g1-e1-x" for name in ("evens", "odds")]
+    rows(folders[0] / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 4])
+    rows(folders[1] / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [5])
+    rows(folders[1] / "_disposition=quarantine" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [105])
+    state = lake.state_path(insert) / "g1-e1-x" / "part-0.parquet"
+    rows(state, OWN, [1])
+    files = [[vars(file) for file in survey(one)] for one in folders]
+    span = ProcessSpan((InputSpan("events", 1, 0, 1, 4),), 0, 5, (0, False), (5, False), 0)
+    plan = ReleasePlan("evens", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", "x", process=span)
+    second = {"files": files[1], "to:publish": 1, "to:quarantine": 1, "violated:small": 1, "discarded": 0, "emitted": 2}
+    facts: dict[str, Any] = {
+        "late@events": 0,
+        "emitted": 2,
+        "watermark": [5, False, False, {}],
+        "broadcast": "x",
+        "state": {"folder": "g1-e1-x", "files": [{"path": state.name, "size": state.stat().st_size, "rows": 1}]},
+        "second": second,
+    }
+    counts = {"rows": 4, "processed": 4, "discarded": 0, "to:publish": 2, "to:quarantine": 0, "to:drop": 0}
+    row = StagedRow("insert evens", 1, 1, plan.digest, 0, "g1-e1-x", files[0], counts, facts)
+    return StagedEpoch(pipeline, insert, pipeline.table("evens"), plan, row, 4, {}, str(folders[0]), lake)
+
+
+def failed(epoch: StagedEpoch) -> dict[str, str]:
+    """The checks that fail, and why; those of the files."""
+    names = {"one-place", "staged-files", "unmatched-policy", "columns", "key-not-null", "counts-complete"}
+    return {result.name: result.detail for result in prove(gather(epoch)) if not result.passed and result.name in names}
+
+
+def test_an_epoch_as_it_should_be(tmp_path: Path) -> None:
+    epoch = staged(tmp_path)
+    assert failed(epoch) == {}
+    second = processes.second_output(gather(epoch))
+    assert second is not None
+    assert (second.rows("publish"), second.rows("quarantine"), second.staged.target.name) == (1, 1, "odds")
+    (found,) = [result for result in prove(gather(epoch)) if result.name == "one-place"]
+    assert found.observed["odds"] == {"emitted": 2, "publish": 1, "quarantine": 1, "kept out for a reason": 1}
+
+
+def _second(epoch: StagedEpoch) -> dict[str, Any]:
+    return epoch.staged.facts["second"]
+
+
+def _file(epoch: StagedEpoch, disposition: str = "publish") -> Path:
+    folder = epoch.lake.staged_path(epoch.pipeline.table("odds"), epoch.insert) / "g1-e1-x"
+    return folder / f"_disposition={disposition}" / "part-0.parquet"
+
+
+def _rewritten(schema: list, numbers: list[int | None]) -> Callable[[StagedEpoch], None]:
+    def change(epoch: StagedEpoch) -> None:
+        rows(_file(epoch), schema, numbers)
+        _second(epoch)["files"] = [vars(file) for file in survey(_file(epoch).parents[1])]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "told"),
+    [
+        (
+            lambda epoch: _second(epoch).update(emitted=3),
+            "one-place",
+            "second output odds: .* the function gave 3 rows",
+        ),
+        (lambda epoch: _second(epoch).update({"violated:small": 0}), "one-place", "and 0 have a reason"),
+        (lambda epoch: _file(epoch).unlink(), "staged-files", "second output odds: .*part-0.parquet is gone"),
+        (lambda epoch: rows(_file(epoch), [*OWN, *LAKE, *EXTRA], [5, 7]), "staged-files", "has 2 rows"),
+        (
+            _rewritten([*OWN, *LAKE, *EXTRA, ("odd", pa.int64())], [5]),
+            "columns",
+            "second output odds: .*odd is no column",
+        ),
+        (
+            _rewritten([*OWN, *LAKE, *EXTRA], [None]),
+            "key-not-null",
+            "the primary key of odds is null in rows to publish",
+        ),
+        (
+            lambda epoch: epoch.staged.facts.update(emitted=3),
+            "one-place",
+            "^INSERT evens, epoch 1: the function gave 3",
+        ),
+    ],
+)
+def test_what_is_wrong_with_one_of_the_outputs_holds_the_epoch(
+    tmp_path: Path, change: Callable[[StagedEpoch], None], check: str, told: str
+) -> None:
+    epoch = staged(tmp_path)
+    change(epoch)
+    found = failed(epoch)
+    assert set(found) == {check}
+    assert re.search(told, found[check])
