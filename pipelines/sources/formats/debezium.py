@@ -111,7 +111,7 @@ class DebeziumFormat:
             "_m.before AS _other",
             f"{_error(wanted, with_schema=with_schema)} AS _error",
             f"{changes.moment('_m.source.ts_ms', '_m.ts_ms')} AS _time",
-            f"concat_ws('{OF}', _m.source.snapshot, {_TABLE}) AS _marks",
+            f"IF(_m.source.snapshot IS NULL, NULL, concat_ws('{OF}', _m.source.snapshot, {_TABLE})) AS _marks",
         )
         passed = [*others, *map(metadata_column, wanted.metadata)]
         return changes.landed_one(changed, passed, wanted, row, IGNORE, beside=schema)
