@@ -110,7 +110,7 @@ class Retention:
             if not last.published:
                 times += [last.plan.time.before, last.plan.oldest]
                 unpublished.append(pin.epoch)
-            numbers = {item.epoch for item in kept_out(epochs) if item.state == "open"}
+            numbers = {item.epoch for item in kept_out(epochs) if item.state == "open" and item.may_match}
             for epoch in epochs:
                 if epoch.plan.epoch in numbers:
                     quarantined.append((epoch.oldest, f"epoch {epoch.plan.epoch} of {insert.id}"))

@@ -25,6 +25,7 @@ DISCARDED = "discarded"
 _UNMATCHED = "unmatched:"
 _VIOLATED = "violated:"
 _TIMELESS = "time-null"
+_KEYLESS = "key-null@"
 _ALWAYS = (DISCARDED, _TIMELESS)
 
 
@@ -53,6 +54,11 @@ class Kept:
         if self.taken is not None:
             return "discarded" if self.taken.discards else "released"
         return "discarded" if self.reason == DISCARDED else "open"
+
+    @property
+    def may_match(self) -> bool:
+        """Whether some version could still be the match of its rows: they have a time and a key."""
+        return self.reason != _TIMELESS and not self.short.startswith(_KEYLESS)
 
     @property
     def short(self) -> str:
