@@ -10,7 +10,11 @@ import typer
 from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Script, examples
 from orchestration.console import Screen, reported
 
-EPILOG = examples("tidegate report pipeline.sql", "tidegate report pipeline.sql --out /srv/www/clicks.html")
+EPILOG = examples(
+    "tidegate report pipeline.sql",
+    "tidegate report pipeline.sql --out /srv/www/clicks.html",
+    "tidegate report pipeline.sql --name shop",
+)
 
 
 def report(
@@ -19,6 +23,14 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", dir_okay=False, help="The page.", show_default="PIPELINE-report.html"),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            help="What the pipeline is called where it runs: its alerts are kept by that name.",
+            show_default="the script's file name",
+        ),
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -35,7 +47,7 @@ def report(
 
     screen = Screen(as_json, debug)
     with reported(screen):
-        pipeline = load_script(script)
+        pipeline = load_script(script, name)
         page = render(gather(Lake(lake, create=False), pipeline))
         path = out or Path(f"{pipeline.name}-report.html")
         try:

@@ -54,9 +54,11 @@ class _Asked:
         return self.session
 
     def stop(self) -> None:
-        """Stop the Spark jobs of a gate that is given up."""
+        """Stop the Spark jobs of a gate that is given up, and those that it would start next: its thread is left
+        behind, and a suite goes on with its next expectation when one fails."""
         if self.session is not None:
-            self.session.sparkContext.cancelJobGroup(self.group)
+            context: Any = self.session.sparkContext
+            context._jsc.sc().cancelJobGroupAndFutureJobs(self.group)
 
 
 @cache

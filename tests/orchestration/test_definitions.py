@@ -1,5 +1,7 @@
 """Both doors into the code location, opened as a person opens them."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +11,10 @@ import pytest
 from assets.presentation import Partitions
 from orchestration.definitions import of_folder, of_scripts, scripts, spans
 from pipelines.errors import PlanningError
-from tests.assets.clicks import script
+from pipelines.lake import Lake
+from pipelines.sql import compile_script
+from tests.assets.clicks import Hand, script
+from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import command, dagster_home, environment
 
 
@@ -37,6 +42,24 @@ def test_workspace_yaml_loads_the_scripts_that_the_environment_names(tmp_path: P
     done = command("dagster", "definitions", "validate", "-w", "workspace.yaml", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Validation successful for code location tidegate" in done.stdout + done.stderr
+
+
+def test_dg_launch_takes_config_for_a_new_snapshot_and_a_bound_on_epochs(tmp_path: Path, clicks: Path):
+    lake, found = tmp_path / "lake", replace(compile_script(script()), name="clicks")
+    hand, known = Hand(found, lake), ControlRows(lake)
+    hand.users(1)
+    hand.all_users_are_there()
+    hand.users(2)  # in an epoch of its own: the first one ends with the flip
+    known.planned("user_info", 1, 0)
+    known.landed("user_info", 1, 0, flip=True)
+    env = environment(dagster_home(tmp_path / "home"), TIDEGATE_SCRIPT=str(clicks), TIDEGATE_LAKE=str(lake))
+    config = {"ops": {"clicks__user_info": {"config": {"resnapshot": True, "max_epochs": 1}}}}
+    launch = ("dg", "launch", "--assets", 'key:"clicks/user_info"', "--config-json", json.dumps(config))
+    done = command(*launch, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    landed = Lake(lake).watermarks.rows("user_info")
+    assert [(row.generation, row.epoch) for row in landed] == [(1, 1), (2, 1)]
+    assert landed[-1].flip_epoch == 1
 
 
 def test_a_script_that_does_not_compile_is_shown_with_its_place(tmp_path: Path, clicks: Path):

@@ -195,7 +195,7 @@ class Releasing(Standing):
         if position.verdict is not None:
             return GateVerdict.of(position.verdict)
         with self._explained(plan, "the epoch is staged, no verdict is stored, nothing of it is published"):
-            verdict = ask(gate, self._staged_epoch(plan, position.staged), self.spark, self.gate_timeout_s)
+            verdict = ask(gate, self.staged_epoch(plan, position.staged), self.spark, self.gate_timeout_s)
             application = self._application("verdict", plan)
             stands = self.lake.verdicts.settle(verdict.row(self.clock()), application=application)
         if stands is None or stands.plan_digest != plan.digest:
@@ -208,7 +208,8 @@ class Releasing(Standing):
         faults.point("insert.judged", self.insert.id)
         return GateVerdict.of(stands)
 
-    def _staged_epoch(self, plan: ReleasePlan, staged: StagedRow) -> StagedEpoch:
+    def staged_epoch(self, plan: ReleasePlan, staged: StagedRow) -> StagedEpoch:
+        """What the gate is asked about."""
         landed = {}
         for pin in plan.pins:
             found = self.lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)

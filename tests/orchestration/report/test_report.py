@@ -163,6 +163,17 @@ def test_the_command_writes_it_without_spark(rows: ControlRows, tmp_path: Path):
     assert out.read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.parametrize(("name", "told"), [((), "Nobody was alerted."), (("--name", "clicks"), "epoch 2")])
+def test_alerts_are_found_by_the_name_that_the_pipeline_has_where_it_runs(
+    rows: ControlRows, tmp_path: Path, name: tuple[str, ...], told: str
+):
+    path, out = tmp_path / "other.sql", tmp_path / "page.html"
+    path.write_text(script("block"))
+    done = CliRunner().invoke(app, ["report", str(path), "--lake", str(rows.lake.root), "--out", str(out), *name])
+    assert done.exit_code == 0, done.output
+    assert told in text_of(out.read_text()).partition("Last alerts")[2]
+
+
 def test_a_file_that_can_not_be_written_is_an_error_with_a_next_command(rows: ControlRows, tmp_path: Path):
     path = tmp_path / "clicks.sql"
     path.write_text(script("block"))

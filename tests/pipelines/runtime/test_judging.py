@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import ModuleType
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from pipelines.runtime.judging import prepare
+from pipelines.runtime.judging import NoVerdict, ask, prepare
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -38,3 +41,31 @@ def test_a_gate_that_needs_nothing_is_left_alone() -> None:
     def judge() -> None: ...
 
     prepare(judge)  # type: ignore[arg-type]
+
+
+def test_the_spark_jobs_of_a_gate_that_does_not_answer_are_stopped_those_too_that_it_would_start_next(
+    spark: SparkSession,
+) -> None:
+    failed: list[str] = []
+    left = threading.Event()
+
+    def endless(_: Any, session: Callable[[], SparkSession]) -> Any:
+        """A suite of two expectations, each of which would take for ever; it takes what Spark throws for an answer."""
+        try:
+            active = session()
+            for _ in range(2):
+                try:
+                    active.range(10**16, numPartitions=1).selectExpr("sum(hash(id))").collect()
+                except Exception as error:
+                    failed.append(str(error))
+        finally:
+            left.set()
+
+    staged: Any = SimpleNamespace(plan=SimpleNamespace(insert="enriched", epoch=7))
+    with pytest.raises(NoVerdict, match="epoch 7 of enriched did not answer within 3 s"):
+        ask(endless, staged, lambda: spark, 3.0)
+    assert left.wait(120), "its thread has come to an end"
+    assert len(failed) == 2
+    assert all("cancel" in text.lower() for text in failed)
+    assert list(spark.sparkContext.statusTracker().getActiveJobsIds()) == []
+    assert spark.range(3).count() == 3, "the session is as it was"
