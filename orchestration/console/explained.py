@@ -9,12 +9,14 @@ from pipelines.sources.registry import connector
 from pipelines.sql import show_create_function, show_create_table, to_properties
 from pipelines.sql.model import Insert, Pipeline, Table
 from pipelines.sql.options import on_unmatched
+from pipelines.sql.show import settings_of
 
 
 def of_pipeline(pipeline: Pipeline) -> dict[str, Any]:
     """A compiled script, for programs."""
     return {
         "pipeline": pipeline.name,
+        "settings": settings_of(pipeline),
         "functions": [_of_function(function) for function in pipeline.functions.values()],
         "tables": [_of_table(table) for table in pipeline.tables.values()],
         "inserts": [_of_insert(pipeline, insert) for insert in pipeline.inserts],

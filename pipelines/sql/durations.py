@@ -52,6 +52,8 @@ def parse_duration(text: str) -> timedelta:
 def format_duration(duration: timedelta) -> str:
     """A duration in the widest unit that gives a whole number, as `parse_duration` takes it."""
     micros = duration // timedelta(microseconds=1)
+    if not micros:
+        return "0 ms"
     for unit in ("d", "h", "min", "s", "ms"):
         size = int(_MICROSECONDS[unit])
         if micros % size == 0:

@@ -39,12 +39,17 @@ def show_create_function(function: UserFunction) -> str:
     return f"CREATE FUNCTION {quoted(function.name)} AS {reference} LANGUAGE {function.language};\n"
 
 
-def show_settings(pipeline: Pipeline) -> str:
-    """What the script sets; empty where it sets nothing."""
+def settings_of(pipeline: Pipeline) -> dict[str, str]:
+    """What the script sets, by key."""
     interval = pipeline.auto_watermark_interval
-    if interval is None:
-        return ""
-    return f"SET {quoted_string(AUTO_WATERMARK_INTERVAL)} = {quoted_string(format_duration(interval))};\n"
+    return {} if interval is None else {AUTO_WATERMARK_INTERVAL: format_duration(interval)}
+
+
+def show_settings(pipeline: Pipeline) -> str:
+    """What the script sets, as it can be written; empty where it sets nothing."""
+    return "".join(
+        f"SET {quoted_string(key)} = {quoted_string(value)};\n" for key, value in settings_of(pipeline).items()
+    )
 
 
 def show_statements(pipeline: Pipeline) -> str:

@@ -153,15 +153,17 @@ def test_explain_shows_every_statement_its_watermark_and_its_functions(tmp_path:
     text = SCRIPT.format(policy="quarantine").replace(
         "item_id INT, ", "item_id INT, at TIMESTAMP(3), flag BOOLEAN, WATERMARK FOR at AS on_flag(at, flag), ", 1
     )
-    script.write_text(declared + text)
+    script.write_text("SET 'pipeline.auto-watermark-interval' = '0 ms';\n" + declared + text)
     result = tidegate("explain", script)
     assert result.exit_code == 0, result.stderr
+    assert "SET 'pipeline.auto-watermark-interval' = '0 ms';" in result.stdout
     assert f"SHOW CREATE FUNCTION on_flag\nCREATE FUNCTION `on_flag` AS '{function}' LANGUAGE PYTHON;" in result.stdout
     assert "DESCRIBE click_event\nname" in result.stdout
     assert "watermark for at: on_flag(at, flag) (BIGINT)" in result.stdout
     assert "    WATERMARK FOR `at` AS on_flag(at, flag)\n" in result.stdout
 
     found = read(tidegate("explain", script, "--json"))
+    assert found["settings"] == {"pipeline.auto-watermark-interval": "0 ms"}
     assert found["functions"][0]["signature"] == "on_flag(rowtime BIGINT, is_end_of_sequence BOOLEAN) -> BIGINT"
     table = next(table for table in found["tables"] if table["name"] == "click_event")
     assert table["watermark"] == "on_flag(at, flag)"
