@@ -6,7 +6,9 @@ CREATE TABLE clicks (user_id STRING, item STRING, `time` BIGINT) WITH (
 );
 
 CREATE TABLE clicks_5min (user_id STRING, `start` BIGINT, `end` BIGINT, clicks BIGINT) WITH ('connector' = 'print');
-CREATE TABLE late_clicks (user_id STRING, item STRING, `time` BIGINT) WITH ('connector' = 'print');
+CREATE TABLE late_clicks (user_id STRING, item STRING, `time` BIGINT)
+    WITH ('connector' = 'print', 'print-identifier' = 'late');
 CREATE TABLE visits (user_id STRING, `start` BIGINT, `end` BIGINT, items MAP<STRING, BIGINT>)
     WITH ('connector' = 'print');
-CREATE TABLE late_visits (user_id STRING, item STRING, `time` BIGINT) WITH ('connector' = 'print');
+CREATE TABLE late_visits (user_id STRING, item STRING, `time` BIGINT)
+    WITH ('connector' = 'print', 'print-identifier' = 'late');

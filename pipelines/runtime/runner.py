@@ -189,12 +189,18 @@ class Runner:
         return self._published(self.releasing(insert))
 
     def _published(self, releasing: Releasing) -> Published | None:
-        """Publish, and show the epoch where the target is one that shows."""
+        """Publish, and show the epoch where the target is one that shows; of a process, of its second output too."""
         done = releasing.publish()
-        if done is not None and done.rows and releasing.target.connector == "print":
-            path = self.lake.target_path(releasing.target)
-            rows = lake_rows.between(self.session(), path, done.generation, done.epoch - 1, done.epoch)
-            show_epoch(rows, releasing.target.options.get(IDENTIFIER, ""))
+        if done is None:
+            return None
+        process = releasing.insert.process
+        targets = [releasing.insert.target] if process is None else process.outputs
+        added = (done.rows, done.staged.facts.get("second", {}).get("to:publish", 0))
+        for target, rows in zip(map(self.pipeline.table, targets), added, strict=False):
+            if rows and target.connector == "print":
+                path = self.lake.target_path(target)
+                epoch = lake_rows.between(self.session(), path, done.generation, done.epoch - 1, done.epoch)
+                show_epoch(epoch, target.options.get(IDENTIFIER, ""))
         return done
 
     @property

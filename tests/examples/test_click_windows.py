@@ -56,7 +56,7 @@ def late(harness: Harness, table: str) -> list[Click]:
 
 
 def test_windows_go_on_from_epoch_to_epoch(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     harness, chosen = started("click_windows", spark, tmp_path, monkeypatch), random.Random(3)
     told = harness.advance()
@@ -72,6 +72,7 @@ def test_windows_go_on_from_epoch_to_epoch(
         rows = [dict(zip(("user_id", "item", "time"), click, strict=True)) for click in part]
         put(f"clicks/2{number}.json", rows)
         told += harness.advance()
+    assert capsys.readouterr().out.count(f"late> +I[ann, cup, {too_late[2]}]") == 2
     come_to = max(time for _, _, time in more) - DISORDER
     assert shown(told, "clicks_5min") == windows([*clicks, *more], come_to)
     assert shown(told, "visits") == visits([*clicks, *more], come_to)
