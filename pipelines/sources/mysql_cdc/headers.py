@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded, BinlogPurged
+from pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged
 from pipelines.sources.mysql_cdc.binlog.events import ARTIFICIAL, GTIDS, Event
 from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition, ServerOptions
 from pipelines.sources.mysql_cdc.binlog.transport import dump
@@ -56,18 +56,6 @@ def birth(server: ServerOptions, place: BinlogPosition) -> Birth:
         state="nothing was read",
         next_command="SHOW BINLOG EVENTS IN the file, on the server, tells what is wrong with it",
     )
-
-
-def unread_since(server: ServerOptions, position: BinlogPosition) -> int | None:
-    """When the first transaction after `position` began in the log (ms, UTC; the server tells whole seconds). None
-    where there is none, or the server can not be asked at that place. Raises BinlogRefused and ConnectionLost."""
-    try:
-        for header in headers(server, position):
-            if header.kind in GTIDS:
-                return header.timestamp * 1000
-    except (BinlogPurged, BinlogEnded):
-        return None  # purged: the next step says so; past 4 GB of a file no transaction begins
-    return None
 
 
 def is_border(server: ServerOptions, position: BinlogPosition) -> bool:

@@ -29,7 +29,7 @@ from pipelines.sources.mysql_cdc.cut import CutRule, cut_rule, status_position
 from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
 from pipelines.sources.mysql_cdc.failures import explain
 from pipelines.sources.mysql_cdc.footers import Span, spans_of
-from pipelines.sources.mysql_cdc.headers import birth, unread_since
+from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.log import Birth, check_birth, check_reachable, log_files, resnapshot, with_number
 from pipelines.sources.mysql_cdc.log_time import log_time
 from pipelines.sources.mysql_cdc.options import parse
@@ -260,9 +260,7 @@ class MysqlCdcSource:
         behind = files.bytes_between(step.span.end, end)
         now = self.context.clock()
         # Whatever the server had when its end was asked for is in, if the step got that far.
-        seen = step.seen_at if step.span.end == step.server_end else None
-        since = unread_since(self.options.server, step.span.end) if behind and seen is None else seen
-        lag_ms = 0 if not behind else None if since is None else max(0, now - since)
+        lag_ms = 0 if not behind else max(0, now - step.seen_at) if step.span.end == step.server_end else None
         bar = self._bar("binlog", "bytes", files.bytes_between(step.span.start, end), 0)
         bar.advance(files.bytes_between(step.span.start, step.span.end), f"{behind:,} bytes behind")
         gone = [column.name for column in step.columns if column.name.lower() not in there]

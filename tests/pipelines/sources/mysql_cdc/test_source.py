@@ -75,23 +75,6 @@ def test_a_quiet_table_flips_by_a_step_without_rows(spark: SparkSession, databas
     assert driver.state() == on_server(database)
 
 
-def test_a_step_that_does_not_reach_the_servers_end_tells_since_when_it_is_behind(
-    spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_binlog, "STEP_BYTES", 1)
-    driver = Driver(spark, tmp_path, small(database))
-    driver.run()
-    # Two files, and two days between their transactions; the first step ends with the first of them.
-    for day in (3, 1):
-        ago = f"SET timestamp = UNIX_TIMESTAMP() - {day} * 86400"
-        database.execute(ago, f"UPDATE t SET v = {day} WHERE k = 3", "FLUSH BINARY LOGS")
-    driver.run(max_steps=1)
-    assert driver.landed[-1].lag_ms is not None
-    assert 86_400_000 - 5000 <= driver.landed[-1].lag_ms < 86_400_000 + 600_000, "what was not read yet is a day old"
-    driver.run()
-    assert driver.landed[-1].lag_ms == 0
-
-
 def test_an_empty_table_flips_too(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     driver = Driver(spark, tmp_path, _empty(database))
     driver.run()
