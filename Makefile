@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TIDEGATE := $(BIN)/tidegate
 # How many files of tests run at a time, each with a Spark session and servers of its own; 0: one after another.
-WORKERS ?= 2
+WORKERS ?= 3
 # Options of the commands: make demo ARGS="--rows 100000", make test ARGS="-k gate"
 ARGS ?=
 
