@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import dagster as dg
 
+from quality_checks.docs import QUALITY
+
 DOCS_VARIABLE = "TIDEGATE_DOCS_URL"
 """The address that a lake's folder of pages is served at; `tidegate ui` sets it."""
-QUALITY = "_quality"
-"""That folder (quality_checks.docs)."""
 
 
 def linked(page: str | None, environment: Mapping[str, str] | None = None) -> dict[str, Any]:

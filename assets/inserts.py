@@ -67,8 +67,6 @@ def _decide(releasing: Releasing, config: StageConfig) -> None:
 
     Raises PlanningError where no epoch is held.
     """
-    under_way = releasing.position().unfinished
-    decided = under_way is not None and under_way.supersedes is not None and releasing.position().state != "held"
     if config.on_unmatched and config.held != "release":
         raise PlanningError(
             "`on_unmatched` is for an epoch that is released again",
@@ -76,7 +74,10 @@ def _decide(releasing: Releasing, config: StageConfig) -> None:
             state="nothing was changed",
             next_command="set `held: release` beside it, or leave it out",
         )
-    if not config.held or decided:
+    if not config.held:
+        return
+    position = releasing.position()
+    if position.unfinished is not None and position.unfinished.supersedes is not None and position.state != "held":
         return
     releasing.supersede("discard" if config.held == "discard" else "re-release", config.on_unmatched or None)
 

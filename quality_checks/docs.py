@@ -20,6 +20,8 @@ from pipelines.runtime.gate import StagedEpoch
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
 
+QUALITY = "_quality"
+"""The folder of results and pages in a lake."""
 KEEP = 1000
 PAGE_EVERY_S = 60.0
 """A page takes longer to render than a small epoch's checks, so not every epoch gets a fresh one."""
@@ -29,7 +31,7 @@ _NAME = re.compile(r"g(\d+)-e(\d+)\.json")
 
 def folder(staged: StagedEpoch) -> Path:
     """Where the results of one INSERT are kept."""
-    return staged.lake.root / "_quality" / staged.insert.id
+    return staged.lake.root / QUALITY / staged.insert.id
 
 
 def keep(

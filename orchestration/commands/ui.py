@@ -53,9 +53,10 @@ def ui(
 
     Its own history is kept beside the lake. Schedules and alerts run as long as this command does.
     """
-    from assets.data_docs import DOCS_VARIABLE, QUALITY
+    from assets.data_docs import DOCS_VARIABLE
     from orchestration.quality_pages import serving
     from pipelines.lake import Layout
+    from quality_checks.docs import QUALITY
 
     screen = Screen(debug=debug)
     with reported(screen), contextlib.ExitStack() as stack:

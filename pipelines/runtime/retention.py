@@ -138,9 +138,9 @@ class Retention:
     def _mark(self, table: str, generation: int, kind: Mark) -> str:
         return self.lake.application(table, kind, generation)
 
-    def spares(self, epoch: ReleasedEpoch, pin: Pin) -> bool:
-        """Whether what retention has let go of a build takes nothing from what an epoch had joined."""
-        gone, plan, staged = self.gone(pin.table, pin.generation), epoch.plan, epoch.staged
+    def spares(self, epoch: ReleasedEpoch, pin: Pin, gone: Horizon) -> bool:
+        """Whether what retention has let go of a build (`gone`) takes nothing from what an epoch had joined."""
+        plan, staged = epoch.plan, epoch.staged
         if plan.time is None:
             return gone.epoch is not None and pin.epoch >= gone.epoch
         if gone.time is None or staged is None or staged.late or plan.oldest < gone.time:
@@ -182,11 +182,11 @@ class Retention:
         folder = path / f"kept-{uuid.uuid4().hex[:8]}"
         judged.where("NOT _over").select(*map(quoted, rows.columns)).write.parquet(str(folder))
         before = self.gone(table.name, last.generation)
-        reached = zip(MARKS, ((before.time, horizon.time), (before.epoch, horizon.epoch)), strict=True)
+        reached = zip(MARKS, (before.time, before.epoch), (horizon.time, horizon.epoch), strict=True)
         marks = {
-            self._mark(table.name, last.generation, kind): max(0, *(bound for bound in bounds if bound is not None))
-            for kind, bounds in reached
-            if bounds[1] is not None
+            self._mark(table.name, last.generation, kind): max(reaches, had or 0)
+            for kind, had, reaches in reached
+            if reaches is not None
         }
         replace(path, folder, survey(folder), files.names, note=f"retention: {over} rows went", marks=marks)
         return Retained(table.name, last.generation, looked_at, over, horizon)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pipelines.lake import rows as lake_rows
 from pipelines.lake.rows import quoted
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.history import ReleasedEpoch, history_of
-from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.quarantine.kept import claims, kept_out
 from pipelines.runtime.retention import Retention
 from pipelines.runtime.verifying.constraints import VIOLATION
@@ -193,6 +193,8 @@ class _Verification:
         digest = self.pipeline.digest(self.insert)
         tables = {self.insert.probe, *self.insert.builds}
         gone = {table: self._gone(table, counts[f"table {table}"]) for table in tables}
+        retention = Retention(self.lake, self.pipeline, system_clock, os.environ)
+        reach = cache(retention.gone)
         for epoch in epochs:
             plan = epoch.plan
             if plan.computes != digest:
@@ -201,7 +203,11 @@ class _Verification:
                 continue
             spans = [(plan.probe, plan.probe_generation, *plan.reads)]
             joined = plan.pins if plan.reads[0] < plan.reads[1] else ()
-            spans += [(pin.table, pin.generation, 0, pin.epoch) for pin in joined if not self._spared(epoch, pin)]
+            spans += [
+                (pin.table, pin.generation, 0, pin.epoch)
+                for pin in joined
+                if gone[pin.table] and not retention.spares(epoch, pin, reach(pin.table, pin.generation))
+            ]
             lost = {
                 table: sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
                 for table, generation, after, upto in spans
@@ -214,10 +220,6 @@ class _Verification:
             if texts:
                 found[_key(epoch)] = ("beyond retention", (), " and ".join(texts))
         return found
-
-    def _spared(self, epoch: ReleasedEpoch, pin: Pin) -> bool:
-        """Whether what 'changelog.retention' has let go of a build is nothing that this epoch had joined."""
-        return Retention(self.lake, self.pipeline, system_clock, os.environ).spares(epoch, pin)
 
     def _gone(self, table: str, there: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
         """(generation, epoch) -> rows that landed by the watermark log and are not in the table any more."""

@@ -100,9 +100,12 @@ def splits_after(
         rowtime = max((at for at in (known.rowtime, item.rowtime) if at is not None), default=None)
         idle = item.idle if not told else known.idle
         found[item.split] = replace(word, late=item.late, idle=idle, rowtime=rowtime)
-    for name in dict.fromkeys(name for name, _ in landed.watermarks or ()):
+    own: dict[str, list[Watermark]] = {}
+    for name, watermark in landed.watermarks or ():
+        own.setdefault(name, []).append(watermark)
+    for name, words in own.items():
         known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
-        found[name] = replace(known, idle=False, **_word(_own(time, step, landed, known, now)))
+        found[name] = replace(known, idle=False, **_word(_own(time, step, words, known, now)))
     for name, idle in landed.idle.items():
         known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
         found[name] = replace(known, idle=idle)
@@ -111,20 +114,18 @@ def splits_after(
     return sorted(folded(marked, seen), key=lambda split: split.split)
 
 
-def _own(time: EpochTime, step: StoredStep, landed: Landed, known: SplitWatermark, now: int) -> Watermark:
-    """What the source itself has told of a split, as it leaves the source (FLIP-326, change 5): one that goes back is
-    not sent. Raises SourceError."""
+def _own(time: EpochTime, step: StoredStep, words: Sequence[Watermark], known: SplitWatermark, now: int) -> Watermark:
+    """What the source itself has told of a split (`words`), as it leaves the source (FLIP-326, change 5): one that
+    goes back is not sent. Raises SourceError."""
     told = Watermark(known.timestamp, known.use_processing_time)
     recorder = Recorder()
     output = guarded(recorder, told, now)
-    for name, watermark in landed.watermarks or ():
-        if name != known.split:
-            continue
+    for watermark in words:
         try:
             output.emit_watermark(watermark)
         except WatermarkError as error:
             raise SourceError(
-                f"{time.table.name}: the source's own watermark of split {name!r} can not be taken: {error.what}",
+                f"{time.table.name}: the source's watermark of split {known.split!r} can not be taken: {error.what}",
                 where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
                 state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
                 next_command=f"{error.next_command}; then run the same command again: it goes on at this epoch",

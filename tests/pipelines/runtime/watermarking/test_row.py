@@ -185,7 +185,7 @@ def test_what_a_source_must_not_tell_names_its_split(
     before: tuple[Watermark, ...], words: tuple[Watermark, ...], cause: type[Exception]
 ) -> None:
     first = land(None, {}, flips=True, now=100, landed=told(("b", Watermark(1)), *(("a", word) for word in before)))
-    with pytest.raises(SourceError, match=r"the source's own watermark of split 'a'") as caught:
+    with pytest.raises(SourceError, match=r"the source's watermark of split 'a'") as caught:
         land(first, {}, now=100, landed=told(("b", Watermark(2)), *(("a", word) for word in words)))
     assert isinstance(caught.value.__cause__, cause)
     assert "generation 1, epoch 2" in caught.value.where
