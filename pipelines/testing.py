@@ -34,11 +34,16 @@ from pipelines.sql.model import Insert, Pipeline
 from pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": " ".join(
+        ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=512m", "-XX:+UseSerialGC"]
+    ),
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
 }
-"""What suits tests. Whole-stage code costs more to compile than it saves on a few rows."""
+"""What suits tests. Whole-stage code costs more to compile than it saves on a few rows.
+
+The JVM compiles quickly rather than well, and then keeps 48 MB of compiled code if it is told nothing: a few hundred
+queries fill that, and from then on a quarter of its time goes into sweeping."""
 
 
 def spark_session() -> SparkSession:
