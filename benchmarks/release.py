@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import tempfile
 from pathlib import Path
@@ -23,7 +22,7 @@ CREATE TABLE user_info (user_id BIGINT PRIMARY KEY NOT ENFORCED, gender STRING, 
     'fields.user_id.kind' = 'sequence', 'fields.user_id.start' = '1', 'fields.user_id.end' = '{build}',
     'fields.gender.length' = '8');
 CREATE TABLE click_event (user_id BIGINT, item_id BIGINT, proctime AS PROCTIME()) WITH (
-    'connector' = 'datagen', 'number-of-rows' = '{probe}', 'rows-at-start' = '{probe}',
+    'connector' = 'datagen', '{limit}' = '{probe}', 'rows-at-start' = '{probe}',
     'fields.user_id.min' = '1', 'fields.user_id.max' = '{build}');
 CREATE TABLE enriched (user_id BIGINT, item_id BIGINT, gender STRING, score INT) WITH ('connector' = 'delta');
 INSERT INTO enriched SELECT c.user_id, item_id, gender, score FROM click_event AS c
@@ -32,26 +31,28 @@ LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = user_info.us
 BUILD, TICK, LARGE = 3_000_000, 10_000, 2_000_000
 
 
-def tick(ticks: int = 8, warm: int = 4) -> list[Figure]:
-    """The median of `ticks` warm ticks, part by part; a tick's probes are landed by an epoch of their own."""
+def tick(ticks: int = 10, warm: int = 15) -> list[Figure]:
+    """The median of `ticks` warm ticks of one runner, as `tidegate run --continuous` has it, part by part; a tick's
+    probes are landed by an epoch of their own, a second's worth of them."""
     spark = start_session()
     parts: dict[str, list[float]] = {name: [] for name in ("land", "join", "checks", "publish")}
+    now = 1_767_225_600_000
     with tempfile.TemporaryDirectory() as folder:
-        for number in itertools.count(1):
-            script = SCRIPT.format(build=BUILD, probe=number * TICK)
-            with Runner(compile_script(script), Lake(Path(folder) / "lake"), spark=lambda: spark) as runner:
+        pipeline = compile_script(SCRIPT.format(build=BUILD, probe=TICK, limit="rows-per-second"))
+        lake = Lake(Path(folder) / "lake")
+        with Runner(pipeline, lake, spark=lambda: spark, clock=lambda: now) as runner:
+            for number in range(warm + ticks):
                 runner.advance("user_info")
                 took = {
-                    "land": seconds(lambda r=runner: r.advance("click_event")),
-                    "join": seconds(lambda r=runner: r.stage("enriched")),
-                    "checks": seconds(lambda r=runner: r.judge("enriched")),
-                    "publish": seconds(lambda r=runner: r.publish("enriched")),
+                    "land": seconds(lambda: runner.advance("click_event")),
+                    "join": seconds(lambda: runner.stage("enriched")),
+                    "checks": seconds(lambda: runner.judge("enriched")),
+                    "publish": seconds(lambda: runner.publish("enriched")),
                 }
-            if number > warm:
-                for name, value in took.items():
-                    parts[name].append(value)
-            if number == warm + ticks:
-                break
+                now += 1_000
+                if number >= warm:
+                    for name, value in took.items():
+                        parts[name].append(value)
     median = {name: statistics.median(values) for name, values in parts.items()}
     whole = median["join"] + median["checks"] + median["publish"]
     return [
@@ -68,7 +69,7 @@ def large() -> list[Figure]:
     spark = start_session()
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder) / "lake")
-        pipeline = compile_script(SCRIPT.format(build=BUILD, probe=LARGE))
+        pipeline = compile_script(SCRIPT.format(build=BUILD, probe=LARGE, limit="number-of-rows"))
         with Runner(pipeline, lake, spark=lambda: spark) as runner:
             runner.advance("user_info")
             runner.advance("click_event")

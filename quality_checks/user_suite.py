@@ -73,7 +73,7 @@ def _rows(evidence: Evidence, spark: SparkSession) -> DataFrame:
     columns = evidence.staged.target.physical_columns
     rows = evidence.staged.rows(spark)
     if rows is None:
-        return empty_frame(spark, struct_type(spark, {column.name: column.spark_type for column in columns}))
+        return empty_frame(spark, struct_type({column.name: column.spark_type for column in columns}))
     return rows.select(*[quoted(column.name) for column in columns])
 
 

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import cast
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
@@ -24,6 +25,9 @@ from pipelines.lake import delta_log
 from pipelines.lake.adopt import adopt, survey
 from pipelines.sources.protocol import SOURCE_COLUMNS
 from pipelines.sql.model import Table
+
+PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in ("_offset", "_seq.position", "_seq.row")}
+"""Columns in which hardly a value comes twice: Parquet's writer need not look for those that do."""
 
 LAKE_COLUMNS = {"_generation": "INT", "_epoch": "BIGINT", **SOURCE_COLUMNS}
 """They come first, so that Delta keeps statistics of them however wide the table is."""
@@ -44,17 +48,17 @@ def stored_columns(table: Table) -> dict[str, str]:
     return {**LAKE_COLUMNS, **{column.name: column.spark_type for column in table.stored_columns}}
 
 
-def struct_type(spark: SparkSession, columns: dict[str, str]) -> StructType:
-    """The Spark schema of name -> Spark type."""
-    return spark.createDataFrame([], ddl(columns)).schema
+def struct_type(columns: dict[str, str]) -> StructType:
+    """The Spark schema of name -> Spark type. Spark reads the types, so a session must be there."""
+    return cast(StructType, StructType.fromDDL(ddl(columns)))
 
 
-def ensure_table(spark: SparkSession, path: Path, columns: dict[str, str], name: str) -> None:
+def ensure_table(path: Path, columns: dict[str, str], name: str) -> None:
     """Make the Delta table of `name`, or check that the one at `path` still has the script's columns.
 
     Through delta-rs, which takes ms where Spark takes s. Raises LakeError that names the difference.
     """
-    wanted = Schema.from_json(struct_type(spark, columns).json())
+    wanted = Schema.from_json(struct_type(columns).json())
     if DeltaTable.is_deltatable(str(path)):
         _compare(DeltaTable(str(path)).schema(), wanted, path, name)
         return
@@ -119,7 +123,7 @@ def write(rows: DataFrame, path: Path, *, application: str, generation: int, epo
         *[quoted(name) for name in order],
     )
     folder = path / f"g{generation}-e{epoch}-{uuid.uuid4().hex[:8]}"
-    tagged.write.mode("errorifexists").parquet(str(folder))
+    tagged.write.options(**PLAIN).mode("errorifexists").parquet(str(folder))
     return folder
 
 

@@ -268,7 +268,7 @@ class Landing:
         spark = self.spark()
         name, generation, epoch = self.table.name, stored.generation, stored.epoch
         if self.path not in self.ready:
-            lake_rows.ensure_table(spark, self.path, lake_rows.stored_columns(self.table), name)
+            lake_rows.ensure_table(self.path, lake_rows.stored_columns(self.table), name)
             self.ready.add(self.path)
         register(spark, functions_of(self.table, self.functions))
         application = self.lake.application(name, "data", generation)

@@ -63,7 +63,7 @@ class Rejected:
             return None
         number = int(self.observed.get["rejected"])
         if number and committed(self.path, self.application) < self.step.epoch:
-            lake_rows.ensure_table(spark, self.path, COLUMNS, f"the quarantine of {self.table.name}")
+            lake_rows.ensure_table(self.path, COLUMNS, f"the quarantine of {self.table.name}")
             named = [f"{REJECTED}.{name[1:]} AS {name}" for name in COLUMNS if name not in lake_rows.LAKE_COLUMNS]
             found = again().where(f"{REJECTED} IS NOT NULL")
             found = found.selectExpr("CAST(NULL AS STRING) AS _op", "_seq", "_rowtime", "_split", "_offset", *named)

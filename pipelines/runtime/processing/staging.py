@@ -104,7 +104,7 @@ class ProcessStager:
         found = planned_steps(self.standing.lake, spec, span)
         state = state_before(self.standing, plan.epoch, span.base)
         check_unchanged(plan.insert, state, spec.buckets, self._key)
-        self._prepare(spark)  # now that it is known that no state is lost: its table must not be made anew
+        self._prepare()  # now that it is known that no state is lost: its table must not be made anew
         name = new_folder(plan)
         folder = self.standing.staged_path / name
         (state.path / name).mkdir(parents=True)
@@ -144,13 +144,13 @@ class ProcessStager:
     def _staged_of(self, target: Table) -> Path:
         return self.standing.lake.staged_path(target, self.standing.insert)
 
-    def _prepare(self, spark: SparkSession) -> None:
+    def _prepare(self) -> None:
         """Make the targets, their quarantines and the state's table, or check that they are what is declared."""
         lake, insert = self.standing.lake, self.standing.insert
         for target in self.targets:
             own, quarantine = record_columns(target), lake.quarantine_path(target, insert)
-            ensure(spark, lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, self.ready)
-            ensure(spark, quarantine, {**own, **QUARANTINE_COLUMNS}, target.name, self.ready)
+            ensure(lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, self.ready)
+            ensure(quarantine, {**own, **QUARANTINE_COLUMNS}, target.name, self.ready)
         path = lake.state_path(insert)
         if path not in self.ready:
             ensure_state(path, state_columns(self.standing.pipeline, self.spec), insert.id)
@@ -195,7 +195,7 @@ class ProcessStager:
         path = lake.target_path(table) if own else lake.table_path(item.table)
         rows = lake_rows.between(spark, path, span.generation, span.after, span.upto) if span.rows else None
         if rows is None:
-            rows = empty_frame(spark, lake_rows.struct_type(spark, {**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
+            rows = empty_frame(spark, lake_rows.struct_type({**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
         elif own or table.watermark is None:
             # The source's own time of a change is not the time that a watermark tells of: nothing is late by it. Where
             # a generator tells the time, its extractor is asked.

@@ -69,7 +69,7 @@ class Stager:
     def stage(self, plan: ReleasePlan) -> StagedRow:
         """Join the plan's probe rows at its pins and write them; the row that describes the files."""
         spark = self.spark()
-        self._prepare(spark)
+        self._prepare()
         folder = self.standing.staged_path / new_folder(plan)
         observed = Observation(f"staged {plan.insert} {plan.epoch}")
         with (
@@ -151,23 +151,23 @@ class Stager:
             heavy=heavy,
         )
 
-    def _prepare(self, spark: SparkSession) -> None:
+    def _prepare(self) -> None:
         """Make the target and its quarantine, or check that they are what the script says."""
         target = self.standing.target
         own = {column.name: column.spark_type for column in target.stored_columns}
         published = {**TARGET_COLUMNS, **proof_columns(self.standing.insert)}
-        ensure(spark, self.standing.target_path, {**own, **published}, target.name, self.ready)
-        ensure(spark, self.standing.quarantine_path, {**own, **QUARANTINE_COLUMNS}, target.name, self.ready)
+        ensure(self.standing.target_path, {**own, **published}, target.name, self.ready)
+        ensure(self.standing.quarantine_path, {**own, **QUARANTINE_COLUMNS}, target.name, self.ready)
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
         sweep_attempts(self.standing.staged_path, plan, keep)
 
 
-def ensure(spark: SparkSession, path: Path, columns: dict[str, str], name: str, ready: set[Path]) -> None:
+def ensure(path: Path, columns: dict[str, str], name: str, ready: set[Path]) -> None:
     """Make a table that rows are staged for, or check that it is what is declared; once for those in `ready`."""
     if path not in ready:
-        lake_rows.ensure_table(spark, path, columns, name)
+        lake_rows.ensure_table(path, columns, name)
         ready.add(path)
 
 

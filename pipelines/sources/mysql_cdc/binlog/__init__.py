@@ -15,7 +15,7 @@ from pipelines.sources.mysql_cdc.binlog.model import (
     split_by_file,
 )
 from pipelines.sources.mysql_cdc.binlog.reading import read_range
-from pipelines.sources.mysql_cdc.binlog.scan import Borders, commit_time, last_border, next_border, scan_borders
+from pipelines.sources.mysql_cdc.binlog.scan import Borders, commit_time, last_border, next_border, scan_borders, shares
 
 if TYPE_CHECKING:
     from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
@@ -32,6 +32,7 @@ __all__ = [
     "read_binlog",
     "read_range",
     "scan_borders",
+    "shares",
     "split_by_file",
 ]
 

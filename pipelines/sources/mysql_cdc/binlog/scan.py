@@ -6,17 +6,18 @@ bytes from a known border on; the network is its limit.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.sources.mysql_cdc.binlog.events import HEADER_BYTES, SERVER_ID_AT, Event
 from pipelines.sources.mysql_cdc.binlog.gather import Offsets, rows_at
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, ServerOptions
 from pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream
 from pipelines.sources.mysql_cdc.binlog.times import begin_times, gtid_indices
 from pipelines.sources.mysql_cdc.binlog.transport import dump
@@ -127,6 +128,27 @@ def next_border(
             if number == at_least.number and borders.positions[-1] >= at_least.position:
                 return borders.place(int(np.searchsorted(borders.positions, at_least.position)))
     return None
+
+
+def shares(server: ServerOptions, span: BinlogRange, parts: int, *, server_id: int = 0) -> list[BinlogRange]:
+    """`span`, which lies in one file, as at most `parts` ranges of about as many bytes: to be read in parallel.
+
+    A transaction is never cut, so one that is longer than a share makes fewer of them. All but the last share are
+    scanned for it. Raises what `scan_borders` does.
+    """
+    length = span.end.position - span.start.position
+    cuts: list[BinlogPosition] = []
+    wanted = iter(span.start.position + length * part // parts for part in range(1, parts))
+    least = next(wanted, None)
+    with closing(scan_borders(server, span.start, span.end, server_id=server_id)) as found:
+        for borders in found:
+            while least is not None and borders.positions[-1] >= least:
+                cuts.append(borders.place(int(np.searchsorted(borders.positions, least))))
+                least = next((at for at in wanted if at > cuts[-1].position), None)
+            if least is None:
+                break
+    places = [span.start, *cuts, span.end]
+    return [replace(span, start=start, end=end) for start, end in itertools.pairwise(places)]
 
 
 def commit_time(

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from pipelines.sources.mysql_cdc.binlog import BinlogPosition, BinlogRange, WantedTable, read_range, split_by_file
+from pipelines.sources.mysql_cdc.binlog import (
+    BinlogPosition,
+    BinlogRange,
+    WantedTable,
+    read_range,
+    shares,
+    split_by_file,
+)
 from pipelines.sources.mysql_cdc.binlog.errors import (
     BinlogEnded,
     BinlogError,
@@ -157,6 +164,32 @@ def test_ranges_that_follow_each_other_give_each_row_once(database: Database) ->
     parts = [read(database, table, start, end) for start, end in pairwise(borders)]
     assert pa.concat_tables(parts).equals(read(database, table, borders[0]))
     assert read(database, table, borders[0], borders[0]).num_rows == 0
+
+
+def test_shares_of_a_range_give_each_row_once(database: Database) -> None:
+    table, server = people(database), server_of(database)
+    start = position(database)
+    for number in range(40):
+        database.execute(f"INSERT INTO people SELECT seq + {number * 1000}, 'x', 0 FROM seq_1_to_{10 + number}")
+    span = BinlogRange(0, start, position(database))
+    whole = read(database, table, start)
+    for parts in (1, 2, 3, 7, 1_000):
+        ranges = shares(server, span, parts)
+        assert len(ranges) == min(parts, 40)
+        assert (ranges[0].start, ranges[-1].end) == (span.start, span.end)
+        assert all(one.end == next_one.start for one, next_one in pairwise(ranges))
+        batches = [batch for each in ranges for batch in read_range(server, each, table)]
+        assert pa.Table.from_batches(batches, schema_of(table)).equals(whole), parts
+    two = [each.end.position - each.start.position for each in shares(server, span, 2)]
+    assert max(two) < 1.2 * min(two)
+
+
+def test_a_transaction_longer_than_a_share_is_not_cut(database: Database) -> None:
+    table, server = people(database), server_of(database)
+    start = position(database)
+    database.execute("INSERT INTO people SELECT seq, 'y', 0 FROM seq_1_to_500", "INSERT INTO people VALUES (0, 'x', 0)")
+    ranges = shares(server, BinlogRange(0, start, position(database)), 4)
+    assert [sum(batch.num_rows for batch in read_range(server, each, table)) for each in ranges] == [500, 1]
 
 
 def test_a_row_of_20_mb(database: Database) -> None:
