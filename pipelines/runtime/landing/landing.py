@@ -35,6 +35,7 @@ from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import source_row, stored_step
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
 from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_rows
+from pipelines.sources.delivered import as_declared
 from pipelines.sources.protocol import (
     ExplainsFailures,
     Json,
@@ -46,6 +47,7 @@ from pipelines.sources.protocol import (
     StoredStep,
 )
 from pipelines.sources.registry import connector
+from pipelines.sql.metadata import as_delivered
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
 from pipelines.watermarks import WatermarkStrategy
@@ -154,7 +156,7 @@ class Landing:
         found = connector(self.table.connector)
         options = resolve_options(self.table, found.spec, self.environment, defaults=False)
         context = SourceContext(
-            table=self.table,
+            table=as_delivered(self.table),
             options=options,
             generation=generation,
             splits=kept(Splits(self.lake, self.table.name, generation)),
@@ -337,8 +339,8 @@ class Landing:
             else F.col(lake_rows.quoted(column.name)).cast(column.spark_type).alias(column.name)
             for column in self.table.stored_columns
         ]
-        source = [name for name in lake_rows.LAKE_COLUMNS if name in rows.columns]
-        seen = rows.withColumn("_instant", plan_instant(stored)).select(*source, *columns)
+        rows = as_declared(rows, self.table).withColumn("_instant", plan_instant(stored))
+        seen = rows.select(*(name for name in lake_rows.LAKE_COLUMNS if name in rows.columns), *columns)
         if self.table.watermark is not None:
             path = ".".join(lake_rows.quoted(name) for name in self.table.watermark.path)
             # What a delete carries is the row before it; a version ends when its delete was made, not when it began.

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.sources.delivered import as_declared
 from pipelines.sources.hybrid.switch import spoken
 from pipelines.sources.protocol import SEQ_TYPE, Json, Landed, Source, SourceContext, SplitStore, Step, StoredStep
 from pipelines.sources.registry import connector
+from pipelines.sql.metadata import as_delivered
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
 
@@ -51,7 +53,7 @@ class Part:
         found = connector(table.connector)
         self.context = replace(
             context,
-            table=table,
+            table=as_delivered(table),
             options=resolve_options(table, found.spec, context.environment, defaults=False),
             splits=PartSplits(context.splits, self.prefix),
             # As if it were read by itself.
@@ -106,7 +108,7 @@ class Part:
 
     def landable(self, rows: DataFrame) -> DataFrame:
         """The part's rows as the hybrid table's."""
-        return _moved(rows, f"concat('{self.prefix}', _split)", PHASES * self.place)
+        return _moved(as_declared(rows, self.table), f"concat('{self.prefix}', _split)", PHASES * self.place)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         """What the part's source says of a committed step, in the words of the hybrid table."""
