@@ -75,7 +75,7 @@ class Part:
         context.flipped = before is not None and (before.step.ranges["flipped"] or (not step and flips(before)))
         context.blocked = frozenset(name.removeprefix(self.prefix) for name in whole.blocked if self._owns(name))
         context.ahead = frozenset(name.removeprefix(self.prefix) for name in whole.ahead if self._owns(name))
-        context.limit, context.max_rows, context.held = whole.limit, whole.max_rows, set()
+        context.limit, context.max_rows, context.held = whole.limit, whole.max_rows, {}
         return self.source
 
     def plan(self, ends: Json, instant: int, start: int | None = None) -> Step | None:
@@ -84,7 +84,7 @@ class Part:
         source = self.at()
         self.context.start_at = start
         step = source.plan(ends, instant)
-        self.whole.held |= {self.prefix + split for split in self.context.held}
+        self.whole.held |= {self.prefix + split: at for split, at in self.context.held.items()}
         if step is None:
             return None
         first = self.context.first

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pipelines.runtime.status import status
 from pipelines.runtime.verifying.verify import verify
 from pipelines.sources.kafka.server import EmbeddedKafka
 from tests.oracle.event_time import Build, Join, Probe
@@ -93,6 +94,12 @@ def test_a_topic_s_own_watermark_is_behind_the_greatest_record_of_each_partition
     assert row.timestamp == 49_999
 
 
+def at_limit(play: Play) -> dict[str, list[tuple[str, int | None]]]:
+    """What `tidegate status` tells of every table's blocked splits: which, and the time of the next row."""
+    found = status(play.lake, play.harness.pipeline, lambda: play.now).sources
+    return {source.table: [(item.split, item.next_rowtime) for item in source.blocked] for source in found}
+
+
 def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
@@ -113,6 +120,7 @@ def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(
     found = play.harness.runner.advance_all(["slow", "fast"])
     assert play.values(table="fast") == [0, 1, 2], "its next is past the limit, and it is not the one that all wait for"
     assert [[item.split for item in advance.blocked] for advance in found] == [[], [f"{fast}-0"]]
+    assert at_limit(play) == {"slow": [], "fast": [(f"{fast}-0", 30_000)]}
     topics.send(slow, {"id": 2}, at=15_000)
     topics.send(slow, {"id": 3}, at=90_000)  # past any limit, but all wait for this one
     play.harness.runner.advance("slow", max_epochs=1)
@@ -120,6 +128,13 @@ def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(
     assert play.values(table="fast") == [0, 1, 2, 3]
     play.harness.runner.advance_all(["slow", "fast"])
     assert play.values(table="fast") == [0, 1, 2, 3, 4, 5]
+    topics.send(fast, {"id": 6}, at=80_000)
+    play.harness.runner.advance("fast")
+    topics.send(slow, {"id": 4}, at=200_000)
+    (told,) = play.harness.runner.advance("slow").epochs
+    assert (told.rows, told.summary) == (0, "no rows: at the limit of its group")
+    assert play.harness.runner.advance("slow").epochs == (), "the log knows it"
+    assert at_limit(play) == {"slow": [(f"{slow}-0", 200_000)], "fast": []}
 
 
 JOINED = """
