@@ -150,7 +150,7 @@ INSERT INTO joined SELECT c.item, u.name, m.mayor FROM clicks AS c
 LEFT JOIN users FOR SYSTEM_TIME AS OF c.at AS u ON c.user_id = u.id
 LEFT JOIN cities FOR SYSTEM_TIME AS OF c.at AS m ON c.city = m.city;
 """
-BASE = 1_790_000_000_000
+BASE = 1_700_000_000_000
 
 
 class Topical:
