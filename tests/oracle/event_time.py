@@ -23,21 +23,20 @@ class Input:
     late: int = 0
     flipped: bool = True
     told: dict[str, int] = field(default_factory=dict)
-    pending: list[tuple[str, int]] = field(default_factory=list)
+    pending: list[tuple[str, int, bool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.told = dict.fromkeys(self.splits, BEGINNING)
 
-    def row(self, split: str, at: int | None) -> None:
-        """A row of this time is in the split, to land with the next epoch. None: one that tells no time."""
-        if at is not None:
-            self.pending.append((split, at))
+    def row(self, split: str, at: int, *, tells: bool = True) -> None:
+        """A row of this time is in the split, to land with the next epoch. `tells`: the watermark looks at its time."""
+        self.pending.append((split, at, tells))
 
     def land(self) -> None:
         """The rows since the last call land, in one epoch: late is what is not past what was told before."""
-        self.late += sum(at <= max(self.told[split], self.watermark) for split, at in self.pending if self.flipped)
-        for split, at in self.pending:
-            self.told[split] = max(self.told[split], at - self.delay)
+        self.late += sum(at <= max(self.told[split], self.watermark) for split, at, _ in self.pending if self.flipped)
+        for split, at, tells in self.pending:
+            self.told[split] = max(self.told[split], at - self.delay if tells else BEGINNING)
         self.pending.clear()
         self.watermark = max(self.watermark, min(self.told.values()))
 
@@ -50,8 +49,8 @@ class Build(Input):
     number: int = 0
 
     def change(self, split: str, key: Hashable, at: int, value: Any, *, tells: bool = True) -> None:
-        """A version begins, or ends where `value` is None. `tells`: the watermark looks at its time."""
-        self.row(split, at if tells else None)
+        """A version begins, or ends where `value` is None. `tells` is as in `row`."""
+        self.row(split, at, tells=tells)
         self.number += 1
         self.versions.setdefault(key, []).append((at, self.number, value))
 

@@ -166,7 +166,7 @@ class Commits:
 
     def check(self) -> list[tuple[Any, ...]]:
         """What is released now is what the oracle releases."""
-        self.harness.watermark("clicks", max(at for _, at in self.probe.pending))
+        self.harness.watermark("clicks", max(at for _, at, _ in self.probe.pending))
         found = sorted((row["item"], row["name"]) for row in self.harness.advance())
         assert found == self.join.release()
         log = self.harness.lake.watermarks.rows("users")

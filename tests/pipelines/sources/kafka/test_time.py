@@ -199,12 +199,12 @@ class Topical:
         self.cities_build.change(str(partition), name, BASE + at, mayor, tells=mayor is not None)
 
     def round(self, begin: int, *, users: bool = True) -> None:
-        """Ten seconds of every topic, each message up to seven seconds out of order."""
+        """Ten seconds of every topic, each message up to nine seconds out of order."""
         for number in range(12):
-            at = begin + number * 800 + self.random.randrange(-7_000, 7_000)
+            at = begin + number * 800 + self.random.randrange(-9_000, 9_000)
             self.click(number % 2, at, self.random.randrange(1, 5), self.random.choice(("Bonn", "Ulm", "Kiel")))
         for number in range(6):
-            at, id = begin + number * 1_600 + self.random.randrange(-7_000, 7_000), number % 3 + 1
+            at, id = begin + number * 1_600 + self.random.randrange(-9_000, 9_000), number % 3 + 1
             gone = id in self.names and self.random.random() < 0.3
             if users:
                 self.user(id, at, None if gone else f"{id} at {at}")
