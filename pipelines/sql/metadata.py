@@ -1,6 +1,7 @@
 """METADATA columns whose declared type is not the one that the connector delivers: Flink casts them explicitly.
 
-Those casts are taken that lose nothing, and those to a text; Flink's would cut the others without a word.
+Those casts are taken that lose nothing, those to a text, and those that leave out digits of a second, as the declared
+type says; Flink's would change the others without a word.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from dataclasses import replace
 
 from pipelines.sql.coercion import assignable, cast
 from pipelines.sql.model import Column, Table
-from pipelines.sql.types import BINARIES, NESTED, STRINGS, FlinkType, parse_type, quoted
+from pipelines.sql.types import BINARIES, NESTED, STRINGS, TIMESTAMPS, FlinkType, parse_type, quoted
 
 
 def declarable(delivered: FlinkType, declared: FlinkType) -> bool:
-    """Whether a METADATA column that is `delivered` may be `declared`: CAST then has Flink's result, and all of it. A
-    CHAR(n) or VARCHAR(n) is filled up and cut, as Flink documents it."""
+    """Whether a METADATA column that is `delivered` may be `declared`: CAST then has Flink's result. A CHAR(n) or
+    VARCHAR(n) is filled up and cut, a timestamp has the digits of a second that it is declared with."""
     if declared.kind in STRINGS:
         return delivered.kind not in BINARIES | NESTED
+    if {delivered.kind, declared.kind} <= TIMESTAMPS:
+        return True
     return assignable(delivered, declared)
 
 
