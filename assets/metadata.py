@@ -99,8 +99,17 @@ def _aligned(aligned: GroupStanding) -> dict[str, Any]:
         "blocked splits": len(aligned.blocked),
         "blocked": dg.MetadataValue.md(
             _table(
-                ("split", "since", "ahead (ms)", "waits for"),
-                [(item.split, instant(item.since), item.ahead_ms, " / ".join(item.by)) for item in aligned.blocked],
+                ("split", "since", "ahead (ms)", "waits for", "next row"),
+                [
+                    (
+                        item.split,
+                        instant(item.since),
+                        item.ahead_ms,
+                        " / ".join(item.by),
+                        "" if item.next_rowtime is None else instant(item.next_rowtime),
+                    )
+                    for item in aligned.blocked
+                ],
             )
         ),
     }

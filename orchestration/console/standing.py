@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from orchestration.console.grid import grid
 from orchestration.console.words import counted, moment, number, seconds, why
+from pipelines.runtime.landing.alignment import Blocked
 from pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
 
 FAR_MS = 2**62
@@ -64,10 +65,16 @@ def _time_notes(source: SourceStatus, now: int) -> Iterator[RenderableType]:
         group, drift = source.aligned.group, seconds(source.aligned.max_drift_ms)
         yield escape(f"\n{source.table} waits for its group {group}, which may drift by {drift}:")
         for item in source.blocked:
-            by = " split ".join(part for part in item.by if part)
-            told = item.ahead_ms < FAR_MS
-            ahead = f"{seconds(item.ahead_ms)} ahead of {by}" if told else f"{by} has told nothing yet"
-            yield escape(f"  split {item.split}: blocked for {seconds(max(now - item.since, 0))}, {ahead}")
+            yield escape(f"  split {item.split}: {_blocked(item, source.aligned.minimum, now)}")
+
+
+def _blocked(item: Blocked, minimum: int | None, now: int) -> str:
+    """For how long a split is blocked, and by whom. `minimum`: the group's least watermark."""
+    by, waits = " split ".join(part for part in item.by if part), seconds(max(now - item.since, 0))
+    if item.next_rowtime is not None and minimum is not None:
+        return f"at its limit for {waits}, its next row is {seconds(item.next_rowtime - minimum)} ahead of {by}"
+    ahead = f"{seconds(item.ahead_ms)} ahead of {by}" if item.ahead_ms < FAR_MS else f"{by} has told nothing yet"
+    return f"blocked for {waits}, {ahead}"
 
 
 def _state(source: SourceStatus) -> str:

@@ -35,6 +35,8 @@ def source_row(owner: str, generation: int, epoch: int, planned_at: int, step: S
         plan["quiet"] = True
     if step.blocked:
         plan["blocked"] = list(step.blocked)
+    if step.next_rowtimes:
+        plan["next_rowtimes"] = dict(step.next_rowtimes)
     return EpochRow(owner, generation, epoch, "source", planned_at, plan, digest(plan))
 
 

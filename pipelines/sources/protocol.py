@@ -126,6 +126,7 @@ class Step:
         quiet: the runtime's own: nothing is read, only the time goes on (a split has fallen idle). `ranges` are those
             of the step before.
         blocked: the runtime's own: the splits that alignment held back when it was planned, `SourceContext.held` too.
+        next_rowtimes: the runtime's own: `SourceContext.held` once it was planned.
     """
 
     ranges: Json
@@ -134,6 +135,7 @@ class Step:
     summary: str = ""
     quiet: bool = False
     blocked: tuple[str, ...] = ()
+    next_rowtimes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,9 +181,10 @@ class SourceContext:
     For `Source.plan` under watermark alignment (FLIP-182): the splits in `blocked` get no range in the next step, and
     where the source can tell times, no row whose rowtime is past `limit` (ms, UTC) should be in it. A split that is not
     `ahead` of the group's least watermark gets something at least: the group may wait for that one. One that is gets
-    nothing past the limit, and the source adds it to `held` where it has rows and gets none of them. `max_rows` is
-    about how many rows the step may have ('scan.max-rows-per-epoch'). All of these may change from plan to plan. A
-    source all of whose splits are blocked is not asked.
+    nothing past the limit. Where a split has a row past the limit right behind what it gets, if it gets anything, the
+    source puts that row's rowtime (ms, UTC) into `held`. `max_rows` is about how many rows the step may have
+    ('scan.max-rows-per-epoch'). All of these may change from plan to plan. A source all of whose splits are blocked is
+    not asked.
 
     `answer_within` (s): who asks can not wait longer for any one answer of the server; None: as long as it takes.
 
@@ -206,7 +209,7 @@ class SourceContext:
     earlier_rows: Callable[[StoredStep], DataFrame] | None = None
     blocked: frozenset[str] = frozenset()
     ahead: frozenset[str] = frozenset()
-    held: set[str] = field(default_factory=set)
+    held: dict[str, int] = field(default_factory=dict)
     limit: int | None = None
     max_rows: int | None = None
     start_at: int | None = None

@@ -90,7 +90,8 @@ class Column:
 
     `type` is Flink's spelling ("TIMESTAMP(3)"), `spark_type` Spark's DDL ("TIMESTAMP_NTZ").
     A computed column has an `expression`; `proctime` marks one that is PROCTIME(), which no table stores.
-    `metadata` is the key of a METADATA column. `sql` is a computed column's expression as the script has it.
+    `metadata` is the key of a METADATA column, `delivered` the type that the connector has it in, in Flink's spelling;
+    None where that is `type`. `sql` is a computed column's expression as the script has it.
     Where a column was written does not make it another column.
     """
 
@@ -104,6 +105,7 @@ class Column:
     comment: str | None = None
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
     sql: str | None = None
+    delivered: str | None = field(default=None, repr=False)  # Pipeline.digest is of the repr: stored plans keep theirs
 
     @property
     def physical(self) -> bool:

@@ -11,6 +11,7 @@ from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.errors import SqlError, suggest
 from pipelines.sql.functions.times import INSTANT_SQL
 from pipelines.sql.hybrid import Known, PartsCompiler
+from pipelines.sql.metadata import declarable
 from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from pipelines.sql.scope import TableScope
@@ -117,7 +118,7 @@ class TableCompiler:
         self._field_names(column.type, column.type_span)
         if column.null_written is not None and not column.type.nullable:
             raise self._error(column.null_written, f"column `{column.name.text}` is NULL and NOT NULL")
-        metadata = None
+        metadata = given = None
         if column.metadata is not None:
             metadata = column.metadata.text
             known = spec.metadata_of({option.key.text: option.value.text for option in self.statement.options})
@@ -125,18 +126,20 @@ class TableCompiler:
             if delivered is None:
                 hint = suggest(metadata, known, "its metadata") or f"{spec.name} has no metadata"
                 raise self._error(column.metadata.span, f"unknown metadata `{metadata}` of {spec.name}", hint)
-            if parse_type(delivered).spark != column.type.spark:
+            if not declarable(parse_type(delivered), column.type):
                 raise self._error(
                     column.type_span,
                     f"type clash: metadata `{metadata}` of {spec.name} is {delivered}, not {column.type}",
                     f"declare {column.name.text} {delivered} METADATA",
                 )
+            given = delivered if parse_type(delivered) != column.type.null() else None
         return Column(
             name=column.name.text,
             type=str(column.type.null()),
             spark_type=column.type.spark,
             nullable=column.type.nullable,
             metadata=metadata,
+            delivered=given,
             comment=column.comment,
             location=self.source.location(column.name.span.start),
         )

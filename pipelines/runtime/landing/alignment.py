@@ -26,12 +26,15 @@ class Blocked:
     """A split that gets no range until its group has caught up.
 
     `since`: ms, UTC. `ahead_ms`: of the group's least watermark. `by`: (source, split) that holds the group.
+    `next_rowtime` (ms, UTC): of one that stands at its limit, the time of its next row, which is too far ahead; None of
+    one that is too far ahead itself.
     """
 
     split: str
     since: int
     ahead_ms: int
     by: tuple[str, str]
+    next_rowtime: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,20 @@ class GroupStanding:
     ahead: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
 
-    def to_log(self, idle_timeout_ms: int | None) -> dict[str, Any]:
-        """As the source's log row has it."""
-        found = asdict(self)
-        return {**found, "idle_timeout_ms": idle_timeout_ms}
+    @property
+    def too_far(self) -> frozenset[str]:
+        """The blocked splits that are too far ahead themselves. Of others the source knows: they are asked for."""
+        return frozenset(item.split for item in self.blocked if item.next_rowtime is None)
+
+    def to_log(self, idle_timeout_ms: int | None, next_rowtimes: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """As the source's log row has it. `next_rowtimes`: what `Step.next_rowtimes` said of the epoch."""
+        told = {"idle_timeout_ms": idle_timeout_ms, "next_rowtimes": dict(next_rowtimes or {})}
+        return {**asdict(self), **told}
+
+
+def next_rowtimes_of(row: WatermarkRow | None) -> dict[str, int]:
+    """The rowtime of the next row of each split that was left out for alignment, as a log row tells it."""
+    return dict(row.alignment.get("next_rowtimes", {})) if row and row.alignment else {}
 
 
 @dataclass(frozen=True)
@@ -85,12 +98,15 @@ def standing(
     alignment: WatermarkAlignment,
     now: int,
     splits: Sequence[SplitWatermark] | None = None,
+    next_rowtimes: Mapping[str, int] | None = None,
 ) -> GroupStanding:
     """Where `source` stands in its group at `now` (ms, UTC).
 
-    `splits` are its own, where its newest log row is not written yet.
+    `splits` are its own, and `next_rowtimes` what is known of their next rows, where its newest log row is not written
+    yet.
     """
     rows = dict(members.rows(alignment.group))
+    following = next_rowtimes_of(rows.get(source)) if next_rowtimes is None else next_rowtimes
     own = counting(stored_splits(rows.get(source)) if splits is None else splits)
     coordinator = AlignmentCoordinator(alignment.group, alignment.max_drift)
     told = {owner: _told(row, now) for owner, row in rows.items()}
@@ -98,7 +114,7 @@ def standing(
     for owner, words in told.items():
         for split, watermark in words.items():
             coordinator.report(owner, split, watermark)
-    found = _standing(coordinator, source, own, alignment)
+    found = _at_limit(_standing(coordinator, source, own, alignment), own, following)
     absent = tuple(owner for owner, row in rows.items() if row is None and owner != source)
     stood = stored_splits(rows.get(source))
     moved = {split.split for split in own} - {old.split for old in stood for split in own if _same(old, split)}
@@ -143,15 +159,14 @@ def _not_aligned(split: SplitWatermark) -> bool:
     return split.ended or split.use_processing_time
 
 
-def held(found: GroupStanding, own: Sequence[SplitWatermark], splits: Set[str], now: int) -> GroupStanding:
-    """`found` with `splits` blocked as well: those that are not too far ahead themselves, but whose next row is."""
-    if not splits or found.minimum is None or found.held_by is None:
+def _at_limit(found: GroupStanding, own: Sequence[SplitWatermark], next_rowtimes: Mapping[str, int]) -> GroupStanding:
+    """`found` with those blocked as well that are not too far ahead themselves, but whose next row is."""
+    if found.minimum is None or found.held_by is None or found.reach is None:
         return found
-    known = {item.split for item in found.blocked}
     more = [
-        Blocked(split.split, now, split.timestamp - found.minimum, found.held_by)
+        Blocked(split.split, 0, split.timestamp - found.minimum, found.held_by, next_rowtimes[split.split])
         for split in own
-        if split.split in splits - known
+        if split.split in found.ahead and next_rowtimes.get(split.split, found.reach) > found.reach
     ]
     return replace(found, blocked=tuple(sorted((*found.blocked, *more), key=lambda item: item.split)))
 
@@ -182,12 +197,13 @@ def _since(
 ) -> tuple[Blocked, ...]:
     """The blocked splits with the time since when they are: now for one that has `moved` since the source's own log
     row, and else as that row has it. Any other was not blocked when that row was written: it is since the holder's
-    first row after it that is as far behind, or else since that row itself."""
+    first row after it that is as far behind, or else since that row itself. One that stands at its limit is since that
+    row, or since now where it did not know of the row that comes next."""
     if not found.blocked or found.held_by is None or found.minimum is None:
         return ()
     own, (holder, split), minimum = rows.get(source), found.held_by, found.minimum
     before = {item["split"]: item["since"] for item in own.alignment["blocked"]} if own and own.alignment else {}
-    landed = now if own is None else own.landed_at
+    known, landed = next_rowtimes_of(own), now if own is None else own.landed_at
     later = []
     if own is not None and holder != source and any(item.split not in before for item in found.blocked):
         later = [row for row in lake.watermarks.rows(holder) if row.landed_at > landed]
@@ -197,6 +213,8 @@ def _since(
             return now
         if item.split in before:
             return int(before[item.split])
+        if item.next_rowtime is not None:
+            return landed if item.split in known else now
         behind = minimum + item.ahead_ms - found.max_drift_ms
         told = ((row.landed_at, _words(counting(stored_splits(row))).get(split)) for row in later)
         return next((at for at, word in told if word is not None and word.timestamp < behind), landed)

@@ -15,6 +15,7 @@ from pipelines.runtime.plans import stored_step
 from pipelines.sources.protocol import KeepsALog, LogRetention, Source, SourceContext
 from pipelines.sources.registry import connector
 from pipelines.sql.durations import parse_duration
+from pipelines.sql.metadata import as_delivered
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
 
@@ -46,7 +47,7 @@ def source_after(
             options = {**options, CONNECT_TIMEOUT: answer_within}
         source = found.source(
             SourceContext(
-                table=table,
+                table=as_delivered(table),
                 options=options,
                 generation=landed.generation,
                 splits=Splits(lake, table.name, landed.generation),

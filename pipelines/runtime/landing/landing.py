@@ -35,6 +35,7 @@ from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import source_row, stored_step
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
 from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_rows
+from pipelines.sources.delivered import as_declared
 from pipelines.sources.protocol import (
     ExplainsFailures,
     Json,
@@ -46,6 +47,7 @@ from pipelines.sources.protocol import (
     StoredStep,
 )
 from pipelines.sources.registry import connector
+from pipelines.sql.metadata import as_delivered
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
 from pipelines.watermarks import WatermarkStrategy
@@ -128,9 +130,6 @@ class Landing:
                     break
                 land(planned)
             aligned = self._aligned(generation)
-            if aligned is not None:
-                own = stored_splits(self._last(generation))
-                aligned = alignment.held(aligned, own, context.held, self.clock())
         return Advance(self.table.name, generation, tuple(epochs), self._last(generation), aligned, limit)
 
     def draft(self, *, resnapshot: bool = False) -> SourceDraft:
@@ -154,7 +153,7 @@ class Landing:
         found = connector(self.table.connector)
         options = resolve_options(self.table, found.spec, self.environment, defaults=False)
         context = SourceContext(
-            table=self.table,
+            table=as_delivered(self.table),
             options=options,
             generation=generation,
             splits=kept(Splits(self.lake, self.table.name, generation)),
@@ -205,14 +204,13 @@ class Landing:
         A bounded phase is never held back, nor what has to be read before it is over: all that joins to the table
         waits for its flip.
         """
-        context.blocked, context.ahead, context.limit, context.held = frozenset(), frozenset(), None, set()
+        context.blocked, context.ahead, context.limit, context.held = frozenset(), frozenset(), None, {}
         told = context.options.get(MAX_ROWS)
         context.max_rows = None if told is None else int(told)
         aligned = self._aligned(context.generation)
         if aligned is None or (not context.flipped and connector(self.table.connector).spec.phases(context.options)):
             return False
-        context.blocked, context.limit = frozenset(item.split for item in aligned.blocked), aligned.reach
-        context.ahead = frozenset(aligned.ahead)
+        context.blocked, context.limit, context.ahead = aligned.too_far, aligned.reach, frozenset(aligned.ahead)
         if context.max_rows is None and context.limit is not None:
             context.max_rows = ALIGNED_ROWS
         return bool(context.blocked) and context.blocked >= {
@@ -223,7 +221,12 @@ class Landing:
         """The next step, which is not stored yet."""
         step = None if self._hold_back(context) else source.plan(ends, instant)
         step = step or self._quiet(context, instant)
-        return None if step is None else replace(step, blocked=tuple(sorted(context.blocked | context.held)))
+        if step is None:
+            return None
+        told = alignment.next_rowtimes_of(self._last(context.generation))
+        # Of a split that was not asked for, what was known of its next row still holds.
+        known = {split: at for split, at in told.items() if split in context.blocked}
+        return replace(step, blocked=_held_back(context), next_rowtimes={**known, **context.held})
 
     def _plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
         instant = self.clock()
@@ -246,12 +249,17 @@ class Landing:
         return stored_step(stands)
 
     def _quiet(self, context: SourceContext, instant: int) -> Step | None:
-        """A step that reads nothing, where the idle timeout of a split has passed: the log has to say so."""
+        """A step that reads nothing, where the log has to say something all the same: that the idle timeout of a split
+        has passed, or that one stands at its limit, since its next row is too far ahead of the group."""
         last = self._last(context.generation)
-        if context.previous is None or last is None or self.strategy.idle_timeout is None:
+        if context.previous is None or last is None:
             return None
-        held = tuple(sorted(context.blocked | context.held))
-        step = replace(context.previous.step, flips=False, summary="no rows: idle", quiet=True, blocked=held)
+        step = replace(context.previous.step, flips=False, quiet=True, blocked=_held_back(context))
+        if context.held.keys() - alignment.next_rowtimes_of(last).keys():
+            return replace(step, summary="no rows: at the limit of its group")
+        if self.strategy.idle_timeout is None:
+            return None
+        step = replace(step, summary="no rows: idle")
         planned = StoredStep(step, context.generation, last.epoch + 1, instant)
         time = EpochTime(self.table, self.strategy, last, instant)
         before = {split.split: split.idle for split in stored_splits(last)}
@@ -310,9 +318,10 @@ class Landing:
         if self.strategy.alignment is not None:
             timeout = self.strategy.idle_timeout
             splits = stored_splits(row)
-            stands = alignment.standing(self.members, row.owner, self.strategy.alignment, row.landed_at, splits)
+            told = step.step.next_rowtimes
+            stands = alignment.standing(self.members, row.owner, self.strategy.alignment, row.landed_at, splits, told)
             idle = None if timeout is None else milliseconds(timeout, "the idle timeout")
-            row = replace(row, alignment=stands.to_log(idle))
+            row = replace(row, alignment=stands.to_log(idle, told))
         watermark = self.lake.application(row.owner, "watermark", row.generation)
         with explained(row.owner, _place(step), _UNLOGGED):
             self.lake.watermarks.append([row], application=watermark, version=row.epoch)
@@ -337,8 +346,8 @@ class Landing:
             else F.col(lake_rows.quoted(column.name)).cast(column.spark_type).alias(column.name)
             for column in self.table.stored_columns
         ]
-        source = [name for name in lake_rows.LAKE_COLUMNS if name in rows.columns]
-        seen = rows.withColumn("_instant", plan_instant(stored)).select(*source, *columns)
+        rows = as_declared(rows, self.table).withColumn("_instant", plan_instant(stored))
+        seen = rows.select(*(name for name in lake_rows.LAKE_COLUMNS if name in rows.columns), *columns)
         if self.table.watermark is not None:
             path = ".".join(lake_rows.quoted(name) for name in self.table.watermark.path)
             # What a delete carries is the row before it; a version ends when its delete was made, not when it began.
@@ -376,6 +385,11 @@ class Landing:
             state=_UNLOGGED if committed(self.path, application) >= stored.epoch else _UNREAD,
             next_command=f"{mend}, then run the same command again: it goes on at this epoch",
         )
+
+
+def _held_back(context: SourceContext) -> tuple[str, ...]:
+    """The splits that alignment lets have no row, or none past their limit."""
+    return tuple(sorted(context.blocked | context.held.keys()))
 
 
 def _place(stored: StoredStep) -> str:

@@ -88,8 +88,6 @@ class DeltaSource:
             )
         mode, stop = self._next(start, latest)
         if stop == start:
-            if latest > start:
-                self._context.held.add(SPLIT)
             return None
         return Step({"mode": mode, "from": start, "to": stop}, summary=f"versions {start + 1}-{stop} of {latest}")
 
@@ -106,6 +104,8 @@ class DeltaSource:
             many = files > MAX_STEP_FILES or (most is not None and rows > most)
             late = limit is not None and commit.timestamp > limit
             late = late and (mode != "nothing" or (SPLIT in self._context.ahead and commit.effect != "nothing"))
+            if late:
+                self._context.held[SPLIT] = commit.timestamp
             if other or late or (many and version > start + 1):
                 return mode, version - 1
             if commit.effect == "changed":

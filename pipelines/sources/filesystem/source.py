@@ -67,6 +67,9 @@ class FilesystemSource:
         if not context.flipped and start < first_ends["files"]:
             end = min(end, first_ends["files"])
         stop = start + len(self._fitting(self._in_time(self._catalog.files[start:end])))
+        limit = source_time.limit(context)
+        if limit is not None and stop < end and (following := self._catalog.files[stop].modified // 1_000_000) > limit:
+            context.held[SPLIT] = following
         flips = not context.flipped and stop >= first_ends["files"] and self._are_past(first_ends["waiting"], stop)
         if stop == start and context.first is not None and not flips:
             return None
@@ -79,10 +82,7 @@ class FilesystemSource:
         limit = source_time.limit(self._context)
         late = (place for place, file in enumerate(files) if limit is not None and file.modified // 1_000_000 > limit)
         ahead = SPLIT in self._context.ahead
-        fitting = files[: max(next(late, len(files)), 0 if ahead else 1)]
-        if files and not fitting:
-            self._context.held.add(SPLIT)
-        return fitting
+        return files[: max(next(late, len(files)), 0 if ahead else 1)]
 
     def _fitting(self, files: list[File]) -> list[File]:
         """The first of `files`, as many as one step may have, but one at least."""

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.sources.delivered import as_declared
 from pipelines.sources.hybrid.switch import spoken
 from pipelines.sources.protocol import SEQ_TYPE, Json, Landed, Source, SourceContext, SplitStore, Step, StoredStep
 from pipelines.sources.registry import connector
+from pipelines.sql.metadata import as_delivered
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
 
@@ -51,7 +53,7 @@ class Part:
         found = connector(table.connector)
         self.context = replace(
             context,
-            table=table,
+            table=as_delivered(table),
             options=resolve_options(table, found.spec, context.environment, defaults=False),
             splits=PartSplits(context.splits, self.prefix),
             # As if it were read by itself.
@@ -73,7 +75,7 @@ class Part:
         context.flipped = before is not None and (before.step.ranges["flipped"] or (not step and flips(before)))
         context.blocked = frozenset(name.removeprefix(self.prefix) for name in whole.blocked if self._owns(name))
         context.ahead = frozenset(name.removeprefix(self.prefix) for name in whole.ahead if self._owns(name))
-        context.limit, context.max_rows, context.held = whole.limit, whole.max_rows, set()
+        context.limit, context.max_rows, context.held = whole.limit, whole.max_rows, {}
         return self.source
 
     def plan(self, ends: Json, instant: int, start: int | None = None) -> Step | None:
@@ -82,7 +84,7 @@ class Part:
         source = self.at()
         self.context.start_at = start
         step = source.plan(ends, instant)
-        self.whole.held |= {self.prefix + split for split in self.context.held}
+        self.whole.held |= {self.prefix + split: at for split, at in self.context.held.items()}
         if step is None:
             return None
         first = self.context.first
@@ -106,7 +108,7 @@ class Part:
 
     def landable(self, rows: DataFrame) -> DataFrame:
         """The part's rows as the hybrid table's."""
-        return _moved(rows, f"concat('{self.prefix}', _split)", PHASES * self.place)
+        return _moved(as_declared(rows, self.table), f"concat('{self.prefix}', _split)", PHASES * self.place)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         """What the part's source says of a committed step, in the words of the hybrid table."""

@@ -131,6 +131,17 @@ class Cluster:
 
         The latest is the end of what is readable at the isolation level. Raises SourceError.
         """
+        told = self._listed(partitions, at)
+        return {partition: offset if offset >= 0 else None for partition, (offset, _) in told.items()}
+
+    def first_after(self, partitions: Iterable[Partition], time: int) -> dict[Partition, tuple[int, int]]:
+        """The offset and the time (ms, UTC) of each partition's first record that is later than `time`; those that have
+        none are left out. Raises SourceError."""
+        # Below 0 a time has other meanings to a broker, and no record is older.
+        told = self._listed(partitions, max(time + 1, 0))
+        return {partition: record for partition, record in told.items() if record[0] >= 0}
+
+    def _listed(self, partitions: Iterable[Partition], at: At) -> dict[Partition, tuple[int, int]]:
         wanted = list(partitions)
         if not wanted:
             return {}
@@ -144,8 +155,8 @@ class Cluster:
         for key in keys.values():
             question.put(key, asked)
         answer = self._ask(lambda admin: admin.listOffsets(question, options).all().get())
-        found = {partition: int(answer.get(key).offset()) for partition, key in keys.items()}
-        return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+        told = {partition: answer.get(key) for partition, key in keys.items()}
+        return {partition: (int(one.offset()), int(one.timestamp())) for partition, one in told.items()}
 
     def retentions(self, names: Iterable[str]) -> dict[str, int]:
         """How long each topic keeps a record, in ms. Left out: those that do not delete by age or are gone, and those

@@ -131,14 +131,18 @@ class KafkaSource:
         before = step_of(context.previous.step.ranges) if context.previous else None
         limit = ends_of(ends).over(before)
         starts = self._starts(before, limit)
+        late = self._late(starts, limit)
         step = next_step(
             before,
             starts,
             limit,
             blocked=context.blocked,
             max_rows=context.max_rows,
-            caps=self._caps(starts, limit),
+            caps=self._caps(starts, late),
         )
+        context.held |= {
+            str(partition): at for partition, (offset, at) in late.items() if step.stops[partition] == offset
+        }
         flips = not context.flipped and self._flips(step, limit)
         if before is not None and not step.read and not flips:
             return None
@@ -162,24 +166,21 @@ class KafkaSource:
         check_available(followed, earliest, name, self._where)
         return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
 
-    def _caps(self, starts: dict[Partition, int], ends: Ends) -> dict[Partition, int]:
-        """Where alignment wants the partitions to stop, as far as the broker can tell: by record times."""
-        limit = self._context.limit
-        if limit is None or not self._record_time_is_rowtime:
+    def _late(self, starts: dict[Partition, int], ends: Ends) -> dict[Partition, tuple[int, int]]:
+        """The offset and the time of each partition's first record that alignment does not want yet, as far as the
+        broker can tell: by record times."""
+        context = self._context
+        if context.limit is None or not self._record_time_is_rowtime:
             return {}
-        behind = [partition for partition, stop in ends.stops.items() if stop > starts[partition]]
-        # Below 0 a time has other meanings to a broker, and no record is older.
-        found = self._cluster.offsets(behind, max(limit + 1, 0))
-        caps = {}
-        for partition, offset in found.items():
-            if offset is None or str(partition) in self._context.blocked:
-                continue
-            # One message at least: the slowest of the group may be this one, and its next message past the limit.
-            ahead = str(partition) in self._context.ahead
-            caps[partition] = max(offset, starts[partition] + (0 if ahead else 1))
-            if caps[partition] == starts[partition]:
-                self._context.held.add(str(partition))
-        return caps
+        going = {partition: stop for partition, stop in ends.stops.items() if str(partition) not in context.blocked}
+        behind = [partition for partition, stop in going.items() if stop > starts[partition]]
+        return self._cluster.first_after(behind, context.limit)
+
+    def _caps(self, starts: dict[Partition, int], late: dict[Partition, tuple[int, int]]) -> dict[Partition, int]:
+        """Where the partitions are to stop. After one message at least of those that nobody is behind: the slowest of
+        the group may be this one, and its next message past the limit."""
+        least = {partition: 0 if str(partition) in self._context.ahead else 1 for partition in late}
+        return {partition: max(offset, starts[partition] + least[partition]) for partition, (offset, _) in late.items()}
 
     @property
     def _record_time_is_rowtime(self) -> bool:

@@ -154,9 +154,9 @@ def check_table(table: Table) -> Sequence[str]:
 METADATA: Mapping[str, str] = {
     "database_name": "STRING",
     "table_name": "STRING",
-    "op_ts": "TIMESTAMP",
+    "op_ts": "TIMESTAMP_LTZ(6)",
 }
-"""Metadata keys and their Spark types: as flink-cdc has them. op_ts is null in snapshot rows."""
+"""METADATA keys and their types: flink-cdc's, whose op_ts has milliseconds. It is null in snapshot rows."""
 
 
 def check_options(options: Mapping[str, str]) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pymysql.cursors import Cursor
 
@@ -52,6 +52,15 @@ def from_snapshot(before: SnapshotStep, flip_at: BinlogPosition) -> BinlogStep:
     )
 
 
+@dataclass(frozen=True)
+class Piece:
+    """`step` is what follows, None where that is nothing. `late` (ms, UTC): when the table's next transaction behind it
+    committed, where it was left out for that."""
+
+    step: BinlogStep | None
+    late: int | None = None
+
+
 def next_piece(
     cursor: Cursor,
     options: MysqlOptions,
@@ -63,8 +72,8 @@ def next_piece(
     latest: int | None = None,
     most: int | None = None,
     least: bool = True,
-) -> BinlogStep | None:
-    """What follows `before`, up to `end` and at least to the flip; None when there is nothing.
+) -> Piece:
+    """What follows `before`, up to `end` and at least to the flip.
 
     A table of scan.startup.mode snapshot ends at its flip. With a `spool`, a piece ends where those of the other tables
     do. It also ends before the first transaction of the table that committed after `latest` (ms, UTC), or after `most`
@@ -74,16 +83,19 @@ def next_piece(
     start, flip_at = before.span.end, before.flip_at
     if options.startup.mode == "snapshot":
         if flip_at is None:
-            return None
+            return Piece(None)
         end = flip_at
     files = log_files(cursor)
     check_reachable(start, files, table, options.where)
     goal = _within(files, start, max([start, end, flip_at or end], key=lambda position: position.order))
     if spool is not None:
         goal = spool.meeting(start, goal)
+    late = None
     if latest is not None or most is not None:
         name, instant = TableName(options.database, options.table), None if latest is None else latest * 1000 + 999
-        goal = end_of_piece(options.server, start, goal, name, instant=instant, most=most, least=least) or goal
+        found = end_of_piece(options.server, start, goal, name, instant=instant, most=most, least=least)
+        if found is not None:
+            goal, late = found.place, None if found.late is None else found.late // 1000
     step = replace(
         before,
         start_birth=before.birth,
@@ -93,10 +105,10 @@ def next_piece(
         seen_at=seen_at,
     )
     if step.empty and not step.flips:
-        return None
+        return Piece(None, late)
     if goal.file != start.file:
         step = replace(step, birth=birth(options.server, goal))
-    return step
+    return Piece(step, late)
 
 
 def _within(files: LogFiles, start: BinlogPosition, goal: BinlogPosition) -> BinlogPosition:

@@ -123,7 +123,7 @@ class MysqlCdcSource:
                 before = replace(before, flip_at=None)
             latest = self.context.limit if self._commit_time_is_rowtime else None
             ahead = latest is not None and SPLIT in self.context.ahead
-            step = next_piece(
+            piece = next_piece(
                 cursor,
                 self.options,
                 self.context.table.name,
@@ -135,12 +135,10 @@ class MysqlCdcSource:
                 self.context.max_rows,
                 least=not ahead,
             )
-        read = before.span.end if step is None else step.span.end
-        if ahead and read.order < end.order:
-            self.context.held.add(SPLIT)
-        if step is None:
-            return None
-        return Step(step.to_json(), "unbounded", step.flips, f"binlog {step}")
+        if piece.late is not None:
+            self.context.held[SPLIT] = piece.late
+        step = piece.step
+        return None if step is None else Step(step.to_json(), "unbounded", step.flips, f"binlog {step}")
 
     def _snapshot(self, step: SnapshotStep) -> Step:
         self._bar("snapshot", "chunks", step.total, step.first)

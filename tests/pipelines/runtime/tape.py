@@ -96,8 +96,8 @@ class TapeSource:
             return stop
         rows, least = self.tape()[split], start + (split not in self.context.ahead)
         allowed = next((place for place in range(least, stop) if rows[place]["_rowtime"] > limit), stop)
-        if allowed == start:
-            self.context.held.add(split)
+        if allowed < stop:
+            self.context.held[split] = rows[allowed]["_rowtime"]
         return allowed
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:

@@ -95,7 +95,7 @@ class Bench:
     max_rows: int | None = None
     limit: int | None = None
     ahead: frozenset[str] = frozenset()
-    held: set[str] = field(default_factory=set)
+    held: dict[str, int] = field(default_factory=dict)
 
     def context(self) -> SourceContext:
         """What the runtime hands to a new source."""

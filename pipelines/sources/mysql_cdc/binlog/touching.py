@@ -64,6 +64,15 @@ def touching(
                 return
 
 
+@dataclass(frozen=True)
+class PieceEnd:
+    """Where a piece of the log ends. `late`: when the transaction that comes next committed (microseconds, UTC), where
+    that is why it ends; None where it has enough."""
+
+    place: BinlogPosition
+    late: int | None
+
+
 def end_of_piece(
     server: ServerOptions,
     start: BinlogPosition,
@@ -74,7 +83,7 @@ def end_of_piece(
     most: int | None = None,
     least: bool = True,
     server_id: int = 0,
-) -> BinlogPosition | None:
+) -> PieceEnd | None:
     """Where a piece of the log that begins at `start` should end before `end`; None when it need not.
 
     It ends before the first transaction of the table that committed after `instant` (microseconds, UTC), or after
@@ -100,7 +109,9 @@ def end_of_piece(
             if again:  # the last one goes on here
                 stops[0] = False
             if stops.any():
-                return borders.place(int(np.argmax(stops)))
+                stop = int(np.argmax(stops))
+                at = int(borders.times[stop])
+                return PieceEnd(borders.place(stop), at if instant is not None and at > instant else None)
             last, taken = borders.place(-1), taken + int(item.events.sum())
     return None
 

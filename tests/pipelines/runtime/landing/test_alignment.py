@@ -13,7 +13,7 @@ from rich.console import Console
 
 from orchestration.console.standing import standing as standing_shown
 from pipelines.lake import Lake, SplitWatermark, WatermarkRow
-from pipelines.runtime.landing.alignment import Blocked, GroupStanding, Members, held, standing, standing_of
+from pipelines.runtime.landing.alignment import Blocked, GroupStanding, Members, standing, standing_of
 from pipelines.runtime.landing.landing import ALIGNED_ROWS
 from pipelines.runtime.plans import source_row
 from pipelines.runtime.runner import Runner
@@ -39,6 +39,7 @@ def log(
     at: int = 0,
     timeout: int | None = None,
     known: dict[str, str | None] | None = None,
+    following: dict[str, int] | None = None,
 ):
     """The next epoch of `table` as its landing would have logged it."""
     last = lake.watermarks.last(table)
@@ -46,7 +47,8 @@ def log(
     row = WatermarkRow(table, 1, epoch, at, 0, 0, False, flip_epoch=1, splits=[asdict(split) for split in splits])
     if group is not None:
         aligned = WatermarkAlignment(group, GROUP.max_drift, GROUP.update_interval)
-        stands = standing(Members(lake, known or {}), table, aligned, at, splits).to_log(timeout)
+        stands = standing(Members(lake, known or {}), table, aligned, at, splits, following or {})
+        stands = stands.to_log(timeout, following)
         row = WatermarkRow(**{**vars(row), "alignment": stands})
     lake.watermarks.append([row], application=f"{table}/watermark", version=epoch)
 
@@ -121,12 +123,28 @@ def test_only_who_stands_at_the_least_watermark_is_waited_for(lake: Lake) -> Non
     assert (ahead("a"), ahead("b")) == ((), ())
 
 
-def test_who_stands_still_at_the_limit_is_told_as_blocked(lake: Lake) -> None:
-    log(lake, "a", split("0", 100), split("1", 105), split("2", 120))
-    found = standing(Members(lake), "a", GROUP, 7)
-    told = held(found, [split("0", 100), split("1", 105), split("2", 120)], {"1", "2"}, 9)
-    assert [(item.split, item.since, item.ahead_ms) for item in told.blocked] == [("1", 9, 5), ("2", 0, 20)]
-    assert held(found, [split("1", 105)], set(), 9) == found
+def test_who_stands_at_its_limit_is_told_until_the_group_lets_its_next_row_come(lake: Lake) -> None:
+    def told(at: int) -> list[tuple[str, int, int, int | None]]:
+        row = lake.watermarks.last("a")
+        assert row is not None
+        found = standing_of(lake, row, at)
+        assert found is not None
+        assert found.too_far == {"2"}, "who stands at its limit is asked for again"
+        return [(item.split, item.since, item.ahead_ms, item.next_rowtime) for item in found.blocked]
+
+    log(lake, "b", split("0", 100))
+    following = {"0": 400, "1": 112, "3": 110}
+    log(lake, "a", split("0", 100), split("1", 105), split("2", 120), split("3", 101), at=5, following=following)
+    assert told(9) == [("1", 5, 5, 112), ("2", 5, 20, None)], "0 is the slowest, 3 may go on"
+    log(lake, "a", split("0", 101), split("1", 105), split("2", 120), split("3", 101), at=20, following={"1": 112})
+    assert told(30)[0] == ("1", 5, 5, 112), "the holder has not moved, so it is since then"
+    log(lake, "b", split("0", 101), at=40)
+    assert told(50) == [("1", 5, 4, 112), ("2", 5, 19, None)]
+    log(lake, "b", split("0", 103), at=60)
+    log(lake, "c", split("0", 102), at=60)
+    assert told(70)[0][0] == "1", "a's own slowest still is at 101"
+    log(lake, "a", split("0", 103), split("1", 105), split("2", 120), split("3", 101, ended=True), at=80)
+    assert told(90) == [("2", 5, 18, None)]
 
 
 def test_several_splits_go_as_far_as_the_least_allows(lake: Lake) -> None:
@@ -169,7 +187,9 @@ def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
     row = lake.watermarks.last("a")
     assert row is not None
     assert row.alignment is not None
-    assert row.alignment["blocked"] == [{"split": "0", "since": 1000, "ahead_ms": 50, "by": ["b", "0"]}]
+    assert row.alignment["blocked"] == [
+        {"split": "0", "since": 1000, "ahead_ms": 50, "by": ["b", "0"], "next_rowtime": None}
+    ]
     assert standing_of(lake, row, 9000) == GroupStanding(
         "g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),), reach=10, ahead=("1",)
     )
@@ -221,16 +241,17 @@ def test_a_split_that_others_have_blocked_is_so_since_they_have(lake: Lake) -> N
 
 def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> None:
     log(lake, "b", split("0", 0), split("1", 9, idle=True))
-    log(lake, "a", split("0", 50), at=1000)
+    log(lake, "a", split("0", 50), split("1", 4), at=1000, following={"1": 25_000})
     lake.epochs.create()
     for table in ("a", "b"):
         lake.epochs.append([source_row(table, 1, 1, 0, Step({}))], application=f"{table}/plan", version=1)
     found = status(lake, clock=lambda: 61_000)
     told = {source.table: source for source in found.sources}
-    assert told["a"].blocked == (Blocked("0", 1000, 50, ("b", "0")),)
+    assert told["a"].blocked == (Blocked("0", 1000, 50, ("b", "0")), Blocked("1", 1000, 4, ("b", "0"), 25_000))
     assert (told["b"].blocked, told["b"].idle_splits) == ((), ("1",))
     shown = found.to_json()["sources"][0]["aligned"]
     assert (shown["group"], shown["blocked"][0]["by"]) == ("g", ("b", "0"))
+    assert [item["next_rowtime"] for item in shown["blocked"]] == [None, 25_000]
     console = Console(width=200, file=io.StringIO(), record=True)
     for part in standing_shown(found):
         console.print(part)
@@ -238,6 +259,7 @@ def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> Non
     assert "a waits for its group g" in text
     assert "split 0: blocked for 60.0 s" in text
     assert "ahead of b split 0" in text
+    assert "split 1: at its limit for 60.0 s, its next row is 25.0 s ahead of b split 0" in text
     assert "b, idle: 1" in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pipelines.lake import rows as lake_rows
 from pipelines.sql.types import quoted_string
 from pipelines.testing import Harness
 from tests.conftest import Database
+from tests.oracle.event_time import Build, Join, Probe
 
 
 def script(options: dict[str, str]) -> str:
@@ -122,3 +124,94 @@ def test_a_deleted_row_ends_at_its_delete_and_not_at_the_time_that_it_carries(
     assert op == "d"
     assert inserted == 1_577_836_800
     assert deleted >= began
+
+
+COMMITS = """
+CREATE TABLE users (id INT, name STRING, at AS SYSTEM_ROWTIME(), PRIMARY KEY (id) NOT ENFORCED,
+    WATERMARK FOR at AS SYSTEM_WATERMARK()) WITH ({});
+CREATE TABLE clicks (item INT, id INT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+CREATE TABLE joined (item INT, name STRING) WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish');
+INSERT INTO joined SELECT c.item, u.name FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.at AS u ON c.id = u.id;
+"""
+BASE = 2_000_000_000_000
+
+
+class Commits:
+    """A table of the server and clicks on it, and the oracle that hears of both. Times are ms after BASE."""
+
+    def __init__(self, spark: SparkSession, database: Database, directory: Path) -> None:
+        self.database, self.items = database, 0
+        self.probe, self.build = Probe(["0"], 0), Build(["0"], 1)
+        self.join = Join(self.probe, {"users": self.build})
+        options = database.options("users").items()
+        clause = ", ".join(f"{quoted_string(key)} = {quoted_string(value)}" for key, value in options)
+        self.harness = Harness(COMMITS.format(clause), spark, directory)
+
+    def commit(self, at: int, statement: str, becomes: dict[int, str | None]) -> None:
+        """One transaction, and what each id is from then on."""
+        with self.database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET timestamp = {(BASE + at) // 1000}")
+            cursor.execute(statement)
+        for id, name in becomes.items():
+            self.build.change("0", id, BASE + at, name)
+
+    def click(self, id: int, *times: int) -> None:
+        for at in times:
+            self.items += 1
+            told = datetime(1970, 1, 1) + timedelta(milliseconds=BASE + at)
+            self.harness.push("clicks", [{"item": self.items, "id": id, "at": told}])
+            self.probe.add("0", self.items, BASE + at, users=id)
+
+    def check(self) -> list[tuple[Any, ...]]:
+        """What is released now is what the oracle releases."""
+        self.harness.watermark("clicks", max(at for _, at, _ in self.probe.pending))
+        found = sorted((row["item"], row["name"]) for row in self.harness.advance())
+        assert found == self.join.release()
+        log = self.harness.lake.watermarks.rows("users")
+        assert (log[-1].timestamp, sum(row.late or 0 for row in log)) == (self.build.watermark, self.build.late)
+        return found
+
+
+def test_rows_meet_the_versions_of_the_commits_over_epochs_and_a_restart(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    """Every kind of change, a server whose clock went back, and late clicks."""
+    database.execute(
+        "CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (1, 'a'), (2, 'b')"
+    )
+    play = Commits(spark, database, tmp_path)
+    assert play.harness.advance() == []
+    read = next(at for _, at in times(play.harness) if at is not None)
+    for id, name in ((1, "a"), (2, "b")):
+        play.build.change("0", id, read, name)
+
+    play.commit(10_000, "UPDATE users SET name = 'a1' WHERE id = 1", {1: "a1"})
+    play.commit(20_000, "INSERT INTO users VALUES (3, 'c')", {3: "c"})
+    play.click(1, read - BASE - 1, read - BASE, 9_999, 10_000, 19_999, 20_000)
+    play.click(3, 19_999, 20_000)
+    assert play.check() == [(1, None), (2, "a"), (3, "a"), (4, "a1"), (5, "a1"), (7, None)], "20 s may still have more"
+    play.commit(30_000, "DELETE FROM users WHERE id = 2", {2: None})
+    play.commit(40_000, "UPDATE users SET name = 'c1' WHERE id = 3", {3: "c1"})
+    play.click(2, 29_999, 30_000, 39_000)
+    play.click(3, 15_000, 39_999, 40_000)  # the first of them is late
+    assert len(play.check()) == 7
+    play.harness.restart()
+
+    play.commit(25_000, "UPDATE users SET name = 'a2' WHERE id = 1", {1: "a2"})  # the server's clock went back
+    play.click(1, 24_000, 26_000, 38_000, 45_000)
+    assert [name for _, name in play.check()] == ["a1", "a2", "a2"]
+    play.commit(50_000, "UPDATE users SET id = 7 WHERE id = 1", {1: None, 7: "a2"})
+    play.commit(60_000, "INSERT INTO users VALUES (2, 'b2')", {2: "b2"})
+    play.click(1, 49_999, 50_000)
+    play.click(7, 49_999, 50_000)
+    play.click(2, 59_999, 60_000)
+    play.commit(70_000, "TRUNCATE TABLE users", dict.fromkeys((2, 3, 7)))
+    play.commit(80_000, "INSERT INTO users VALUES (3, 'z')", {3: "z"})
+    play.click(3, 69_999, 70_000, 79_999, 80_000)
+    play.click(7, 69_999, 70_000)
+    play.commit(90_000, "INSERT INTO users VALUES (9, 'end')", {9: "end"})
+    play.click(9, 95_000)
+    assert [name for _, name in play.check()] == [
+        "c1", "a2", "a2", None, None, "a2", None, "b2", "c1", None, None, "z", "a2", None
+    ]  # fmt: skip

@@ -179,9 +179,9 @@ def test_a_table_that_others_are_behind_gets_no_commit_past_the_limit(lake):
         os.utime(lake.path / "_delta_log" / f"{version:020d}.json", (seconds, seconds))
     bench.ahead, bench.limit = frozenset("0"), 100_000
     assert bench.plan() is not None
-    assert bench.held == set()
+    assert bench.held == {"0": 200_000}, "what comes next is known with the step before it"
     assert bench.plan() is None
-    assert (spans(bench)[-1][2], bench.held) == (1, {"0"})
+    assert (spans(bench)[-1][2], bench.held) == (1, {"0": 200_000})
     bench.ahead = frozenset()
     bench.plan()
     assert spans(bench)[-1][2] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from pipelines.lake import rows as lake_rows
 from pipelines.runtime import faults
 from pipelines.sources import paths
 from pipelines.testing import Harness
@@ -102,6 +104,13 @@ def test_files_then_a_database(spark: SparkSession, root: Path, database: Databa
     script = SCRIPT.replace(
         "CREATE TABLE live (id INT, name", "CREATE TABLE live (id INT PRIMARY KEY NOT ENFORCED, name"
     )
+    # Metadata of either kind is cast as each part's declaration says.
+    for part, more in (
+        ("history (id INT", "seen STRING METADATA FROM 'file.modification-time'"),
+        ("live (id INT PRIMARY KEY NOT ENFORCED", "seen STRING METADATA FROM 'op_ts'"),
+        ("users (id INT PRIMARY KEY NOT ENFORCED", "seen STRING"),
+    ):
+        script = script.replace(f"{part}, name STRING", f"{part}, name STRING, {more}")
     harness = Harness(script.format(history=folder(files.path), live=f"({options})"), spark, root)
     harness.push("clicks", [{"id": 1}, {"id": 2}, {"id": 3}])
     assert names(harness) == {1: "one", 2: "new", 3: None}
@@ -109,3 +118,7 @@ def test_files_then_a_database(spark: SparkSession, root: Path, database: Databa
     harness.restart()
     harness.push("clicks", [{"id": 3}])
     assert names(harness) == {3: "three"}
+    landed = lake_rows.read(spark, harness.lake.table_path("users")).orderBy("_epoch", "id").collect()
+    seen = [row["seen"] for row in landed]
+    assert seen[:3] == ["2023-11-14 22:13:21.000"] * 2 + [None], "the snapshot knows no commit of a row"
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.000000", seen[3])

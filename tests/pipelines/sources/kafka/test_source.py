@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -289,7 +290,12 @@ def test_metadata_columns_and_the_record_time(
     part INT METADATA FROM 'partition',
     place BIGINT METADATA FROM 'offset',
     headers MAP<STRING, BYTES> METADATA,
-    raw BYTES METADATA FROM 'key'"""
+    raw BYTES METADATA FROM 'key',
+    told TIMESTAMP(3) METADATA FROM 'timestamp',
+    stamp STRING METADATA FROM 'timestamp',
+    parts BIGINT METADATA FROM 'partition',
+    digit CHAR(2) METADATA FROM 'partition',
+    begins VARCHAR(5) METADATA FROM 'topic'"""
     topics.send(
         topic, {"id": 1}, partition=1, at=1_700_000_000_123, key="k", headers=[("a", b"1"), ("b", b"2"), ("a", b"3")]
     )
@@ -305,6 +311,10 @@ def test_metadata_columns_and_the_record_time(
     assert [(row["topic"], row["part"], row["place"]) for row in found] == [(topic, 1, 0), (topic, 1, 1)]
     assert [row["headers"] for row in found] == [{"a": b"3", "b": b"2"}, {}]
     assert [row["raw"] for row in found] == [b"k", None]
+    assert found[0]["told"] == datetime(2023, 11, 14, 22, 13, 20, 123_000)
+    assert [row["stamp"] for row in found] == ["2023-11-14 22:13:20.123", "2023-11-14 22:13:20.124"]
+    assert [(row["parts"], row["digit"], row["begins"]) for row in found] == [(1, "1 ", "topic"), (1, "1 ", "topic")]
+    assert dict(rows.dtypes)["told"] == "timestamp_ntz"
 
 
 def test_key_fields(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:

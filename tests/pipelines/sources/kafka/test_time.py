@@ -1,14 +1,19 @@
-"""Watermarks of a topic: one a partition, an idle one is passed over, and the record's time can be the rowtime."""
+"""A topic in event time: a watermark a partition, an idle one is passed over, and the record's time as the rowtime."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pipelines.runtime.status import status
 from pipelines.sources.kafka.server import EmbeddedKafka
-from tests.pipelines.sources.kafka.play import Play, given
+from tests.oracle.event_time import Build, Join, Probe
+from tests.pipelines.sources.kafka.play import Play, given, options_sql
 from tests.pipelines.sources.kafka.topics import Topics
 
 BY_RECORD = """id BIGINT,
@@ -88,6 +93,12 @@ def test_a_topic_s_own_watermark_is_behind_the_greatest_record_of_each_partition
     assert row.timestamp == 49_999
 
 
+def at_limit(play: Play) -> dict[str, list[tuple[str, int | None]]]:
+    """What `tidegate status` tells of every table's blocked splits: which, and the time of the next row."""
+    found = status(play.lake, play.harness.pipeline, lambda: play.now).sources
+    return {source.table: [(item.split, item.next_rowtime) for item in source.blocked] for source in found}
+
+
 def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
@@ -108,6 +119,7 @@ def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(
     found = play.harness.runner.advance_all(["slow", "fast"])
     assert play.values(table="fast") == [0, 1, 2], "its next is past the limit, and it is not the one that all wait for"
     assert [[item.split for item in advance.blocked] for advance in found] == [[], [f"{fast}-0"]]
+    assert at_limit(play) == {"slow": [], "fast": [(f"{fast}-0", 30_000)]}
     topics.send(slow, {"id": 2}, at=15_000)
     topics.send(slow, {"id": 3}, at=90_000)  # past any limit, but all wait for this one
     play.harness.runner.advance("slow", max_epochs=1)
@@ -115,3 +127,118 @@ def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(
     assert play.values(table="fast") == [0, 1, 2, 3]
     play.harness.runner.advance_all(["slow", "fast"])
     assert play.values(table="fast") == [0, 1, 2, 3, 4, 5]
+    topics.send(fast, {"id": 6}, at=80_000)
+    play.harness.runner.advance("fast")
+    topics.send(slow, {"id": 4}, at=200_000)
+    (told,) = play.harness.runner.advance("slow").epochs
+    assert (told.rows, told.summary) == (0, "no rows: at the limit of its group")
+    assert play.harness.runner.advance("slow").epochs == (), "the log knows it"
+    assert at_limit(play) == {"slow": [(f"{slow}-0", 200_000)], "fast": []}
+
+
+JOINED = """
+CREATE TABLE clicks (item INT, user_id BIGINT, city STRING, at TIMESTAMP_LTZ(3) METADATA FROM 'timestamp',
+    WATERMARK FOR at AS at - INTERVAL '5' SECOND) WITH ({clicks});
+CREATE TABLE users (id BIGINT, name STRING, changed AS SYSTEM_ROWTIME(), PRIMARY KEY (id) NOT ENFORCED,
+    WATERMARK FOR changed AS changed - INTERVAL '1' SECOND) WITH ({users});
+CREATE TABLE cities (city STRING, mayor STRING, since TIMESTAMP_LTZ(3), PRIMARY KEY (city) NOT ENFORCED,
+    WATERMARK FOR since AS since) WITH ({cities});
+CREATE TABLE joined (item INT, name STRING, mayor STRING)
+    WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish');
+INSERT INTO joined SELECT c.item, u.name, m.mayor FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.at AS u ON c.user_id = u.id
+LEFT JOIN cities FOR SYSTEM_TIME AS OF c.at AS m ON c.city = m.city;
+"""
+BASE = 1_700_000_000_000
+
+
+class Topical:
+    """The three topics of JOINED, of two partitions each, and the oracle that hears of every message."""
+
+    def __init__(self, broker: EmbeddedKafka, topics: Topics) -> None:
+        self.topics, self.random, self.items = topics, Random(22), 0
+        self.clicks, self.users, self.cities = (topics.create(partitions=2, retention_ms="-1") for _ in range(3))
+        self.names: dict[int, str] = {}
+        split = ("0", "1")
+        self.probe = Probe(split, 5_000)
+        self.users_build, self.cities_build = Build(split, 1_000, flipped=False), Build(split, 0)
+        self.join = Join(self.probe, {"users": self.users_build, "cities": self.cities_build})
+        upsert = {"connector": "upsert-kafka", "key.format": "json", "value.format": "json"}
+        tables = {
+            "clicks": given(broker.bootstrap, self.clicks, connector="kafka", format="json"),
+            "users": given(broker.bootstrap, self.users, connector="kafka", format="debezium-json"),
+            "cities": given(broker.bootstrap, self.cities) | upsert,
+        }
+        self.script = JOINED.format(**{name: options_sql(options) for name, options in tables.items()})
+
+    def click(self, partition: int, at: int, user: int, city: str) -> None:
+        self.items += 1
+        message = {"item": self.items, "user_id": user, "city": city}
+        self.topics.send(self.clicks, message, partition=partition, at=BASE + at)
+        self.probe.add(str(partition), self.items, BASE + at, users=user, cities=city)
+
+    def user(self, id: int, at: int, name: str | None, snapshot: str = "false") -> None:
+        """What Debezium writes as the row of `id` becomes `name`, or goes; a snapshot's mark where it is one's row."""
+        before, after = ({"id": id, "name": known} if known else None for known in (self.names.get(id), name))
+        op = "r" if snapshot != "false" else "d" if after is None else "u" if before else "c"
+        source = {"ts_ms": BASE + at, "snapshot": snapshot, "db": "shop", "table": "users"}
+        message = {"before": None if op == "r" else before, "after": after, "op": op, "source": source}
+        self.topics.send(self.users, message, key={"id": id}, partition=id % 2)
+        if op == "d":
+            self.topics.send(self.users, None, key={"id": id}, partition=id % 2)
+        self.names = {key: text for key, text in {**self.names, id: name}.items() if text is not None}
+        self.users_build.change(str(id % 2), id, BASE + at, name)
+
+    def city(self, name: str, at: int, mayor: str | None) -> None:
+        """A city's row, whose time is a column; its tombstone, whose time is the record's and tells no watermark."""
+        since = datetime.fromtimestamp((BASE + at) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        message = None if mayor is None else {"city": name, "mayor": mayor, "since": f"{since}Z"}
+        partition = len(name) % 2
+        self.topics.send(self.cities, message, key={"city": name}, partition=partition, at=BASE + at)
+        self.cities_build.change(str(partition), name, BASE + at, mayor, tells=mayor is not None)
+
+    def round(self, begin: int, *, users: bool = True) -> None:
+        """Ten seconds of every topic, each message up to nine seconds out of order."""
+        for number in range(12):
+            at = begin + number * 800 + self.random.randrange(-9_000, 9_000)
+            self.click(number % 2, at, self.random.randrange(1, 5), self.random.choice(("Bonn", "Ulm", "Kiel")))
+        for number in range(6):
+            at, id = begin + number * 1_600 + self.random.randrange(-9_000, 9_000), number % 3 + 1
+            gone = id in self.names and self.random.random() < 0.3
+            if users:
+                self.user(id, at, None if gone else f"{id} at {at}")
+            city = ("Bonn", "Ulm", "Kiel")[number // 2]
+            self.city(city, at + 1, None if self.random.random() < 0.3 else f"{city} at {at}")
+
+
+def test_rows_meet_the_versions_of_their_own_time_over_epochs_and_a_restart(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    """A topic probes by its records' times a debezium-json and an upsert-kafka table."""
+    told = Topical(broker, topics)
+    play = Play(told.script, spark, tmp_path)
+
+    def released() -> list[tuple[Any, ...]]:
+        return sorted((row["item"], row["name"], row["mayor"]) for row in play.harness.advance())
+
+    told.user(1, 0, "one", snapshot="first")
+    told.user(2, 0, "two", snapshot="true")
+    told.round(10_000, users=False)
+    assert (released(), told.join.release()) == ([], []), "no mark has told the end of the snapshot"
+    told.user(3, 0, "three", snapshot="last")
+    told.users_build.land()
+    told.users_build.flipped = True
+    everything: list[tuple[Any, ...]] = []
+    for number in range(1, 4):
+        told.round(10_000 + number * 10_000)
+        found = released()
+        assert found == told.join.release(), f"round {number}"
+        everything += found
+        if number == 2:
+            play.harness.restart()
+    assert len(everything) > 30
+    assert any(name is None for _, name, _ in everything)
+    assert any(mayor is None for _, _, mayor in everything)
+    for name, part in {"clicks": told.probe, **told.join.builds}.items():
+        assert sum(row.late or 0 for row in play.log(name)) == part.late > 0, name
+        assert play.log(name)[-1].timestamp == part.watermark, name

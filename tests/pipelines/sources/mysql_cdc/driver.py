@@ -80,7 +80,7 @@ class Driver:
         self.limit: int | None = None
         self.max_rows: int | None = None
         self.ahead: frozenset[str] = frozenset()
-        self.held: set[str] = set()
+        self.held: dict[str, int] = {}
         self.spark = spark
         self.directory = directory
         self.table = table

@@ -12,6 +12,7 @@ from pipelines.sources.mysql_cdc import CONNECTOR
 from pipelines.sources.mysql_cdc.options import check_options, parse
 from pipelines.sources.mysql_cdc.snapshot import jdbc_properties, jdbc_url
 from pipelines.sources.reference import filled
+from pipelines.sql import compile_script
 from pipelines.sql.model import Column
 from tests.pipelines.sources.mysql_cdc.driver import declare
 
@@ -119,3 +120,14 @@ def test_driver_properties_of_the_script_can_not_undo_what_exactness_needs() -> 
     assert (properties["password"], properties["socketTimeout"]) == ("s3cret", "5")
     assert "s3cret" not in jdbc_url(options.server)
     assert jdbc_url(replace(options.server, hostname="::1")).startswith("jdbc:mysql://[::1]:3306/")
+
+
+def test_metadata_as_flink_cdc_declares_it() -> None:
+    options = ", ".join(f"'{key}' = '{value}'" for key, value in GOOD.items())
+    script = f"""CREATE TABLE t (id INT PRIMARY KEY NOT ENFORCED, db STRING METADATA FROM 'database_name' VIRTUAL,
+        op_ts TIMESTAMP_LTZ(3) METADATA VIRTUAL, told TIMESTAMP_LTZ(6) METADATA FROM 'op_ts') WITH ({options});
+        CREATE TABLE c (id INT, p AS PROCTIME()) WITH ('connector' = 'datagen');
+        CREATE TABLE s (id INT) WITH ('connector' = 'print');
+        INSERT INTO s SELECT c.id FROM c LEFT JOIN t FOR SYSTEM_TIME AS OF c.p ON c.id = t.id"""
+    columns = compile_script(script).table("t").columns
+    assert [column.delivered for column in columns] == [None, None, "TIMESTAMP_LTZ(6)", None]

@@ -12,7 +12,7 @@ from pipelines.sources.mysql_cdc.binlog import BinlogPosition
 from pipelines.sources.mysql_cdc.binlog.events import Event
 from pipelines.sources.mysql_cdc.binlog.framing import Chunk, split_events
 from pipelines.sources.mysql_cdc.binlog.stream import EventStream
-from pipelines.sources.mysql_cdc.binlog.touching import Running, TableName, end_of_piece, touching
+from pipelines.sources.mysql_cdc.binlog.touching import PieceEnd, Running, TableName, end_of_piece, touching
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of
@@ -123,7 +123,8 @@ def test_a_piece_ends_before_what_is_too_late_or_too_much_but_has_one_transactio
     end, name = position(database), TableName(database.name, "t")
 
     def ends(**more: int) -> BinlogPosition | None:
-        return end_of_piece(server, start, end, name, **more)
+        found = end_of_piece(server, start, end, name, **more)
+        return None if found is None else found.place
 
     at = 1_700_000_000_000_000
     assert [ends(instant=at + second * 1_000_000) for second in (-9, 0, 1, 2, 3)] == [
@@ -136,5 +137,7 @@ def test_a_piece_ends_before_what_is_too_late_or_too_much_but_has_one_transactio
     assert end_of_piece(server, start, begins[2], name, most=2) is None, "what is at the end is not in the piece"
     assert end_of_piece(server, begins[3], end, name, instant=at) is None
     assert ends(instant=at + 2_000_000, most=2) == begins[2]
+    late = [end_of_piece(server, start, end, name, instant=at + 1_000_000, most=most) for most in (1, 2)]
+    assert late == [PieceEnd(begins[1], None), PieceEnd(begins[2], at + 2_000_000)]
     changed = list(touching(server, start, end, replace(name, table="U")))
     assert sum(len(item.borders) for item in changed) == 8
