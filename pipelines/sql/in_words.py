@@ -109,8 +109,8 @@ def _windows(query: WindowedQuery) -> list[str]:
     lines += [f"  grouped by: {group.name} = {group.expression}" for group in query.groups]
     lines += [f"  kept of a window: {part.name} = {part.expression}" for part in query.parts]
     lines += [f"  having: {query.having}"] if query.having else []
-    lines.append("  a row that is late for all of its windows: left out, and counted")
-    return lines
+    late = ["  a row that is late for all of its windows: left out, and counted"]
+    return lines + (late if query.event_time else [])
 
 
 def _join(join: Join) -> list[str]:
