@@ -272,7 +272,9 @@ class ProcessStager:
             task,
             self._given,
         )
-        projections = {item.name: item.expression for item in self.standing.insert.projections}
+        given = {item.name: item.expression for item in self.standing.insert.projections}
+        stored = record_columns(self.targets[0]).items()
+        projections = {name: given.get(name, f"CAST(NULL AS {kind})") for name, kind in stored}
         counted = self._write_output(told_rows(frame, query, projections, plan.instant, told), plan, 0, folder)
         return {**counted, **counts_of(seen), **told.get}
 
