@@ -59,7 +59,9 @@ def outputs(evidence: Evidence) -> CheckResult:
     emitted, left_out = staged.staged.facts.get("emitted"), staged.staged.facts.get(NOT_HAVING, 0)
     places = {place: counts.to(place) for place in ("publish", "quarantine")}
     kept_out, given = sum(counts.violated.values()) + counts.discarded, sum(places.values()) + left_out
-    passed = emitted == given and places["quarantine"] == kept_out and _taken(evidence)
+    taken = _taken(evidence)
+    passed = emitted == given and places["quarantine"] == kept_out and taken is None
+    told = taken or f"the function gave {emitted} rows, {listed(places)}, and {kept_out:,} have a reason to be kept out"
     return CheckResult(
         one_place.NAME,
         passed=passed,
@@ -67,19 +69,20 @@ def outputs(evidence: Evidence) -> CheckResult:
         expected={"emitted": given, "kept out for a reason": places["quarantine"]},
         detail=listed(places)
         if passed
-        else f"{subject(staged)}: the function gave {emitted} rows, {listed(places)}, and {kept_out:,} have a reason "
-        f"to be kept out: a row is lost or in two places. Nothing was published. Stage it again: {join_again(staged)}",
+        else f"{subject(staged)}: {told}: a row is lost or in two places. Nothing was published. Stage it again: "
+        f"{join_again(staged)}",
     )
 
 
-def _taken(evidence: Evidence) -> bool:
-    """Whether every row that was read is in one place: with the function, or left out for a reason."""
+def _taken(evidence: Evidence) -> str | None:
+    """What is wrong with where the rows that were read are: with the function, or left out for a reason."""
     counts = OutcomeCounts(evidence.staged.staged.counts)
     process = evidence.staged.insert.process
+    taken = counts.counts.get(PROCESSED, 0) if process is not None and process.windowed is not None else counts.rows
     left_out = sum(counts.dropped.values())
-    if process is None or process.windowed is None:
-        return counts.to("drop") == left_out == 0
-    return counts.to("drop") == left_out and counts.rows == counts.counts.get(PROCESSED, 0) + left_out
+    if counts.to("drop") == left_out and counts.rows == taken + left_out:
+        return None
+    return f"{counts.rows:,} rows were read, {taken:,} taken, and {left_out:,} have a reason to be left out"
 
 
 def state(evidence: Evidence) -> CheckResult:

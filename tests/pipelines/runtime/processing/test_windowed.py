@@ -255,7 +255,7 @@ def test_the_same_windows_by_processing_time_and_a_changed_statement(spark: Spar
     with pytest.raises(PlanningError, match="told has open windows of another statement"):
         changed.advance()
     changed.runner.close()
-    harness.restart()
+    harness = Harness(VIEWS, spark, tmp_path, clock=lambda: now[0])
     assert [row[3] for row in at(121_000)] == [12]
 
 
