@@ -67,7 +67,7 @@ from pipelines.runtime.processing.state import (
     published_rows,
     state_before,
 )
-from pipelines.runtime.processing.windowed import LATE, NOT_HAVING, added_up, counts_of, told_rows
+from pipelines.runtime.processing.windowed import LATE, NOT_HAVING, PLACE, added_up, counts_of, told_rows
 from pipelines.runtime.releasing.staging import (
     QUARANTINE_COLUMNS,
     TARGET_COLUMNS,
@@ -264,9 +264,13 @@ class ProcessStager:
         """Write SQL's windows: added up by Spark before the function, and selected after it."""
         taken, told = Observation(f"taken {plan.insert} {plan.epoch}"), Observation(f"told {plan.insert} {plan.epoch}")
         assert plan.process is not None
-        seen = taken if plan.process.inputs[0].rows else None  # Spark leaves out what counts rows that there are not
-        rows = landed.rows.withColumn("_instant", F.expr(f"timestamp_millis({plan.instant}L)"))
-        added = added_up(rows, query, found.steps.at, landed.step, seen)
+        seen = taken if plan.process.inputs[0].rows else None
+        if seen is None:  # a frame that Spark takes for empty would have no tasks, and count nothing
+            spark = landed.rows.sparkSession
+            added = empty_frame(spark, lake_rows.struct_type(spark, {**query.records, **PLACE}))
+        else:
+            rows = landed.rows.withColumn("_instant", F.expr(f"timestamp_millis({plan.instant}L)"))
+            added = added_up(rows, query, found, landed.step, seen)
         frame = processed(
             task_rows([replace(landed, rows=added, columns=query.records)], self.spec.buckets, task.tasks),
             task,

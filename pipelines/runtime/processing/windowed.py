@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pipelines.lake.rows import quoted
 from pipelines.process.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
 from pipelines.process.windowed import WINDOW_END, WindowedQuery
+from pipelines.runtime.processing.inputs import EpochSteps
 
 LATE = "late"
 """The count of rows whose rowtime is before the watermark; they may still be in an open window."""
@@ -25,37 +26,42 @@ NOT_HAVING = "not-having"
 """The count of told windows that HAVING leaves out."""
 
 
-def added_up(
-    rows: DataFrame, query: WindowedQuery, at: Sequence[int], step: str, seen: Observation | None
-) -> DataFrame:
-    """A row for each landed epoch, window and key, with `query.records`, `_epoch`, `_rowtime`, `_split`, `_offset`.
+PLACE = {"_epoch": "BIGINT", "_rowtime": "TIMESTAMP", "_split": "STRING", "_offset": "BIGINT"}
+"""What rows that are added up have beside the record."""
+
+
+def added_up(rows: DataFrame, query: WindowedQuery, found: EpochSteps, step: str, seen: Observation) -> DataFrame:
+    """A row for each landed epoch, window and key, with `query.records` and PLACE.
 
     Args:
         rows: Landed rows, with `_instant`.
-        at: The time (ms, UTC) of every step.
+        found: The epoch's steps.
         step: The step of a row, as Spark SQL.
-        seen: Counts every row, by the names in COUNTED; None where there is none.
+        seen: Counts every row, by the names in COUNTED.
     """
-    time = f"element_at(from_json('[{','.join(map(str, at))}]', 'array<bigint>'), {step} + 1)"
+    now = _by_step(found.steps.at, step)
+    # Before its table has flipped there is no processing time yet: what counts is when the row landed.
+    time = "unix_millis(_rowtime)" if query.event_time else f"greatest({now}, {_by_step(found.landed_at, step)})"
     placed = rows.alias(query.alias).selectExpr(
         "*",
-        f"coalesce({query.where or 'true'}, false) AS _passes",
-        f"{time} AS _now",
-        f"{'unix_millis(_rowtime)' if query.event_time else time} AS _time",
+        # No row is without an epoch. A WHERE that takes none must not be seen through: Spark would leave out all that
+        # stands on it, and with it the tasks.
+        f"(coalesce({query.where or 'true'}, false) OR _epoch IS NULL) AS _passes",
+        f"{now} AS _now",
+        f"{time} AS _time",
     )
-    told = f"{query.table.last_end('_time')} <= _now"
+    over = f"{query.table.last_end('_time')} <= _now"
     passes = "count_if(_passes AND "
     counted = {
         "rows": "count(1)",
-        "processed": f"{passes} _time IS NOT NULL AND NOT {told})",
+        "processed": f"{passes} _time IS NOT NULL AND NOT {over})",
         "dropped:where": "count_if(NOT _passes)",
         "dropped:time-null": f"{passes} _time IS NULL)",
-        "dropped:late": f"{passes} {told})",
+        "dropped:late": f"{passes} {over})",
         LATE: "count_if(_time < _now)",
     }
-    if seen is not None:
-        placed = placed.observe(seen, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counted.items()])
-    taken = placed.where(f"_passes AND _time IS NOT NULL AND NOT {told}").alias(query.alias)
+    placed = placed.observe(seen, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counted.items()])
+    taken = placed.where(f"_passes AND _time IS NOT NULL AND NOT {over}").alias(query.alias)
     windows = taken.selectExpr("*", f"explode({query.table.ends('_time')}) AS _end", "_now AS _until")
     keys = {WINDOW_END: "_end", **{group.name: group.expression for group in query.groups}}
     grouped = (
@@ -64,13 +70,14 @@ def added_up(
         .groupBy("_epoch", *[F.expr(f"{expression} AS {quoted(name)}") for name, expression in keys.items()])
         .agg(*[F.expr(f"{part.expression} AS {quoted(part.name)}") for part in query.parts])
     )
-    return grouped.selectExpr(
-        *map(quoted, query.records),
-        "_epoch",
-        "CAST(NULL AS TIMESTAMP) AS _rowtime",
-        "'' AS _split",
-        "0L AS _offset",
-    )
+    places = {"_epoch": "_epoch", "_rowtime": "NULL", "_split": "''", "_offset": "0"}
+    told = [f"CAST({places[name]} AS {kind}) AS {name}" for name, kind in PLACE.items()]
+    return grouped.selectExpr(*map(quoted, query.records), *told)
+
+
+def _by_step(times: Sequence[int], step: str) -> str:
+    """The time (ms, UTC) of a row's step."""
+    return f"element_at(from_json('[{','.join(map(str, times))}]', 'array<bigint>'), {step} + 1)"
 
 
 def told_rows(
