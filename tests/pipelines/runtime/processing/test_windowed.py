@@ -258,11 +258,18 @@ def test_the_same_windows_by_processing_time_and_a_changed_statement(spark: Spar
     assert [row[3] for row in at(121_000)] == [12]
 
 
-def test_a_sum_that_does_not_fit_stops_the_run(spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(VIEWS, spark, tmp_path, clock=lambda: 100_000)
+def test_a_where_that_takes_nothing_and_a_sum_that_does_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    never = """
+    CREATE TABLE never (views BIGINT) WITH ('connector' = 'scripted');
+    INSERT INTO never SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE views, DESCRIPTOR(p), INTERVAL '10' SECONDS)) WHERE FALSE
+    GROUP BY window_start, window_end;
+    """
+    harness = Harness(VIEWS + never, spark, tmp_path, clock=lambda: 100_000)
     harness.push("views", [{"item": "tea", "n": 2**62}] * 2)
     harness.end_of_snapshot("views")
-    harness.advance()
+    assert harness.advance() == []
+    (staged,) = harness.lake.staged.rows("insert never")
+    assert (staged.counts["dropped:where"], staged.counts["processed"]) == (2, 0)
     harness.clock = lambda: 111_000
     harness.restart()
     with pytest.raises(Exception, match=r"overflow|OVERFLOW|out of range"):
