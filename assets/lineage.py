@@ -7,6 +7,7 @@ import sqlglot
 from sqlglot import exp
 
 from assets.names import Names
+from pipelines.process.windowed import WINDOW_END
 from pipelines.sql.model import Insert
 
 
@@ -24,6 +25,25 @@ def references(expression: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
+def _told_of(insert: Insert) -> dict[str, list[tuple[str, str]]]:
+    """Of SQL's windows: what the function tells, by the (alias, column) pairs that it is made of."""
+    query = insert.process.windowed if insert.process else None
+    if query is None:
+        return {}
+    made = {item.name: references(item.expression) for item in (*query.groups, *query.parts)}
+    return {**made, WINDOW_END: [(query.alias, query.time_column.partition(".")[0])]}
+
+
+def _made_of(insert: Insert, expression: str) -> list[tuple[str, str]]:
+    """The (alias, column) pairs that a projection is made of."""
+    told = _told_of(insert)
+    if not told:
+        return references(expression)
+    tree = sqlglot.parse_one(expression, dialect="spark")
+    found = [pair for column in tree.find_all(exp.Column, bfs=False) for pair in told.get(column.name, [])]
+    return list(dict.fromkeys(found))
+
+
 def staged_lineage(insert: Insert, names: Names) -> dg.TableColumnLineage:
     """The staged columns, by the columns of the sources."""
     tables = {insert.probe_alias: insert.probe, **{join.alias: join.build for join in insert.joins}}
@@ -31,7 +51,7 @@ def staged_lineage(insert: Insert, names: Names) -> dg.TableColumnLineage:
         deps_by_column={
             projection.name: [
                 dg.TableColumnDep(asset_key=names.source(tables[alias]), column_name=column)
-                for alias, column in references(projection.expression)
+                for alias, column in _made_of(insert, projection.expression)
                 if alias in tables
             ]
             for projection in insert.projections

@@ -97,7 +97,9 @@ def _source_lines(source: SourceStatus, probe: bool) -> list[str]:
 def _join_lines(found: InsertFacts) -> list[str]:
     insert = found.insert
     if insert.process is not None:
-        return [insert.id, insert.process.shape.name, f"{len(found.epochs):,} epochs planned"]
+        windows = insert.process.windowed
+        shown = windows.table.kind if windows else insert.process.shape.name
+        return [insert.id, shown, f"{len(found.epochs):,} epochs planned"]
     if not insert.joins:
         return [insert.id, "no join"]
     kinds = " and ".join(dict.fromkeys(join.kind for join in insert.joins))

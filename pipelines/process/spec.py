@@ -9,6 +9,7 @@ from pipelines.process.binding import Shape, shape_of
 from pipelines.process.combining import BUILT_IN, by_identifier
 from pipelines.process.declarations import WatermarkDeclaration
 from pipelines.process.generator import WatermarkGeneratorBuilder
+from pipelines.process.windowed import WindowedQuery
 
 BUCKETS = 64
 """Into how many parts the keys of a process are put, unless told; all state of one must fit into a task's memory."""
@@ -28,7 +29,8 @@ class ProcessInput:
 @dataclass(frozen=True)
 class ProcessSpec:
     """A process function over tables. `outputs`: the tables that it gives, one or two. `declarations`: of the
-    watermarks that its inputs bring beside event time, since the processes before it declare them."""
+    watermarks that its inputs bring beside event time, since the processes before it declare them. `windowed`: what SQL
+    asks of its input before the function sees it, and of what it gives."""
 
     function: Any = field(compare=False, repr=False)
     inputs: tuple[ProcessInput, ...]
@@ -36,6 +38,7 @@ class ProcessSpec:
     buckets: int = BUCKETS
     identity: str = ""
     declarations: tuple[WatermarkDeclaration, ...] = ()
+    windowed: WindowedQuery | None = None
 
     @property
     def sends(self) -> tuple[WatermarkDeclaration, ...]:

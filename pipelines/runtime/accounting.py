@@ -84,6 +84,7 @@ def where_rows_are(
         counts = epoch.staged.counts
         if epoch.plan.process is not None:  # the function has taken them; what it gave are other rows
             matched += counts.get("processed", 0)
+            dropped.update(_reasons(counts, "dropped:"))
             continue
         matched += counts.get("matched", 0)
         if epoch.plan.on_unmatched == "publish":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pipelines.functions import UserFunction
+from pipelines.process.windowed import WindowedQuery
 from pipelines.sql.model import Insert, Join, Pipeline, Table, WatermarkSpec
 from pipelines.sql.options import on_unmatched
 from pipelines.sql.types import quoted_string
@@ -71,7 +72,10 @@ def _watermark(spec: WatermarkSpec) -> str:
 def _insert(pipeline: Pipeline, insert: Insert) -> str:
     target = pipeline.table(insert.target)
     lines = [f"insert {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
-    if insert.process is not None:
+    if insert.process is not None and insert.process.windowed is not None:
+        lines = [f"windows {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
+        lines += _windows(insert.process.windowed)
+    elif insert.process is not None:
         lines = [f"process {insert.id}: {_and(insert.inputs)} -> {_and(insert.process.outputs)}"]
         lines.append(f"  {insert.process.shape.name}{_by_key(insert)}")
     for join in insert.joins:
@@ -99,6 +103,16 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _windows(query: WindowedQuery) -> list[str]:
+    time = "event" if query.event_time else "processing"
+    lines = [f"  {query.table}, by {time} time ({query.alias}.{query.time_column})"]
+    lines += [f"  grouped by: {group.name} = {group.expression}" for group in query.groups]
+    lines += [f"  kept of a window: {part.name} = {part.expression}" for part in query.parts]
+    lines += [f"  having: {query.having}"] if query.having else []
+    late = ["  a row that is late for all of its windows: left out, and counted"]
+    return lines + (late if query.event_time else [])
+
+
 def _join(join: Join) -> list[str]:
     keys = " AND ".join(f"{join.alias}.{key.column} = {key.probe}" for key in join.keys)
     lines = [f"  {join.kind} join {_named(join.build, join.alias)} on {keys}"]
@@ -119,6 +133,11 @@ def _by_key(insert: Insert) -> str:
 
 
 def _waits(insert: Insert) -> str:
+    if insert.process is not None and insert.process.windowed is not None:
+        told = "a window is told when"
+        if insert.process.windowed.event_time:
+            return f"{told} the watermark of {insert.probe} has come to its end"
+        return f"{told} the clock has come to its end"
     if insert.process is not None:
         return f"for nothing: rows are processed as they land; timers follow the watermarks of {_and(insert.inputs)}"
     if not insert.joins:

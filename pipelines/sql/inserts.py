@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.sources.protocol import ConnectorSpec
@@ -58,13 +58,17 @@ class InsertCompiler:
 
     def compile(self) -> Insert:
         """The INSERT. Raises SqlError."""
-        target = self._target()
-        probe = self._read(self.statement.probe, "FROM")
-        relations = [self._relation(self.statement.probe, probe, [])]
+        if self.statement.window is not None:
+            from pipelines.sql.windows import WindowedCompiler
+
+            return WindowedCompiler(self).compile()
+        target = self.target()
+        probe = self.read(self.statement.probe, "FROM")
+        relations = [self.relation(self.statement.probe, probe, [])]
         joins: list[Join] = []
         for position, join in enumerate(self.statement.joins):
-            build = self._read(join.build, "JOIN")
-            relation = self._relation(join.build, build, relations)
+            build = self.read(join.build, "JOIN")
+            relation = self.relation(join.build, build, relations)
             later = [further.build.name.text for further in self.statement.joins[position + 1 :]]
             compiler = JoinCompiler(
                 self.source, join, relations, relation, probe.spec, build.spec, later, self.functions
@@ -87,7 +91,7 @@ class InsertCompiler:
             probe_alias=relations[0].alias,
             joins=tuple(joins),
             where=" AND ".join(condition.expression for condition in conditions) or None,
-            projections=self._projections(target.table, scope),
+            projections=self.projections(target.table, self._selected(scope)),
             sql=self.statement.written,
             location=self.source.location(self.statement.span.start),
             conditions=tuple(conditions),
@@ -107,7 +111,8 @@ class InsertCompiler:
             raise self._error(name.span, f"unknown table `{name.text}`", hint)
         return found
 
-    def _target(self) -> Declared:
+    def target(self) -> Declared:
+        """The table behind INSERT INTO. Raises SqlError."""
         target = self._find(self.statement.target)
         if not target.spec.sink:
             what = f"{target.table.name} can not be a target: {target.spec.name} can only be read"
@@ -122,14 +127,16 @@ class InsertCompiler:
                 raise self._error(option.value.span, what, "write the value")
         return target
 
-    def _read(self, use: TableUse, clause: str) -> Declared:
+    def read(self, use: TableUse, clause: str) -> Declared:
+        """A table that can be read. Raises SqlError."""
         found = self._find(use.table)
         if not found.spec.source:
             what = f"{use.table.text} can not stand in {clause}: {found.spec.name} can only be written"
             raise self._error(use.table.span, what)
         return found
 
-    def _relation(self, use: TableUse, found: Declared, known: list[Relation]) -> Relation:
+    def relation(self, use: TableUse, found: Declared, known: list[Relation]) -> Relation:
+        """The table by the name that it goes by. Raises SqlError."""
         name = use.name
         check_table_name(self.source, name)
         if name.text.casefold() in [relation.alias.casefold() for relation in known]:
@@ -157,8 +164,11 @@ class InsertCompiler:
 
     # SELECT
 
-    def _projections(self, target: Table, scope: InsertScope) -> tuple[Projection, ...]:
-        outputs = [output for item in self.statement.items for output in self._outputs(item, scope)]
+    def _selected(self, scope: InsertScope) -> list[Output]:
+        return [output for item in self.statement.items for output in self._outputs(item, scope)]
+
+    def projections(self, target: Table, outputs: Sequence[Output]) -> tuple[Projection, ...]:
+        """What the target's columns get. Raises SqlError: too few, too many, of another type."""
         columns = self._target_columns(target)
         if len(outputs) != len(columns):
             wanted, given = ", ".join(column.name for column in columns), ", ".join(output.name for output in outputs)

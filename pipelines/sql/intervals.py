@@ -26,12 +26,8 @@ DAYS = "days"
 
 def interval_value(tree: exp.Expr) -> Value | None:
     """The interval as a value; None when its text does not fit its units."""
-    unit = tree.args["unit"]
-    first, last = (unit.this.name, unit.expression.name) if isinstance(unit, exp.IntervalSpan) else (unit.name, None)
-    text = tree.this.this.strip()
-    negative = text.startswith("-")
-    text = text.lstrip("+-")
-    amount = _single(text, first) if last is None else _span(text, first, last)
+    first, last = _units(tree)
+    text, negative, amount = _amount(tree)
     if amount is None:
         return None
     sign = "-" if negative and amount else ""
@@ -45,6 +41,27 @@ def interval_value(tree: exp.Expr) -> Value | None:
     sql = f"INTERVAL '{sign}{days}' DAY" if not rest else f"INTERVAL '{sign}{days} {clock}' DAY TO SECOND"
     sql = plain or sql
     return Value(sql, FlinkType(Kind.DAY_INTERVAL), constant=None if rest else DAYS)
+
+
+def length(tree: exp.Interval) -> int | None:
+    """How long an interval is, in microseconds; None for one of months or years, or whose text does not fit."""
+    _, negative, amount = _amount(tree)
+    if amount is None or _units(tree)[0] in _MONTHS:
+        return None
+    return -amount if negative else amount
+
+
+def _units(tree: exp.Expr) -> tuple[str, str | None]:
+    unit = tree.args["unit"]
+    return (unit.this.name, unit.expression.name) if isinstance(unit, exp.IntervalSpan) else (unit.name, None)
+
+
+def _amount(tree: exp.Expr) -> tuple[str, bool, int | None]:
+    """An interval's text without its sign, whether that is a minus, and its length in microseconds or months."""
+    first, last = _units(tree)
+    text = tree.this.this.strip()
+    plain = text.lstrip("+-")
+    return plain, text.startswith("-"), _single(plain, first) if last is None else _span(plain, first, last)
 
 
 def _single(text: str, unit: str) -> int | None:

@@ -425,6 +425,14 @@ class Pipeline:
             problem = f"there is no table {table!r}" + (f", did you mean {close[0]!r}?" if close else "")
         elif not isinstance(strategy, WatermarkStrategy):
             problem = f"a strategy is a WatermarkStrategy, not {strategy!r}"
+        elif any(
+            insert.process is not None
+            and insert.process.windowed is not None
+            and not insert.process.windowed.event_time
+            for insert in self.inserts
+            if insert.probe == table
+        ):
+            problem = f"windows of {table!r} are in processing time: declare WATERMARK FOR, or the table once more"
         if problem is not None:
             raise PlanningError(
                 problem,

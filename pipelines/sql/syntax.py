@@ -155,8 +155,32 @@ class TemporalJoin:
 
 
 @dataclass(frozen=True)
+class Argument:
+    """One of a table function: `TABLE t`, `DESCRIPTOR(column)` or an expression, with `NAME =>` in front or without."""
+
+    span: Span
+    name: Name | None = None
+    table: Name | None = None
+    descriptor: tuple[Name, ...] | None = None
+    scalar: Scalar | None = None
+
+
+@dataclass(frozen=True)
+class WindowFunctionCall:
+    """TUMBLE(TABLE t, DESCRIPTOR(column), …) in FROM; `function` as written."""
+
+    function: Name
+    arguments: tuple[Argument, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
 class InsertInto:
-    """INSERT INTO target [(columns)] SELECT items FROM probe joins [WHERE where]."""
+    """INSERT INTO target [(columns)] SELECT items FROM probe joins [WHERE where].
+
+    With `window`, FROM is a window's table function over `probe`; `group_by` and `having` go with it, and `grouped` is
+    the place of GROUP BY.
+    """
 
     target: Name
     columns: tuple[Name, ...] | None
@@ -167,6 +191,10 @@ class InsertInto:
     span: Span
     select_span: Span
     written: str
+    window: WindowFunctionCall | None = None
+    group_by: tuple[Scalar, ...] = ()
+    grouped: Span | None = None
+    having: Scalar | None = None
 
 
 @dataclass(frozen=True)
@@ -217,3 +245,9 @@ class TypedLiteral(Expression):
     """DATE '…' or TIMESTAMP '…'; `kind` is the word in front."""
 
     arg_types = {"this": True, "kind": True}  # noqa: RUF012
+
+
+class Known(Expression):
+    """A part of an expression whose value was found elsewhere (`pipelines.sql.values.Value`), kept in `meta`."""
+
+    arg_types = {}  # noqa: RUF012

@@ -13,7 +13,7 @@ from pathlib import Path
 from pipelines.runtime.gate import CheckResult
 from quality_checks.checks import columns, keys, one_place, staged_files, unmatched_policy
 from quality_checks.evidence import Evidence, gather
-from quality_checks.outcome_counts import OutcomeCounts
+from quality_checks.outcome_counts import NOT_HAVING, PROCESSED, OutcomeCounts
 from quality_checks.words import join_again, listed, many, subject
 
 SECOND = "second"
@@ -52,23 +52,37 @@ def of_every_output(check: Callable[[Evidence], CheckResult]) -> Callable[[Evide
 
 
 def outputs(evidence: Evidence) -> CheckResult:
-    """What the tasks have handed on against what went to publish and to quarantine, and why it was kept out."""
+    """What the tasks have handed on against what went to publish and to quarantine, and why it was kept out. Of SQL's
+    windows: against what HAVING left out, too, and every row that was read was aggregated or left out for a reason."""
     staged = evidence.staged
     counts = OutcomeCounts(staged.staged.counts)
-    emitted = staged.staged.facts.get("emitted")
+    emitted, left_out = staged.staged.facts.get("emitted"), staged.staged.facts.get(NOT_HAVING, 0)
     places = {place: counts.to(place) for place in ("publish", "quarantine")}
-    kept_out = sum(counts.violated.values()) + counts.discarded
-    passed = emitted == sum(places.values()) and places["quarantine"] == kept_out and counts.to("drop") == 0
+    kept_out, given = sum(counts.violated.values()) + counts.discarded, sum(places.values()) + left_out
+    taken = _taken(evidence)
+    passed = emitted == given and places["quarantine"] == kept_out and taken is None
+    told = taken or f"the function gave {emitted} rows, {listed(places)}, and {kept_out:,} have a reason to be kept out"
     return CheckResult(
         one_place.NAME,
         passed=passed,
-        observed={"emitted": emitted, **places, "kept out for a reason": kept_out},
-        expected={"emitted": sum(places.values()), "kept out for a reason": places["quarantine"]},
+        observed={"emitted": emitted, **places, "kept out for a reason": kept_out, **counts.dropped},
+        expected={"emitted": given, "kept out for a reason": places["quarantine"]},
         detail=listed(places)
         if passed
-        else f"{subject(staged)}: the function gave {emitted} rows, {listed(places)}, and {kept_out:,} have a reason "
-        f"to be kept out: a row is lost or in two places. Nothing was published. Stage it again: {join_again(staged)}",
+        else f"{subject(staged)}: {told}: a row is lost or in two places. Nothing was published. Stage it again: "
+        f"{join_again(staged)}",
     )
+
+
+def _taken(evidence: Evidence) -> str | None:
+    """What is wrong with where the rows that were read are: with the function, or left out for a reason."""
+    counts = OutcomeCounts(evidence.staged.staged.counts)
+    process = evidence.staged.insert.process
+    taken = counts.counts.get(PROCESSED, 0) if process is not None and process.windowed is not None else counts.rows
+    left_out = sum(counts.dropped.values())
+    if counts.to("drop") == left_out and counts.rows == taken + left_out:
+        return None
+    return f"{counts.rows:,} rows were read, {taken:,} taken, and {left_out:,} have a reason to be left out"
 
 
 def state(evidence: Evidence) -> CheckResult:

@@ -7,7 +7,10 @@ from pathlib import Path
 import dagster as dg
 
 from assets.factories import build_pipeline_definitions
+from assets.lineage import staged_lineage
+from assets.names import Names
 from tests.pipelines.runtime.processing.test_shapes import whole
+from tests.pipelines.sql.test_compile import fixture
 
 
 def test_a_process_is_a_staged_and_a_published_asset_with_checks(tmp_path: Path) -> None:
@@ -24,3 +27,23 @@ def test_a_process_is_a_staged_and_a_published_asset_with_checks(tmp_path: Path)
     assert {"gate", "one_place", "counts_complete"} <= {name.replace("-", "_") for name in checks}
     staged = definitions.resolve_assets_def(dg.AssetKey(["pipeline", "ruled_staged"]))
     assert "Ruled over events, rules BROADCAST by k, into ruled" in (staged.descriptions_by_key[staged.key] or "")
+
+
+def test_windows_of_sql_are_shown_as_the_insert_that_they_are(tmp_path: Path) -> None:
+    pipeline = fixture("windows")
+    definitions = build_pipeline_definitions(pipeline, lake=tmp_path)
+    graph, staged = definitions.resolve_asset_graph(), dg.AssetKey(["windows", "clicks_5min_staged"])
+    assert {key.path[-1] for key in graph.get(staged).parent_keys} == {"clicks"}
+    checks = {key.name.replace("-", "_") for key in graph.asset_check_keys if key.asset_key == staged}
+    assert {"gate", "one_place", "counts_complete"} <= checks
+    text = definitions.resolve_assets_def(staged).descriptions_by_key[staged] or ""
+    assert "TUMBLE(TABLE clicks, DESCRIPTOR(rowtime), INTERVAL '5' MINUTES)" in text
+    found = staged_lineage(pipeline.insert("clicks_5min"), Names("windows")).deps_by_column
+    made_of = {name: [dep.column_name for dep in deps] for name, deps in found.items()}
+    assert made_of == {
+        "item": ["item"],
+        "window_start": ["rowtime"],
+        "window_end": ["rowtime"],
+        "clicks": [],
+        "revenue": ["price"],
+    }

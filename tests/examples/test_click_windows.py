@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ def windows(clicks: Sequence[Click], watermark: int) -> list[tuple]:
     return sorted((user, low, low + SIZE, count) for (user, low), count in counts.items() if low + SIZE <= watermark)
 
 
+def items(clicks: Sequence[Click], watermark: int) -> list[tuple]:
+    """The same of items, as SQL shows the start of a window."""
+    found = windows([(item, user, time) for user, item, time in clicks], watermark)
+    return [(item, datetime(1970, 1, 1) + timedelta(milliseconds=low), count) for item, low, _, count in found]
+
+
 def visits(clicks: Sequence[Click], watermark: int) -> list[tuple]:
     """Sessions that have ended at `watermark`."""
     found = []
@@ -45,6 +52,8 @@ def visits(clicks: Sequence[Click], watermark: int) -> list[tuple]:
 
 def shown(rows: Sequence[dict[str, Any]], target: str) -> list[tuple]:
     own = [row for row in rows if row["_target"] == target]
+    if target == "items_5min":
+        return sorted((row["item"], row["window_start"], row["clicks"]) for row in own)
     if target == "visits":
         return sorted((row["user_id"], row["start"], row["end"], tuple(sorted(row["items"].items()))) for row in own)
     return sorted((row["user_id"], row["start"], row["end"], row["clicks"]) for row in own)
@@ -63,6 +72,7 @@ def test_windows_go_on_from_epoch_to_epoch(
     clicks = [(row["user_id"], row["item"], row["time"]) for row in read("clicks")]
     last = max(time for _, _, time in clicks)
     assert shown(told, "clicks_5min") == windows(clicks, last - DISORDER)
+    assert shown(told, "items_5min") == items(clicks, last - DISORDER)
     assert len(shown(told, "visits")) == 2
     more = [(chosen.choice(["ann", "bob"]), chosen.choice(["tea", "pot"]), last + chosen.randrange(8_000_000))
             for _ in range(150)]  # fmt: skip
@@ -75,7 +85,8 @@ def test_windows_go_on_from_epoch_to_epoch(
     assert capsys.readouterr().out.count(f"late> +I[ann, cup, {too_late[2]}]") == 2
     come_to = max(time for _, _, time in more) - DISORDER
     assert shown(told, "clicks_5min") == windows([*clicks, *more], come_to)
+    assert shown(told, "items_5min") == items([*clicks, *more], come_to)
     assert shown(told, "visits") == visits([*clicks, *more], come_to)
     assert late(harness, "late_clicks") == late(harness, "late_visits") == [too_late]
-    for insert in ("clicks_5min", "visits"):
+    for insert in ("clicks_5min", "visits", "items_5min"):
         assert [row.late for row in harness.lake.staged.rows(f"insert {insert}")] == [0, 1, 0]

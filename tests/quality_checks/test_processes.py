@@ -145,3 +145,53 @@ def test_what_is_wrong_with_one_of_the_outputs_holds_the_epoch(
     found = failed(epoch)
     assert set(found) == {check}
     assert re.search(told, found[check])
+
+
+WINDOWS = """
+CREATE TABLE events (k STRING, number BIGINT, p AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE told (k STRING, number BIGINT) WITH ('connector' = 'scripted');
+INSERT INTO told SELECT k, COUNT(*) FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(p), INTERVAL '1' DAY)) AS e
+WHERE number > 0 GROUP BY window_start, window_end, k HAVING COUNT(*) > 1;
+"""
+
+
+def windowed(folder: Path) -> StagedEpoch:
+    """Seven rows were read, four of them taken; three windows told, of which HAVING leaves one out."""
+    pipeline, lake = compile_script(WINDOWS), Lake(folder)
+    insert, target = pipeline.insert("told"), pipeline.table("told")
+    for path, extra in ((lake.target_path(target), []), (lake.quarantine_path(target, insert), EXTRA)):
+        path.mkdir(parents=True)
+        DeltaTable.create(str(path), schema=pa.schema([*OWN, *LAKE, *extra]))
+    place = lake.staged_path(target, insert) / "g1-e1-x"
+    rows(place / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 2])
+    span = ProcessSpan((InputSpan("events", 1, 0, 1, 7),), 0, 5, (0, False), (5, False), 0)
+    plan = ReleasePlan("told", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", "x", process=span)
+    facts = {"late@e": 1, "emitted": 3, "watermark": [5, False, False, {}], "broadcast": "x", "not-having": 1}
+    facts["state"] = {"folder": "g1-e1-x", "files": []}
+    left_out = {"dropped:where": 2, "dropped:late": 1, "dropped:time-null": 0}
+    counts = {"rows": 7, "processed": 4, "discarded": 0, "to:publish": 2, "to:quarantine": 0, "to:drop": 3, **left_out}
+    files = [vars(file) for file in survey(place)]
+    row = StagedRow("insert told", 1, 1, plan.digest, 0, "g1-e1-x", files, counts, facts)
+    return StagedEpoch(pipeline, insert, target, plan, row, 7, {}, str(place), lake)
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "told"),
+    [
+        (lambda epoch: None, None, ""),
+        (lambda epoch: epoch.staged.counts.update({"processed": 5}), "one-place", "7 rows were read, 5 taken, and 3"),
+        (lambda epoch: epoch.staged.counts.update({"to:drop": 2}), "one-place", "7 rows were read"),
+        (lambda epoch: epoch.staged.facts.update({"not-having": 0}), "one-place", "the function gave 3 rows"),
+        (lambda epoch: epoch.staged.counts.pop("dropped:late"), "counts-complete", "dropped:late"),
+        (lambda epoch: epoch.staged.facts.pop("not-having"), "counts-complete", "not-having"),
+    ],
+)
+def test_every_row_that_windows_of_sql_read_is_in_one_place(
+    tmp_path: Path, change: Callable[[StagedEpoch], None], check: str | None, told: str
+) -> None:
+    epoch = windowed(tmp_path)
+    change(epoch)
+    found = failed(epoch)
+    assert set(found) >= ({check} if check else set())
+    assert check or not found
+    assert told in found.get(check or "", "")

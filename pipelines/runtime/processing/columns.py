@@ -25,16 +25,26 @@ def record_columns(table: Table) -> dict[str, str]:
     return {column.name: column.spark_type for column in table.stored_columns}
 
 
-def output_schema(table: Table) -> pa.Schema:
+def input_columns(pipeline: Pipeline, spec: ProcessSpec, place: int) -> dict[str, str]:
+    """What the function is handed of an input: name -> Spark type."""
+    return spec.windowed.records if spec.windowed else record_columns(pipeline.table(spec.inputs[place].table))
+
+
+def output_columns(pipeline: Pipeline, spec: ProcessSpec, place: int) -> dict[str, str]:
+    """What the function gives to an output: name -> Spark type."""
+    return spec.windowed.told if spec.windowed else record_columns(pipeline.table(spec.outputs[place]))
+
+
+def output_schema(columns: dict[str, str]) -> pa.Schema:
     """An output's columns as Arrow has them."""
-    return pa.schema([pa.field(column.name, arrow_type(column.spark_type)) for column in table.stored_columns])
+    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in columns.items()])
 
 
 def state_columns(pipeline: Pipeline, spec: ProcessSpec) -> StateColumns:
     """The columns that a process's state is kept in. Raises SqlError for a state of no known type."""
     first, shape = spec.inputs[0], spec.shape
-    table = pipeline.table(first.table)
-    keys = [(KEY_PREFIX + name, arrow_type(table.column(name).spark_type)) for name in first.key]
+    known = input_columns(pipeline, spec, 0)
+    keys = [(KEY_PREFIX + name, arrow_type(known[name])) for name in first.key]
     return StateColumns(
         keys=tuple(keys) or ((KEY_PREFIX + "split", pa.string()),),
         states=tuple(map(_column, shape.keyed)),

@@ -15,11 +15,13 @@ from pipelines.watermarks import BEGINNING, Watermark
 @dataclass(frozen=True)
 class EpochSteps:
     """The steps of an epoch. `of_input`: for each input, the steps of its epochs in order, -1 for one that has not
-    landed (what a process gives up is no epoch of its output). `watermark`: the combined one after the last."""
+    landed (what a process gives up is no epoch of its output). `watermark`: the combined one after the last.
+    `landed_at`: when each step landed (ms, UTC), never back."""
 
     steps: Steps
     of_input: tuple[tuple[int, ...], ...]
     watermark: Watermark
+    landed_at: tuple[int, ...] = ()
 
 
 def epoch_steps(
@@ -66,7 +68,7 @@ def epoch_steps(
         tuple(places.get((place, epoch), -1) for epoch in range(span.after + 1, span.upto + 1))
         for place, span in enumerate(spans)
     )
-    return EpochSteps(steps, of_input, watermark)
+    return EpochSteps(steps, of_input, watermark, tuple(item[0] for item in landed))
 
 
 def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochSteps:

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,18 @@ from pipelines.lake.adopt import survey
 from pipelines.lake.rows import quoted
 from pipelines.process.errors import ProcessError
 from pipelines.process.rows import InputShape
-from pipelines.process.spec import ProcessInput, ProcessSpec
+from pipelines.process.spec import ProcessSpec
 from pipelines.process.task import KIND, TaskPlan
+from pipelines.process.windowed import WindowedQuery
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.failures import first_line
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.columns import (
     ensure_state,
+    input_columns,
     key_columns,
+    output_columns,
     output_schema,
     record_columns,
     state_columns,
@@ -64,6 +67,7 @@ from pipelines.runtime.processing.state import (
     published_rows,
     state_before,
 )
+from pipelines.runtime.processing.windowed import LATE, NOT_HAVING, PLACE, added_up, counts_of, told_rows
 from pipelines.runtime.releasing.staging import (
     QUARANTINE_COLUMNS,
     TARGET_COLUMNS,
@@ -103,7 +107,7 @@ class ProcessStager:
         spec, spark, span = self.spec, self.spark(), plan.process
         found = planned_steps(self.standing.lake, spec, span)
         state = state_before(self.standing, plan.epoch, span.base)
-        check_unchanged(plan.insert, state, spec.buckets, self._key)
+        check_unchanged(plan.insert, state, spec.buckets, self._key, self._definition)
         self._prepare()  # now that it is known that no state is lost: its table must not be made anew
         name = new_folder(plan)
         folder = self.standing.staged_path / name
@@ -138,6 +142,10 @@ class ProcessStager:
         return key_columns(state_columns(self.standing.pipeline, self.spec))
 
     @property
+    def _definition(self) -> str | None:
+        return self.spec.windowed.definition if self.spec.windowed else None
+
+    @property
     def targets(self) -> tuple[Table, ...]:
         return tuple(self.standing.pipeline.table(name) for name in self.spec.outputs)
 
@@ -167,9 +175,9 @@ class ProcessStager:
             function=_pickled(spec.function, plan.insert),
             path=tuple(entry or os.getcwd() for entry in sys.path),
             steps=found.steps,
-            inputs=tuple(self._shape(item, plan.insert) for item in spec.inputs),
+            inputs=tuple(self._shape(place, plan.insert) for place in range(len(spec.inputs))),
             keys=len(columns.keys),
-            outputs=tuple(map(output_schema, self.targets)),
+            outputs=tuple(map(output_schema, self._given)),
             columns=columns,
             groups=state.groups(),
             due=state.due(found.steps.end),
@@ -182,9 +190,15 @@ class ProcessStager:
             keyed=bool(spec.inputs[0].key),
         )
 
-    def _shape(self, item: ProcessInput, insert: str) -> InputShape:
-        pipeline = self.standing.pipeline
-        columns, generators = record_columns(pipeline.table(item.table)), pipeline.generators(item.table)
+    @property
+    def _given(self) -> list[dict[str, str]]:
+        """The columns that the function gives to each output."""
+        return [output_columns(self.standing.pipeline, self.spec, place) for place in range(len(self.spec.outputs))]
+
+    def _shape(self, place: int, insert: str) -> InputShape:
+        pipeline, spec = self.standing.pipeline, self.spec
+        columns = input_columns(pipeline, spec, place)
+        generators = [] if spec.windowed else pipeline.generators(spec.inputs[place].table)
         return InputShape(tuple(columns), _pickled(generators[0].extractor, insert) if generators else None)
 
     def _rows(self, spark: SparkSession, plan: ReleasePlan, place: int, found: EpochSteps) -> InputRows:
@@ -220,9 +234,9 @@ class ProcessStager:
         """Write the outputs, each beside its target; what was counted of each."""
         keyed = [place for place, item in enumerate(self.spec.inputs) if not item.broadcast]
         inputs = [self._rows(spark, plan, place, found) for place in keyed]
-        frame = processed(
-            task_rows(inputs, self.spec.buckets, task.tasks), task, list(map(record_columns, self.targets))
-        )
+        if self.spec.windowed is not None:
+            return [self._write_windows(plan, self.spec.windowed, inputs[0], found, task, folder)]
+        frame = processed(task_rows(inputs, self.spec.buckets, task.tasks), task, self._given)
         if len(self.targets) == 1:
             return [self._write_output(frame, plan, 0, folder)]
         # Both come from one pass, which must not run twice: its files are read once for each.
@@ -237,6 +251,36 @@ class ProcessStager:
         finally:
             shutil.rmtree(raw, ignore_errors=True)
         return counted
+
+    def _write_windows(
+        self,
+        plan: ReleasePlan,
+        query: WindowedQuery,
+        landed: InputRows,
+        found: EpochSteps,
+        task: TaskPlan,
+        folder: Path,
+    ) -> dict[str, Any]:
+        """Write SQL's windows: added up by Spark before the function, and selected after it."""
+        taken, told = Observation(f"taken {plan.insert} {plan.epoch}"), Observation(f"told {plan.insert} {plan.epoch}")
+        assert plan.process is not None
+        seen = taken if plan.process.inputs[0].rows else None
+        if seen is None:  # a frame that Spark takes for empty would have no tasks, and count nothing
+            spark = landed.rows.sparkSession
+            added = empty_frame(spark, lake_rows.struct_type({**query.records, **PLACE}))
+        else:
+            rows = landed.rows.withColumn("_instant", F.expr(f"timestamp_millis({plan.instant}L)"))
+            added = added_up(rows, query, found, landed.step, seen)
+        frame = processed(
+            task_rows([replace(landed, rows=added, columns=query.records)], self.spec.buckets, task.tasks),
+            task,
+            self._given,
+        )
+        given = {item.name: item.expression for item in self.standing.insert.projections}
+        stored = record_columns(self.targets[0]).items()
+        projections = {name: given.get(name, f"CAST(NULL AS {kind})") for name, kind in stored}
+        counted = self._write_output(told_rows(frame, query, projections, plan.instant, told), plan, 0, folder)
+        return {**counted, **counts_of(seen), **told.get}
 
     def _write_output(self, rows: DataFrame, plan: ReleasePlan, output: int, folder: Path) -> dict[str, Any]:
         target = self.targets[output]
@@ -270,15 +314,20 @@ class ProcessStager:
             buckets=merged(state.buckets, reports),
             buckets_of=self.spec.buckets,
             key=self._key,
+            definition=self._definition,
         )
+        if self.spec.windowed is not None:
+            late, seen = first.pop(LATE), [first["processed"]]
         facts: dict[str, Any] = {
-            f"late@{plan.probe}": late,
+            f"late@{self.standing.insert.probe_alias}": late,
             "emitted": _handed(reports, 0),
             TIME_FACT: self._time(plan, reports).fact(),
             "broadcast": reports[0]["broadcast"],
             FACT: told.fact(),
             **counted_violations(_data(folder), self.standing.insert.constraints),
         }
+        if self.spec.windowed is not None:
+            facts[NOT_HAVING] = first.pop(NOT_HAVING)
         if len(self.targets) > 1:
             second = self._staged_of(self.targets[1]) / folder.name
             kept = [asdict(file) for file in survey(second)]
@@ -297,7 +346,7 @@ class ProcessStager:
                 "rows": sum(seen) + broadcast,
                 PROCESSED: seen[0],
                 **first,
-                "to:drop": 0,
+                "to:drop": sum(number for name, number in first.items() if name.startswith("dropped:")),
                 DISCARDED: first["to:quarantine"] if plan.kind == "discard" else 0,
             },
             facts=facts,

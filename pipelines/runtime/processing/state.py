@@ -39,6 +39,7 @@ class StateFiles:
         buckets: Of every bucket that has state: [its first timer or None, how many keys live].
         buckets_of: Into how many buckets keys are put.
         key: The columns that make the key, each with its Arrow type; None where no epoch has told them.
+        definition: What SQL's windows keep (`WindowedQuery.definition`); None of any other function.
     """
 
     folder: str
@@ -46,6 +47,7 @@ class StateFiles:
     buckets: Mapping[int, tuple[int | None, int]]
     buckets_of: int
     key: KeyColumns | None
+    definition: str | None = None
 
     @property
     def rows(self) -> int:
@@ -55,7 +57,9 @@ class StateFiles:
         """As a fact of a staged row."""
         told = {str(bucket): list(word) for bucket, word in self.buckets.items()}
         key = None if self.key is None else [list(column) for column in self.key]
-        return {"folder": self.folder, "files": list(self.files), "buckets": told, "of": self.buckets_of, "key": key}
+        own = {} if self.definition is None else {"definition": self.definition}
+        files = list(self.files)
+        return {"folder": self.folder, "files": files, "buckets": told, "of": self.buckets_of, "key": key, **own}
 
     @classmethod
     def of(cls, row: StagedRow) -> StateFiles:
@@ -63,7 +67,8 @@ class StateFiles:
         buckets = {int(bucket): (word[0], word[1]) for bucket, word in stored["buckets"].items()}
         told = stored.get("key")  # epochs of before it was told have none
         key = None if told is None else tuple((name, kind) for name, kind in told)
-        return cls(stored["folder"], tuple(stored["files"]), buckets, stored["of"], key)
+        definition = stored.get("definition")
+        return cls(stored["folder"], tuple(stored["files"]), buckets, stored["of"], key, definition)
 
 
 @dataclass(frozen=True)
@@ -126,14 +131,27 @@ def state_before(standing: Standing, epoch: int, base: int) -> StateBefore:
     return found
 
 
-def check_unchanged(insert: str, before: StateBefore, buckets: int, key: KeyColumns) -> None:
-    """Keys are where they were: in as many buckets, and made of the same columns in the same order.
+def check_unchanged(
+    insert: str, before: StateBefore, buckets: int, key: KeyColumns, definition: str | None = None
+) -> None:
+    """Keys are where they were: in as many buckets, and made of the same columns in the same order. What SQL's windows
+    keep is what it was.
 
-    Raises PlanningError: with another key, or another number of buckets, no stored row would be found again.
+    Raises PlanningError: with another key, or another number of buckets, no stored row would be found again; and what
+    is kept of an open window would be half of one statement and half of another.
     """
     if not before.epochs:
         return
     last = before.epochs[-1]
+    if last.definition != definition:
+        raise PlanningError(
+            f"{insert} has open windows of another statement: its table function, WHERE, GROUP BY or aggregates have "
+            "changed",
+            where=f"process {insert}",
+            state="nothing was run; the state is as it was",
+            next_command="put the statement back, or write into another target: its windows then begin at the first "
+            "landed row",
+        )
     if last.buckets_of != buckets:
         raise PlanningError(
             f"{insert} has put its keys into {last.buckets_of} buckets, and is now told {buckets}",

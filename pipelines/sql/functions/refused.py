@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 RECOMPUTE = "a recomputation would give another value"
-ROWS_STAY = "there are no aggregates: every probe row stays a row of its own"
+ROWS_STAY = (
+    "there are no aggregates but over windows, in SELECT and HAVING: every probe row stays a row of its own unless it "
+    "is read FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(rowtime), INTERVAL '5' MINUTES))"
+)
+
+WINDOWS_STAND = (
+    "windows stand in FROM: FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(rowtime), INTERVAL '5' MINUTES)) GROUP BY "
+    "window_start, window_end"
+)
 
 AGAIN_OTHERWISE = {
     "RAND": "derive it from a column: MOD(user_id, 100)",

@@ -46,30 +46,31 @@ class CallGrammar(TypeGrammar):
             found = special(self, first)
             self.need_sign(TokenType.R_PAREN, ")")
             return self.at(first, found)
-        arguments = self._arguments(name)
+        distinct, arguments = self._arguments()
         found = self.at(first, exp.Anonymous(this=first.text, expressions=arguments))
         found.meta["name_end"] = first.end + 1
+        found.meta["distinct"] = distinct
         if self._curr.token_type == TokenType.OVER:
             self.refuse(
                 self.here(), "window functions (OVER) are not supported", "a pipeline looks at one probe row at a time"
             )
         return found
 
-    def _arguments(self, name: str) -> list[exp.Expr]:
+    def _arguments(self) -> tuple[bool, list[exp.Expr]]:
+        """Whether DISTINCT is in front of them; `*` is `exp.Star`."""
         self.need_sign(TokenType.L_PAREN, "(")
         if self._match(TokenType.R_PAREN):
-            return []
-        if self._curr.token_type == TokenType.STAR or self.word("DISTINCT"):
-            self.refuse(
-                self.here(),
-                f"{name}({self._curr.text}) is not supported",
-                "there are no aggregates: every probe row stays a row",
-            )
+            return False, []
+        star = self._curr
+        if self._match(TokenType.STAR):
+            self.need_sign(TokenType.R_PAREN, ")", None)
+            return False, [spanned(exp.Star(), span_of(star))]
+        distinct = self.take("DISTINCT")
         items = [self._argument()]
         while self._match(TokenType.COMMA):
             items.append(self._argument())
         self.need_sign(TokenType.R_PAREN, ")", None)
-        return items
+        return distinct, items
 
     def _cast(self, first: Token) -> exp.Expr:
         operand = self._argument()

@@ -5,17 +5,18 @@ from __future__ import annotations
 from sqlglot import Token, TokenType
 
 from pipelines.sql.grammar.base import NAMES
-from pipelines.sql.grammar.create import CreateGrammar
+from pipelines.sql.grammar.windows import EXAMPLE, WindowGrammar
 from pipelines.sql.source import span_of
-from pipelines.sql.syntax import InsertInto, Name, Scalar, SelectItem, TableUse, TemporalJoin
+from pipelines.sql.syntax import InsertInto, Name, Scalar, SelectItem, TableUse, TemporalJoin, WindowFunctionCall
 
 ROWS_STAY = "a pipeline gives every probe row as a row of its own: aggregate what it publishes"
+BY_WINDOWS = f"a stream is grouped by windows: {EXAMPLE} GROUP BY window_start, window_end"
 TEMPORAL = "write JOIN build FOR SYSTEM_TIME AS OF probe.time ON …"
 INSERT_EACH = "write one INSERT for each SELECT"
 
 REFUSED_CLAUSES = {
-    TokenType.GROUP_BY: ("GROUP BY", ROWS_STAY),
-    TokenType.HAVING: ("HAVING", ROWS_STAY),
+    TokenType.GROUP_BY: ("GROUP BY", BY_WINDOWS),
+    TokenType.HAVING: ("HAVING", BY_WINDOWS),
     TokenType.WINDOW: ("WINDOW", ROWS_STAY),
     TokenType.ORDER_BY: ("ORDER BY", "a stream has no end to sort at: sort what is published"),
     TokenType.LIMIT: ("LIMIT", "a stream goes on: limit the source, or what is read from the target"),
@@ -35,8 +36,9 @@ REFUSED_JOINS = {
 }
 
 
-class InsertGrammar(CreateGrammar):
-    """INSERT INTO target [(columns)] SELECT items FROM probe joins [WHERE condition]."""
+class InsertGrammar(WindowGrammar):
+    """INSERT INTO target [(columns)] SELECT items FROM probe joins [WHERE condition], or FROM a window's table function
+    [WHERE condition] GROUP BY expressions [HAVING condition]."""
 
     def insert(self, first: Token) -> InsertInto:
         """Read what follows INSERT."""
@@ -66,15 +68,30 @@ class InsertGrammar(CreateGrammar):
         items = self._items()
         select_span = self.since(select)
         self.need("FROM")
-        probe = self._probe()
+        probe, window = self._probe()
         joins = []
         while (join := self._join()) is not None:
             joins.append(join)
         where = self.scalar() if self.take("WHERE") else None
+        groups, grouped, having = self.grouping() if window is not None else ((), None, None)
         self._end_of_select()
         span = self.since(first)
         written = self.source.written(self._tokens[begin : self._index])
-        return InsertInto(target, columns, items, probe, tuple(joins), where, span, select_span, written)
+        return InsertInto(
+            target,
+            columns,
+            items,
+            probe,
+            tuple(joins),
+            where,
+            span,
+            select_span,
+            written,
+            window,
+            groups,
+            grouped,
+            having,
+        )
 
     def _items(self) -> tuple[SelectItem, ...]:
         if self.word("DISTINCT"):
@@ -107,14 +124,21 @@ class InsertGrammar(CreateGrammar):
         after = self._index + 2
         return after < len(self._tokens) and self._tokens[after].token_type == TokenType.STAR
 
-    def _probe(self) -> TableUse:
-        use = self._table("FROM")
+    def _probe(self) -> tuple[TableUse, WindowFunctionCall | None]:
+        window = self.window_function()
+        if window is None:
+            use = self._table("FROM")
+        else:
+            tables = [argument.table for argument in window.arguments if argument.table is not None]
+            if len(tables) != 1:
+                self.refuse(window.span, f"{window.function.text} takes one TABLE", f"for example {EXAMPLE}")
+            use = TableUse(tables[0], None)
         if self._curr.token_type == TokenType.FOR:
             self.refuse(self.here(), "FOR SYSTEM_TIME AS OF stands behind a joined table, not behind FROM", TEMPORAL)
         alias = self._alias()
         if self._curr.token_type == TokenType.COMMA:
             self.refuse(self.here(), "a list of tables in FROM is not supported", TEMPORAL)
-        return TableUse(use.table, alias)
+        return TableUse(use.table, alias), window
 
     def _table(self, clause: str) -> TableUse:
         if self._curr.token_type == TokenType.L_PAREN:

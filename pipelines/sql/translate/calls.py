@@ -8,7 +8,16 @@ from sqlglot import exp
 
 from pipelines.sql.errors import did_you_mean
 from pipelines.sql.functions import FUNCTIONS, Call
-from pipelines.sql.functions.refused import ABSENT, AGAIN_OTHERWISE, AGGREGATES, DDL_ONLY, RECOMPUTE, ROWS_STAY, WINDOWS
+from pipelines.sql.functions.refused import (
+    ABSENT,
+    AGAIN_OTHERWISE,
+    AGGREGATES,
+    DDL_ONLY,
+    RECOMPUTE,
+    ROWS_STAY,
+    WINDOWS,
+    WINDOWS_STAND,
+)
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import place
 from pipelines.sql.values import Value
@@ -29,6 +38,8 @@ def call(translator: Translator, tree: exp.Expr, span: Span) -> Value:
     if function is None:
         at = Span(span.start, tree.meta.get("name_end", span.start + len(written)))
         function = translator.scope.function(written, at) or _no_function(translator, written, at)
+    if tree.meta.get("distinct"):
+        translator.refuse(span, f"{name}(DISTINCT …) is not supported", "DISTINCT stands in aggregates alone")
     arguments = tuple(translator.of(argument, span) for argument in trees)
     spans = tuple(place(argument) or span for argument in trees)
     return function.translate(
@@ -43,7 +54,7 @@ def _no_function(translator: Translator, written: str, span: Span) -> NoReturn:
     if name in AGGREGATES:
         translator.refuse(span, f"the aggregate {name} is not supported", ROWS_STAY)
     if name in WINDOWS:
-        translator.refuse(span, f"the window {name} is not supported", ROWS_STAY)
+        translator.refuse(span, f"the window {name} can not stand here", WINDOWS_STAND)
     if name in DDL_ONLY:
         translator.refuse(span, f"{name}() can not stand here", DDL_ONLY[name])
     if name in ABSENT:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from pipelines.sql.scope import Scope
 from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import CastTo, Scalar, TypedLiteral, place
+from pipelines.sql.syntax import CastTo, Known, Scalar, TypedLiteral, place
 from pipelines.sql.translate import calls, computed, constants, names, predicates
 from pipelines.sql.types import BOOLEAN, Kind
 from pipelines.sql.values import Value
@@ -91,5 +91,6 @@ RULES: dict[type[exp.Expr], Callable[[Translator, exp.Expr, Span], Value]] = {
     CastTo: computed.cast_to,
     exp.Array: computed.array,
     exp.Anonymous: calls.call,
+    Known: lambda translator, tree, span: tree.meta["value"],
 }
 """The rule for each kind of node; what has none is not part of the dialect."""

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.errors import PlanningError
 from pipelines.sql import Condition, Insert, Key, Pipeline, SqlError, compile_script, explain
+from pipelines.watermarks import WatermarkStrategy
 from tests.pipelines.sql.connectors import CONNECTORS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "sql"
@@ -218,3 +220,42 @@ def test_an_error_of_the_second_statement_is_found_behind_the_first() -> None:
     with pytest.raises(SqlError) as caught:
         compiled(CLICKS, "INSERT INTO sink SELECT user_id, nme FROM clicks")
     assert (caught.value.line, caught.value.column) == (5, 34)
+
+
+def test_windows_by_processing_time_take_no_strategy() -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    with pytest.raises(PlanningError, match="windows of 'views' are in processing time"):
+        fixture("windows").with_strategy("views", strategy)
+    assert "clicks" in fixture("windows").with_strategy("clicks", strategy).strategies
+
+
+def test_aggregates_have_flinks_types() -> None:
+    table = """
+    CREATE TABLE t (tiny TINYINT, n INT NOT NULL, big BIGINT, d DECIMAL(10, 2), f FLOAT, x DOUBLE, s VARCHAR(9),
+        p AS PROCTIME()) WITH ('connector' = 'scripted');
+    """
+    columns = {
+        "SUM(tiny)": "TINYINT",
+        "SUM(n)": "INT",
+        "SUM(big)": "BIGINT",
+        "SUM(d)": "DECIMAL(38, 2)",
+        "SUM(f)": "FLOAT",
+        "AVG(tiny)": "TINYINT",
+        "AVG(big)": "BIGINT",
+        "AVG(d)": "DECIMAL(38, 6)",
+        "AVG(CAST(d AS DECIMAL(20, 9)))": "DECIMAL(38, 9)",
+        "AVG(x)": "DOUBLE",
+        "MIN(s)": "VARCHAR(9)",
+        "MAX(p)": "TIMESTAMP_LTZ(3)",
+        "COUNT(DISTINCT s)": "BIGINT",
+        "window_time": "TIMESTAMP_LTZ(3)",
+    }
+    for written, kind in columns.items():
+        with pytest.raises(SqlError) as raised:
+            compile_script(
+                f"""{table} CREATE TABLE o (b BOOLEAN) WITH ('connector' = 'scripted');
+                INSERT INTO o SELECT {written} FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(p), INTERVAL '1' DAY))
+                GROUP BY window_start, window_end, window_time""",
+                connectors=CONNECTORS,
+            )
+        assert raised.value.what == f"type clash: column `b` of o is BOOLEAN, `{written}` is {kind}"

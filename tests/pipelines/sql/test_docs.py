@@ -47,6 +47,19 @@ def test_the_example_compiles_and_the_error_is_as_shown() -> None:
     assert f"{caught.value}\n" == shown
 
 
+def test_the_windows_of_the_example_compile() -> None:
+    script = DOCS.split("### Windows\n")[1].split("```sql\n")[1].split("```")[0]
+    tables = """
+    CREATE TABLE clicks (item STRING, price DECIMAL(10, 2), rowtime TIMESTAMP(3), WATERMARK FOR rowtime AS rowtime)
+        WITH ('connector' = 'scripted');
+    CREATE TABLE clicks_5min (item STRING, window_start TIMESTAMP(3), window_end TIMESTAMP(3), clicks BIGINT,
+        total DECIMAL(38, 2)) WITH ('connector' = 'scripted');
+    """
+    process = compile_script(tables + script, connectors=CONNECTORS).insert("clicks_5min").process
+    assert process is not None
+    assert str(process.windowed and process.windowed.table) == "TUMBLE of 0:05:00"
+
+
 def test_the_constraints_of_the_page_on_quality_compile() -> None:
     page = (Path(__file__).parents[3] / "docs" / "quality.md").read_text()
     script = page.split("```sql\n")[1].split("```")[0].replace("'connector' = 'delta'", "'connector' = 'scripted'")

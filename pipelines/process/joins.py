@@ -1,0 +1,183 @@
+"""Joins of two streams as process functions: by an interval of time, or by windows.
+
+What waits for its match is state, and given up by a timer once the time has proved that none can come. They are timers
+and state like any other, so they do not know which time it is that passes (FLIP-326). The key is what the records are
+joined by; one with a NULL in it matches nothing, as in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pipelines.process.contexts import PartitionedContext
+from pipelines.process.errors import InvalidDeclaration
+from pipelines.process.functions import Collector, TwoInputNonBroadcastEventTimeStreamProcessFunction
+from pipelines.process.records import record_of
+from pipelines.process.state import StateDeclarations
+from pipelines.process.timers import EventTimeManager
+from pipelines.process.windows import Windows
+from pipelines.watermarks import MAX_TIMESTAMP
+
+Result = Callable[[Any, Any], Any]
+"""(left record, right record) -> an output record; in an outer join the right one may be None."""
+
+_MS = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One input of a join.
+
+    Attributes:
+        columns: What is kept of a record, which is all of it: its columns, as in a CREATE TABLE.
+        time: A record's time (ms, UTC), or None for one without; None: the time at which it is processed.
+    """
+
+    columns: str
+    time: Callable[[Any], int | None] | None = None
+
+
+class _Join(TwoInputNonBroadcastEventTimeStreamProcessFunction):
+    """What both joins have. `_held`: the state of each side, a map of lists by the time at which they are given up."""
+
+    def __init__(self, left: Side, right: Side, result: Result, outer: bool) -> None:
+        self._sides, self._result, self._outer = (left, right), result, outer
+        self._held = tuple(
+            StateDeclarations.map_state(name, "BIGINT", f"ARRAY<ROW<met BOOLEAN, record ROW<{side.columns}>>>")
+            for name, side in (("left_waiting", left), ("right_waiting", right))
+        )
+
+    def uses_states(self):
+        return self._held
+
+    def init_event_time_process_function(self, event_time_manager: EventTimeManager) -> None:
+        self._manager = event_time_manager
+
+    def process_record_from_first_input(self, record: Any, output: Collector, ctx: PartitionedContext) -> None:
+        self._arrived(0, record, output, ctx)
+
+    def process_record_from_second_input(self, record: Any, output: Collector, ctx: PartitionedContext) -> None:
+        self._arrived(1, record, output, ctx)
+
+    def _arrived(self, side: int, record: Any, output: Collector, ctx: PartitionedContext) -> None:
+        own, key = self._sides[side].time, ctx.get_state_manager().get_current_key()
+        time = self._manager.current_time() if own is None else own(record)
+        if time is None or key is None or (isinstance(key, tuple) and None in key):
+            self._alone(side, record, output)
+        else:
+            self._timely(side, record, time, output, ctx)
+
+    def _timely(self, side: int, record: Any, time: int, output: Collector, ctx: PartitionedContext) -> None:
+        raise NotImplementedError
+
+    def _alone(self, side: int, record: Any, output: Collector) -> None:
+        """A record that will have no match."""
+        if self._outer and side == 0:
+            output.collect(self._result(record, None))
+
+    def _keep(self, side: int, until: int, record: Any, met: bool, ctx: PartitionedContext) -> None:
+        state = ctx.get_state_manager().get_state(self._held[side])
+        state.put(until, [*state.get(until, ()), (met, tuple(record))])
+        self._manager.register_timer(until)
+
+    def _given_up(self, side: int, until: int, ctx: PartitionedContext) -> list[tuple[bool, Any]]:
+        state = ctx.get_state_manager().get_state(self._held[side])
+        found = [(item["met"], record_of(item["record"])) for item in state.get(until, ())]
+        state.remove(until)
+        return found
+
+
+class IntervalJoin(_Join):
+    """Every pair with right.time - before <= left.time <= right.time + after, as soon as both are there.
+
+    A record is kept until the time is past the last one that it may meet, so state is as large as the interval. In an
+    outer join a left record that has met none is told with None when it is given up, and no sooner. A late record
+    (its time is before the watermark) meets what is still kept.
+
+    Args:
+        before, after: How much earlier, and how much later, the left record may be than the right one.
+        left, right: The inputs.
+        result: What is told of a pair.
+        outer: Left records without a match are told, too.
+
+    Raises InvalidDeclaration for an interval that holds no time.
+    """
+
+    def __init__(
+        self, before: timedelta, after: timedelta, left: Side, right: Side, result: Result, outer: bool = False
+    ) -> None:
+        super().__init__(left, right, result, outer)
+        self._before, self._after = before // _MS, after // _MS
+        if self._before + self._after < 0:
+            raise InvalidDeclaration(f"no time is between {before} before and {after} after another one")
+
+    def _timely(self, side: int, record: Any, time: int, output: Collector, ctx: PartitionedContext) -> None:
+        # Of the other side: from where to where it may be, and how long after its time one is given up.
+        low, high, other = (
+            (time - self._after, time + self._before, self._after + 1)
+            if side == 0
+            else (time - self._before, time + self._after, self._before + 1)
+        )
+        state, met = ctx.get_state_manager().get_state(self._held[1 - side]), False
+        for until in sorted(filter(lambda until: low <= until - other <= high, state.keys())):
+            held, met = state.get(until), True
+            for item in held:
+                pair = (record, record_of(item["record"]))
+                output.collect(self._result(*(pair if side == 0 else reversed(pair))))
+            if side == 1 and self._outer:
+                state.put(until, [{**item, "met": True} for item in held])
+        until = min(high + 1, MAX_TIMESTAMP)
+        if until > self._manager.current_time():
+            self._keep(side, until, record, met, ctx)
+        elif not met:
+            self._alone(side, record, output)
+
+    def on_event_timer(self, timestamp: int, output: Collector, ctx: PartitionedContext) -> None:
+        for met, record in self._given_up(0, timestamp, ctx):
+            if not met:
+                self._alone(0, record, output)
+        self._given_up(1, timestamp, ctx)
+
+
+class WindowJoin(_Join):
+    """Every pair of a window, told at its end. Of HOP and CUMULATE a pair is told in each window that both are in.
+
+    In an outer join a left record whose window has no right one is told with None. A record that comes when its window
+    was told has no match there.
+
+    Args:
+        windows: Which windows; not those that merge.
+        left, right: The inputs.
+        result: What is told of a pair.
+        outer: Left records without a match are told, too.
+
+    Raises InvalidDeclaration for sessions.
+    """
+
+    def __init__(self, windows: Windows, left: Side, right: Side, result: Result, outer: bool = False) -> None:
+        super().__init__(left, right, result, outer)
+        if windows.merging:
+            raise InvalidDeclaration("a join has no sessions: where one ends is known when all records of it are")
+        self._windows = windows
+
+    def _timely(self, side: int, record: Any, time: int, output: Collector, ctx: PartitionedContext) -> None:
+        for window in self._windows.of(time):
+            if window.end > self._manager.current_time():
+                self._keep(side, window.end, record, False, ctx)
+            else:
+                self._alone(side, record, output)
+
+    def on_event_timer(self, timestamp: int, output: Collector, ctx: PartitionedContext) -> None:
+        left = [record for _, record in self._given_up(0, timestamp, ctx)]
+        right = [record for _, record in self._given_up(1, timestamp, ctx)]
+        self._tell(left, right, output)
+
+    def _tell(self, left: Sequence[Any], right: Sequence[Any], output: Collector) -> None:
+        for one in left:
+            for other in right:
+                output.collect(self._result(one, other))
+            if not right:
+                self._alone(0, one, output)

@@ -1,0 +1,113 @@
+"""Windows of SQL in Spark: the rows of an epoch, added up for each window and key before the function sees them; and
+what the function tells, as rows of the target.
+
+Rows of one landed epoch meet the same time, so it is known here which of them are late for their windows: the function
+gets none. Every row is counted once: aggregated, left out by WHERE, without a time, or late for all of its windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from pipelines.lake.rows import quoted
+from pipelines.process.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
+from pipelines.process.windowed import WINDOW_END, WindowedQuery
+from pipelines.runtime.processing.inputs import EpochSteps
+
+LATE = "late"
+"""The count of rows whose rowtime is before the watermark; they may still be in an open window."""
+
+COUNTED = ("rows", "processed", "dropped:where", "dropped:time-null", "dropped:late", LATE)
+NOT_HAVING = "not-having"
+"""The count of told windows that HAVING leaves out."""
+
+
+PLACE = {"_epoch": "BIGINT", "_rowtime": "TIMESTAMP", "_split": "STRING", "_offset": "BIGINT"}
+"""What rows that are added up have beside the record."""
+
+
+def added_up(rows: DataFrame, query: WindowedQuery, found: EpochSteps, step: str, seen: Observation) -> DataFrame:
+    """A row for each landed epoch, window and key, with `query.records` and PLACE.
+
+    Args:
+        rows: Landed rows, with `_instant`.
+        found: The epoch's steps.
+        step: The step of a row, as Spark SQL.
+        seen: Counts every row, by the names in COUNTED.
+    """
+    now = _by_step(found.steps.at, step)
+    # Before its table has flipped there is no processing time yet: what counts is when the row landed.
+    time = "unix_millis(_rowtime)" if query.event_time else f"greatest({now}, {_by_step(found.landed_at, step)})"
+    placed = rows.alias(query.alias).selectExpr(
+        "*",
+        # No row is without an epoch. A WHERE that takes none must not be seen through: Spark would leave out all that
+        # stands on it, and with it the tasks.
+        f"(coalesce({query.where or 'true'}, false) OR _epoch IS NULL) AS _passes",
+        f"{now} AS _now",
+        f"{time} AS _time",
+    )
+    over = f"{query.table.last_end('_time')} <= _now"
+    passes = "count_if(_passes AND "
+    counted = {
+        "rows": "count(1)",
+        "processed": f"{passes} _time IS NOT NULL AND NOT {over})",
+        "dropped:where": "count_if(NOT _passes)",
+        "dropped:time-null": f"{passes} _time IS NULL)",
+        "dropped:late": f"{passes} {over})",
+        LATE: "count_if(_time < _now)",
+    }
+    placed = placed.observe(seen, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counted.items()])
+    taken = placed.where(f"_passes AND _time IS NOT NULL AND NOT {over}").alias(query.alias)
+    windows = taken.selectExpr("*", f"explode({query.table.ends('_time')}) AS _end", "_now AS _until")
+    keys = {WINDOW_END: "_end", **{group.name: group.expression for group in query.groups}}
+    grouped = (
+        windows.where("_end > _until")
+        .alias(query.alias)
+        .groupBy("_epoch", *[F.expr(f"{expression} AS {quoted(name)}") for name, expression in keys.items()])
+        .agg(*[F.expr(f"{part.expression} AS {quoted(part.name)}") for part in query.parts])
+    )
+    places = {"_epoch": "_epoch", "_rowtime": "NULL", "_split": "''", "_offset": "0"}
+    told = [f"CAST({places[name]} AS {kind}) AS {name}" for name, kind in PLACE.items()]
+    return grouped.selectExpr(*map(quoted, query.records), *told)
+
+
+def _by_step(times: Sequence[int], step: str) -> str:
+    """The time (ms, UTC) of a row's step."""
+    return f"element_at(from_json('[{','.join(map(str, times))}]', 'array<bigint>'), {step} + 1)"
+
+
+def told_rows(
+    rows: DataFrame, query: WindowedQuery, projections: Mapping[str, str], instant: int, seen: Observation
+) -> DataFrame:
+    """What the tasks hand on, with the target's columns in the place of what the function tells.
+
+    Args:
+        projections: The target's columns, in order, over what is told.
+        instant: The plan's (ms, UTC).
+        seen: Counts what HAVING leaves out, as NOT_HAVING.
+    """
+    own = (KIND, REPORTED, TASK, OFFSET)
+    named = {quoted(name): output_column(0, number) for number, name in enumerate(query.told)}
+    found = rows.selectExpr(
+        *own,
+        *[f"{column} AS {name}" for name, column in named.items()],
+        f"timestamp_millis({instant}L) AS _instant",
+    )
+    report = f"{KIND} = {REPORT}"
+    kept = f"{report} OR coalesce({query.having}, false)" if query.having else "true"
+    found = found.selectExpr("*", f"{kept} AS _kept").observe(seen, F.expr(f"count_if(NOT _kept) AS `{NOT_HAVING}`"))
+    # A report has nothing that an expression could be asked of.
+    columns = {
+        output_column(0, number): f"IF({report}, NULL, {expression})"
+        for number, expression in enumerate(projections.values())
+    }
+    return found.where("_kept").selectExpr(*own, *[f"{expression} AS {name}" for name, expression in columns.items()])
+
+
+def counts_of(seen: Observation | None) -> dict[str, Any]:
+    """What was counted; nothing of rows that there were not."""
+    return dict.fromkeys(COUNTED, 0) if seen is None else dict(seen.get)

@@ -1,0 +1,277 @@
+"""INSERT … FROM TABLE(TUMBLE(…)) on tables, epoch by epoch, against plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import PlanningError
+from pipelines.process.windows import Windows, cumulate, hop, tumble
+from pipelines.runtime import faults
+from pipelines.runtime.accounting import where_rows_are
+from pipelines.runtime.history import history_of
+from pipelines.testing import Harness
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+SCRIPT = """
+CREATE TABLE clicks (item STRING, price DECIMAL(10, 2), n INT, big BIGINT, x DOUBLE, at TIMESTAMP(3),
+    WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+CREATE TABLE tumbled (item STRING, opened TIMESTAMP(3), closed TIMESTAMP(3), moment TIMESTAMP(3), clicks BIGINT,
+    priced BIGINT, total DECIMAL(38, 2), n INT, big BIGINT, low DECIMAL(10, 2), high DOUBLE, mean_n INT,
+    mean DECIMAL(38, 6), kinds BIGINT) WITH ('connector' = 'scripted');
+CREATE TABLE hopped (opened TIMESTAMP(3), clicks BIGINT) WITH ('connector' = 'scripted');
+CREATE TABLE grown (upper STRING, closed TIMESTAMP(3), doubled DECIMAL(38, 2)) WITH ('connector' = 'scripted');
+
+INSERT INTO tumbled
+SELECT item, window_start, window_end, window_time, COUNT(*), COUNT(price), SUM(price), SUM(n), SUM(big), MIN(price),
+    MAX(x), AVG(n), AVG(price), COUNT(DISTINCT n)
+FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(at), INTERVAL '10' SECONDS)) AS c
+WHERE c.n IS NULL OR c.n <> 3
+GROUP BY window_start, window_end, window_time, item;
+
+INSERT INTO hopped (clicks, opened)
+SELECT COUNT(*), window_start
+FROM TABLE(HOP(TABLE clicks, DESCRIPTOR(at), INTERVAL '5' SECONDS, INTERVAL '10' SECONDS))
+GROUP BY window_start, window_end
+HAVING COUNT(*) > 4;
+
+INSERT INTO grown
+SELECT UPPER(item), window_end, CAST(SUM(price) * 2 AS DECIMAL(38, 2))
+FROM CUMULATE(DATA => TABLE clicks, TIMECOL => DESCRIPTOR(clicks.at), STEP => INTERVAL '5' SECOND,
+    SIZE => INTERVAL '15' SECOND, OFFSET => INTERVAL '1' SECOND)
+GROUP BY UPPER(item), window_start, window_end;
+"""
+
+
+class Row(NamedTuple):
+    item: str | None
+    price: Decimal | None
+    n: int | None
+    big: int | None
+    x: float | None
+    time: int | None
+
+    @property
+    def pushed(self) -> dict[str, Any]:
+        values = self._asdict()
+        time = values.pop("time")
+        return {**values, "at": None if time is None else moment(time)}
+
+
+Epoch = tuple[list[Row], int]
+"""Rows that land together, and the watermark behind them."""
+
+Told = list[tuple]
+
+
+def moment(time: int) -> datetime:
+    return datetime(1970, 1, 1) + timedelta(milliseconds=time)
+
+
+def epochs() -> list[Epoch]:
+    chosen = random.Random(7)
+
+    def row(low: int, high: int) -> Row:
+        return Row(
+            chosen.choice(["tea", "cup", None]),
+            chosen.choice([None, Decimal(chosen.randrange(-99_999, 99_999)) / 100]),
+            chosen.choice([None, 1, 2, 3, -4]),
+            chosen.choice([None, 2**59, -(2**59), 5]),
+            chosen.choice([None, 0.5, 1.25, -3.0]),
+            chosen.choice([None, *[chosen.randrange(low, high) for _ in range(9)]]),
+        )
+
+    ends, lows = [14_000, 33_000, MAX_TIMESTAMP], [0, 6_000, 22_000]
+    return [([row(low, low + 22_000) for _ in range(40)], end) for low, end in zip(lows, ends, strict=True)]
+
+
+def windows_of(windows: Windows, key: Callable[[Row], Any], taken: Callable[[Row], bool], found: list[Epoch]):
+    """Every told window by epoch, with its rows; and how many rows were left out, and why."""
+    now, waiting, told = MIN_TIMESTAMP, defaultdict(list), []
+    left_out: dict[str, int] = dict.fromkeys(("where", "time-null", "late"), 0)
+    for rows, end in found:
+        for row in rows:
+            if not taken(row):
+                left_out["where"] += 1
+            elif row.time is None:
+                left_out["time-null"] += 1
+            else:
+                still = [window for window in windows.of(row.time) if window.end > now]
+                left_out["late"] += not still
+                for window in still:
+                    waiting[window, key(row)].append(row)
+        now = end
+        told.append([(*known, waiting.pop(known)) for known in list(waiting) if known[0].end <= now])
+    assert not waiting
+    return told, left_out
+
+
+def known(rows: Iterable[Row], column: str) -> list[Any]:
+    return [getattr(row, column) for row in rows if getattr(row, column) is not None]
+
+
+def whole(rows: list[Row], column: str, combine: Callable[[list[Any]], Any]) -> Any:
+    values = known(rows, column)
+    return combine(values) if values else None
+
+
+def mean(values: list[Decimal]) -> Decimal:
+    return (sum(values) / len(values)).quantize(Decimal("0.000001"), ROUND_HALF_UP)  # type: ignore[union-attr]
+
+
+def tumbled(told: list[tuple]) -> Told:
+    return [
+        (
+            item,
+            moment(window.start),
+            moment(window.end),
+            moment(window.end - 1),
+            len(rows),
+            len(known(rows, "price")),
+            whole(rows, "price", sum),
+            whole(rows, "n", sum),
+            whole(rows, "big", sum),
+            whole(rows, "price", min),
+            whole(rows, "x", max),
+            whole(rows, "n", lambda values: int(sum(values) / len(values))),
+            whole(rows, "price", mean),
+            len(set(known(rows, "n"))),
+        )
+        for window, item, rows in told
+    ]
+
+
+def hopped(told: list[tuple]) -> Told:
+    return [(moment(window.start), len(rows)) for window, _, rows in told if len(rows) > 4]
+
+
+def grown(told: list[tuple]) -> Told:
+    return [
+        (item, moment(window.end), whole(rows, "price", lambda values: sum(values) * 2)) for window, item, rows in told
+    ]
+
+
+def second(number: int) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def everything(_: Row) -> bool:
+    return True
+
+
+ORACLE: dict[str, tuple] = {
+    "tumbled": (tumble(second(10)), lambda row: row.item, lambda row: row.n != 3, tumbled),
+    "hopped": (hop(second(5), second(10)), lambda row: None, everything, hopped),
+    "grown": (
+        cumulate(second(5), second(15), second(1)),
+        lambda row: row.item and row.item.upper(),
+        everything,
+        grown,
+    ),
+}
+
+
+def of(rows: list[dict[str, Any]], target: str) -> Told:
+    own = [row for row in rows if row.get("_target", target) == target]
+    return sorted((tuple(row[name] for name in row if name not in ("op", "_target")) for row in own), key=str)
+
+
+def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path) -> None:
+    """NULLs, late rows, rows without a time, and a crash between state and target that a new runner makes good."""
+    harness, found = Harness(SCRIPT, spark, tmp_path), epochs()
+    told = {target: windows_of(windows, key, taken, found) for target, (windows, key, taken, _) in ORACLE.items()}
+    for number, (rows, end) in enumerate(found):
+        harness.push("clicks", [row.pushed for row in rows])
+        harness.watermark("clicks", end)
+        if number == 1:
+            disarm = faults.arm(partial(_stop, "process.state"))
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    harness.advance()
+            finally:
+                disarm()
+            harness.restart()
+        published = harness.advance()
+        for target, (_, _, _, shown) in ORACLE.items():
+            assert of(published, target) == sorted(shown(told[target][0][number]), key=str), (target, number)
+    assert harness.advance() == []
+    landed = sum(len(rows) for rows, _ in found)
+    for target, (_, left_out) in told.items():
+        insert = harness.pipeline.insert(target)
+        places = where_rows_are(harness.lake, target, "clicks", history_of(harness.lake, harness.pipeline, insert))
+        assert places.dropped == {reason: rows for reason, rows in left_out.items() if rows}, target
+        assert places.landed == landed == places.matched + sum(left_out.values())
+        assert places.balanced
+        assert left_out["late"], "no row was late: the test says less than it should"
+
+
+def _stop(point: str, passed: str) -> None:
+    if passed == point:
+        raise KeyboardInterrupt(point)
+
+
+VIEWS = """
+CREATE TABLE views (item STRING, n BIGINT, p AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE told (item STRING, opened TIMESTAMP(3), moment TIMESTAMP_LTZ(3), total BIGINT)
+    WITH ('connector' = 'scripted');
+INSERT INTO told SELECT item, window_start, window_time, SUM(n)
+FROM TABLE(TUMBLE(TABLE views, DESCRIPTOR(p), INTERVAL '10' SECONDS))
+GROUP BY window_start, window_end, window_time, item;
+"""
+
+
+def test_the_same_windows_by_processing_time_and_a_changed_statement(spark: SparkSession, tmp_path: Path) -> None:
+    now = [100_000]
+    harness = Harness(VIEWS, spark, tmp_path, clock=lambda: now[0])
+
+    def at(time: int, *rows: tuple[str, int]) -> Told:
+        now[0] = time
+        if rows:
+            harness.push("views", [{"item": item, "n": n} for item, n in rows])
+        return of(harness.advance(), "told")
+
+    assert at(101_000, ("tea", 2**62), ("cup", 1)) == []  # before the table has flipped
+    harness.end_of_snapshot("views")
+    assert at(109_999, ("tea", 1)) == []
+    end = datetime(1970, 1, 1, 0, 1, 49, 999_000, tzinfo=UTC).replace(tzinfo=None)
+    told = at(112_000, ("tea", 5))
+    assert [(item, opened, moment.replace(tzinfo=None), n) for item, opened, moment, n in told] == [
+        ("cup", datetime(1970, 1, 1, 0, 1, 40), end, 1),
+        ("tea", datetime(1970, 1, 1, 0, 1, 40), end, 2**62 + 1),
+    ]
+    harness.runner.close()
+    changed = Harness(VIEWS.replace("SUM(n)", "MAX(n)"), spark, tmp_path, clock=lambda: now[0])
+    changed.push("views", [{"item": "tea", "n": 7}])
+    with pytest.raises(PlanningError, match="told has open windows of another statement"):
+        changed.advance()
+    changed.runner.close()
+    harness = Harness(VIEWS, spark, tmp_path, clock=lambda: now[0])
+    assert [row[3] for row in at(121_000)] == [12]
+
+
+def test_a_where_that_takes_nothing_and_a_sum_that_does_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    never = """
+    CREATE TABLE never (views BIGINT) WITH ('connector' = 'scripted');
+    INSERT INTO never SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE views, DESCRIPTOR(p), INTERVAL '10' SECONDS)) WHERE FALSE
+    GROUP BY window_start, window_end;
+    """
+    harness = Harness(VIEWS + never, spark, tmp_path, clock=lambda: 100_000)
+    harness.push("views", [{"item": "tea", "n": 2**62}] * 2)
+    harness.end_of_snapshot("views")
+    assert harness.advance() == []
+    (staged,) = harness.lake.staged.rows("insert never")
+    assert (staged.counts["dropped:where"], staged.counts["processed"]) == (2, 0)
+    harness.clock = lambda: 111_000
+    harness.restart()
+    with pytest.raises(Exception, match=r"overflow|OVERFLOW|out of range"):
+        harness.advance()
+    assert harness.published("told") == []
