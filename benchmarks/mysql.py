@@ -18,7 +18,7 @@ from pipelines.runtime.session import start_session
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from pipelines.sql import compile_script
 
-ROWS, CHANGES = 1_000_000, 600_000
+ROWS, CHANGES = 1_000_000, 2_400_000
 
 SCRIPT = """
 CREATE TABLE orders (id BIGINT PRIMARY KEY NOT ENFORCED, customer INT, amount DECIMAL(12, 2), status STRING,
@@ -76,7 +76,7 @@ def measure() -> list[Figure]:
 
 def _changed(server: EmbeddedMariaDb, advance: Callable[[], float]) -> float:
     """Seconds to land CHANGES updates."""
-    for first in range(1, CHANGES + 1, 100_000):
+    for first in (number % ROWS + 1 for number in range(0, CHANGES, 100_000)):
         server.execute(f"UPDATE bench.orders SET flags = flags + 1 WHERE id BETWEEN {first} AND {first + 99_999}")
     return advance()
 
