@@ -26,8 +26,8 @@ from pipelines.lake.adopt import adopt, survey
 from pipelines.sources.protocol import SOURCE_COLUMNS
 from pipelines.sql.model import Table
 
-PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in ("_offset", "_seq.position", "_seq.row")}
-"""Columns in which hardly a value comes twice: Parquet's writer need not look for those that do."""
+PLAIN = {"parquet.enable.dictionary#_offset": "false"}
+"""No offset comes twice in a file: Parquet's writer need not look for those that do."""
 
 LAKE_COLUMNS = {"_generation": "INT", "_epoch": "BIGINT", **SOURCE_COLUMNS}
 """They come first, so that Delta keeps statistics of them however wide the table is."""

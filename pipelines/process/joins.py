@@ -7,7 +7,7 @@ joined by; one with a NULL in it matches nothing, as in SQL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -32,7 +32,8 @@ class Side:
     """One input of a join.
 
     Attributes:
-        columns: What is kept of a record, which is all of it: its columns, as in a CREATE TABLE.
+        columns: What is kept of a record, which is all of it: its columns, as in a CREATE TABLE, in any order. Names
+            that Python can say.
         time: A record's time (ms, UTC), or None for one without; None: the time at which it is processed.
     """
 
@@ -41,17 +42,23 @@ class Side:
 
 
 class _Join(TwoInputNonBroadcastEventTimeStreamProcessFunction):
-    """What both joins have. `_held`: the state of each side, a map of lists by the time at which they are given up."""
+    """What both joins have.
+
+    The state of each side: `_held`, the records, and `_numbers`, how many are given up at a time. A record is found by
+    that time and its number, so that to keep one more, or to meet one, costs no look at the others.
+    """
 
     def __init__(self, left: Side, right: Side, result: Result, outer: bool) -> None:
         self._sides, self._result, self._outer = (left, right), result, outer
+        names = ("left_waiting", "right_waiting")
         self._held = tuple(
-            StateDeclarations.map_state(name, "BIGINT", f"ARRAY<ROW<met BOOLEAN, record ROW<{side.columns}>>>")
-            for name, side in (("left_waiting", left), ("right_waiting", right))
+            StateDeclarations.map_state(name, "STRING", f"ROW<met BOOLEAN, record ROW<{side.columns}>>")
+            for name, side in zip(names, self._sides, strict=True)
         )
+        self._numbers = tuple(StateDeclarations.map_state(f"{name}_until", "BIGINT", "INT") for name in names)
 
     def uses_states(self):
-        return self._held
+        return (*self._held, *self._numbers)
 
     def init_event_time_process_function(self, event_time_manager: EventTimeManager) -> None:
         self._manager = event_time_manager
@@ -79,15 +86,35 @@ class _Join(TwoInputNonBroadcastEventTimeStreamProcessFunction):
             output.collect(self._result(record, None))
 
     def _keep(self, side: int, until: int, record: Any, met: bool, ctx: PartitionedContext) -> None:
-        state = ctx.get_state_manager().get_state(self._held[side])
-        state.put(until, [*state.get(until, ()), (met, tuple(record))])
+        states = ctx.get_state_manager()
+        held, numbers = states.get_state(self._held[side]), states.get_state(self._numbers[side])
+        number = numbers.get(until, 0)
+        # By name: the input's columns may be in another order than the declared ones. One that is not declared is an
+        # error there.
+        held.put(_place(until, number), {"met": met, "record": record._asdict()})
+        numbers.put(until, number + 1)
         self._manager.register_timer(until)
 
+    def _waiting(self, side: int, until: int, ctx: PartitionedContext) -> Iterator[tuple[str, bool, Any]]:
+        """The records of a side that are given up at `until`: place in the state, whether it has met one, record."""
+        states = ctx.get_state_manager()
+        held = states.get_state(self._held[side])
+        for number in range(states.get_state(self._numbers[side]).get(until, 0)):
+            place = _place(until, number)
+            item = held.get(place)
+            yield place, item["met"], record_of(item["record"])
+
     def _given_up(self, side: int, until: int, ctx: PartitionedContext) -> list[tuple[bool, Any]]:
-        state = ctx.get_state_manager().get_state(self._held[side])
-        found = [(item["met"], record_of(item["record"])) for item in state.get(until, ())]
-        state.remove(until)
+        states, found = ctx.get_state_manager(), []
+        for place, met, record in list(self._waiting(side, until, ctx)):
+            states.get_state(self._held[side]).remove(place)
+            found.append((met, record))
+        states.get_state(self._numbers[side]).remove(until)
         return found
+
+
+def _place(until: int, number: int) -> str:
+    return f"{until}/{number}"
 
 
 class IntervalJoin(_Join):
@@ -121,14 +148,14 @@ class IntervalJoin(_Join):
             if side == 0
             else (time - self._before, time + self._after, self._before + 1)
         )
-        state, met = ctx.get_state_manager().get_state(self._held[1 - side]), False
-        for until in sorted(filter(lambda until: low <= until - other <= high, state.keys())):
-            held, met = state.get(until), True
-            for item in held:
-                pair = (record, record_of(item["record"]))
+        states, met = ctx.get_state_manager(), False
+        held, numbers = states.get_state(self._held[1 - side]), states.get_state(self._numbers[1 - side])
+        for until in sorted(filter(lambda until: low <= until - other <= high, numbers.keys())):
+            for place, has_met, found in self._waiting(1 - side, until, ctx):
+                pair, met = (record, found), True
                 output.collect(self._result(*(pair if side == 0 else reversed(pair))))
-            if side == 1 and self._outer:
-                state.put(until, [{**item, "met": True} for item in held])
+                if side == 1 and self._outer and not has_met:
+                    held.put(place, {**held.get(place), "met": True})
         until = min(high + 1, MAX_TIMESTAMP)
         if until > self._manager.current_time():
             self._keep(side, until, record, met, ctx)

@@ -124,6 +124,7 @@ class WindowedQuery:
 
     @property
     def definition(self) -> str:
-        """Identifies what is kept: state that was made under another one says something else. 16 hex digits."""
-        told = (self.table, self.time_column, self.where, self.groups, self.parts)
-        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        """Identifies what is kept, whatever the table's alias: state that was made under another one says something
+        else. 16 hex digits."""
+        told = repr((self.table, self.time_column, self.event_time, self.where, self.groups, self.parts))
+        return hashlib.sha256(told.replace(f"`{self.alias}`.", "").encode()).hexdigest()[:16]

@@ -17,6 +17,7 @@ from pipelines.sql.types import (
     BINARIES,
     DOUBLE,
     INTEGERS,
+    INTERVALS,
     MAX_PRECISION,
     NESTED,
     NUMERIC,
@@ -74,7 +75,7 @@ def _count(call: Call, distinct: bool, parts: Parts) -> Value:
     of, sql = call.arguments[0].type, call.sqls[0]
     if not distinct:
         return Value(parts.need("sum", f"count({sql})", BIGINT, _named("count", call)), BIGINT.not_null())
-    if of.kind in NESTED or of.kind in APPROXIMATE:
+    if of.kind in {*NESTED, *APPROXIMATE, *INTERVALS}:
         call.refuse(f"type clash: COUNT(DISTINCT …) of {of.null()}", "CAST it to a DECIMAL or a STRING", 0)
     array = FlinkType(Kind.ARRAY, arguments=(of.null(),))
     return Value(parts.need("set", f"collect_set({sql})", array, _named("distinct", call)), BIGINT.not_null())
@@ -107,7 +108,7 @@ def _greatest(call: Call, distinct: bool, parts: Parts) -> Value:
 
 def _extreme(kind: str, call: Call, parts: Parts) -> Value:
     of = call.arguments[0].type
-    if of.kind in NESTED or of.kind in BINARIES:
+    if of.kind in {*NESTED, *BINARIES, *INTERVALS}:
         call.refuse(f"type clash: {call.name} of {of.null()}", "it takes what has an order", 0)
     return _value(parts.need(kind, f"{kind}({call.sqls[0]})", of, _named(kind, call)), of, call)
 

@@ -31,6 +31,11 @@ NAMES = {
 }
 
 
+LONGEST = timedelta(days=36_500)
+MOST_WINDOWS = 10_000
+"""A row is a row for each of its windows before it is added up."""
+
+
 @dataclass(frozen=True)
 class WindowTime:
     """The table's time attribute: its column's path, and whether it is the rowtime; `type` as `window_time` has it."""
@@ -57,6 +62,9 @@ class WindowCallCompiler:
             what = f"the size of {self.function} is a multiple of its {narrow.lower()}"
             given = f"{timedelta(milliseconds=size)} is none of {timedelta(milliseconds=step)}"
             raise self._error(self.arguments["SIZE"].span, what, given)
+        if size // step > MOST_WINDOWS:
+            what = f"a row would be in {size // step:,} windows; {MOST_WINDOWS:,} are the most"
+            raise self._error(self.arguments["SIZE"].span, what, f"write a longer {(narrow or 'size').lower()}")
         offset = self._length("OFFSET", signed=True) if "OFFSET" in self.arguments else 0
         return WindowTable(self.function, size, step, offset)  # type: ignore[arg-type]
 
@@ -66,8 +74,11 @@ class WindowCallCompiler:
         if given.descriptor is None:
             raise self._error(given.span, "the second argument is DESCRIPTOR(…)", self._hint_for_time())
         value = InsertScope(self.source, [Relation(table.name, table)]).resolve(given.descriptor)
-        own = given.descriptor[1:] if given.descriptor[0].text == table.name else given.descriptor
-        path = ".".join(name.text for name in own or given.descriptor)
+        names, columns = [name.text for name in given.descriptor], {column.name for column in table.columns}
+        # A table may be called as a column of it is: then what follows tells which of both is meant.
+        if names[0] == table.name and not columns.isdisjoint(names[1:2]):
+            names = names[1:]
+        path = ".".join(names)
         span = given.descriptor[0].span.to(given.descriptor[-1].span)
         if table.watermark is not None and table.watermark.column == path:
             return WindowTime(path, True, FlinkType(value.type.kind, 3))
@@ -122,6 +133,12 @@ class WindowCallCompiler:
             raise self._error(argument.span, what, "for example INTERVAL '5' MINUTES")
         if micros % 1000:
             raise self._error(argument.span, f"the {word} of {self.function} is a whole number of milliseconds")
+        if abs(micros) > LONGEST // timedelta(microseconds=1):
+            raise self._error(
+                argument.span,
+                f"the {word} of {self.function} is longer than {LONGEST.days} days",
+                "write a shorter one",
+            )
         if micros <= 0 and not signed:
             raise self._error(argument.span, f"the {word} of {self.function} must be positive", "write a longer one")
         return micros // 1000

@@ -26,7 +26,7 @@ from pipelines.sql.scope import InsertScope
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import Known, Name, Scalar, place, spanned
 from pipelines.sql.translate import Translator
-from pipelines.sql.types import APPROXIMATE, NESTED, FlinkType, Kind, quoted
+from pipelines.sql.types import APPROXIMATE, INTERVALS, NESTED, FlinkType, Kind, quoted
 from pipelines.sql.user_functions import UserFunctions
 from pipelines.sql.values import Value
 from pipelines.sql.window_call import WindowCallCompiler, WindowTime
@@ -128,7 +128,8 @@ class WindowedCompiler:
             event_time=time.event_time,
             where=where,
             groups=tuple(groups.named.values()),
-            parts=tuple(parts.found.values()),
+            # In an order of their own: what is selected may be written in another one.
+            parts=tuple(sorted(parts.found.values(), key=lambda part: part.name)),
             having=having,
         )
         projections = self.compiler.projections(target.table, outputs)
@@ -193,8 +194,8 @@ class WindowedCompiler:
         if INSTANT_SQL in value.sql:
             what = "the time of processing is another one in each run: rows are not grouped by it"
             raise self._error(scalar.span, what, GROUP_BY_WINDOWS)
-        if kind in NESTED or kind in APPROXIMATE or kind is Kind.NULL:
-            raise self._error(scalar.span, f"a {value.type.null()} makes no key", "CAST it to a type that does")
+        if kind in {*NESTED, *APPROXIMATE, *INTERVALS, Kind.NULL}:
+            raise self._error(scalar.span, f"no key is of {value.type.null()}", "CAST it to a type that does")
 
     # --- over groups ---------------------------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ class DeltaSource:
             many = files > MAX_STEP_FILES or (most is not None and rows > most)
             late = limit is not None and commit.timestamp > limit
             late = late and (mode != "nothing" or (SPLIT in self._context.ahead and commit.effect != "nothing"))
-            if late:
+            if late and commit.effect != "nothing":
                 self._context.held[SPLIT] = commit.timestamp
             if other or late or (many and version > start + 1):
                 return mode, version - 1

@@ -168,13 +168,19 @@ class KafkaSource:
 
     def _late(self, starts: dict[Partition, int], ends: Ends) -> dict[Partition, tuple[int, int]]:
         """The offset and the time of each partition's first record that alignment does not want yet, as far as the
-        broker can tell: by record times."""
+        broker can tell: by record times.
+
+        It tells the first one of the whole partition. Where that was read already (it gave no row: a message that is
+        in quarantine, say) nothing is known of what comes next, and the partition is read as one whose times nobody
+        can tell.
+        """
         context = self._context
         if context.limit is None or not self._record_time_is_rowtime:
             return {}
         going = {partition: stop for partition, stop in ends.stops.items() if str(partition) not in context.blocked}
         behind = [partition for partition, stop in going.items() if stop > starts[partition]]
-        return self._cluster.first_after(behind, context.limit)
+        found = self._cluster.first_after(behind, context.limit)
+        return {partition: record for partition, record in found.items() if record[0] >= starts[partition]}
 
     def _caps(self, starts: dict[Partition, int], late: dict[Partition, tuple[int, int]]) -> dict[Partition, int]:
         """Where the partitions are to stop. After one message at least of those that nobody is behind: the slowest of

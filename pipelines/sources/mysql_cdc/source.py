@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import SourceError
 from pipelines.progress import Task
 from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
+from pipelines.sources.mysql_cdc.binlog.errors import BinlogError
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
 from pipelines.sources.mysql_cdc.binlog.output import SPLIT
 from pipelines.sources.mysql_cdc.binlog.scan import shares
@@ -149,7 +150,11 @@ class MysqlCdcSource:
         self._read_at = time.monotonic()
         ranges = step_of(step.step.ranges)
         self._check_log(ranges)
-        rows = self._read_chunks(spark, ranges) if isinstance(ranges, SnapshotStep) else self._read_log(spark, ranges)
+        rows = (
+            self._read_chunks(spark, ranges)
+            if isinstance(ranges, SnapshotStep)
+            else self._read_log(spark, ranges, step)
+        )
         if rows is None:
             return empty_rows(spark, self.context.table)
         return declared_rows(rows, self.context.table, ranges.columns, self.options)
@@ -172,7 +177,7 @@ class MysqlCdcSource:
             spark, query, self._chunks[step.first : step.last], jdbc_url(self.options.server), properties
         )
 
-    def _read_log(self, spark: SparkSession, step: BinlogStep) -> DataFrame | None:
+    def _read_log(self, spark: SparkSession, step: BinlogStep, stored: StoredStep) -> DataFrame | None:
         if step.empty:
             return None
         wanted = WantedTable(
@@ -180,16 +185,20 @@ class MysqlCdcSource:
         )
         spool = self._spool(step.start_birth)
         ranges = split_by_file(step.span, list(step.files))
+        tasks = spark.sparkContext.defaultParallelism
         if spool is None:  # what others read too is kept and met by its ends, so it stays whole
-            ranges = [share for span in ranges for share in self._shares(span, spark.sparkContext.defaultParallelism)]
+            ranges = [share for span in ranges for share in self._shares(span, tasks, stored)]
         return read_binlog(spark, self.options.server, ranges, wanted, spool)
 
-    def _shares(self, span: BinlogRange, tasks: int) -> Sequence[BinlogRange]:
-        """A long range of one file in parts for that many tasks."""
+    def _shares(self, span: BinlogRange, tasks: int, stored: StoredStep) -> Sequence[BinlogRange]:
+        """A long range of one file in parts for that many tasks. Raises SourceError."""
         parts = 1
         if span.start.file == span.end.file:
             parts = min(tasks, (span.end.position - span.start.position) // SHARE_BYTES)
-        return shares(self.options.server, span, parts) if parts > 1 else [span]
+        try:
+            return shares(self.options.server, span, parts) if parts > 1 else [span]
+        except BinlogError as error:
+            raise self.explain(error, stored) or error from error
 
     @property
     def _commit_time_is_rowtime(self) -> bool:

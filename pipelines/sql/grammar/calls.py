@@ -54,6 +54,10 @@ class CallGrammar(TypeGrammar):
             self.refuse(
                 self.here(), "window functions (OVER) are not supported", "a pipeline looks at one probe row at a time"
             )
+        if self.word("FILTER") and self._next.token_type == TokenType.L_PAREN:
+            self.refuse(
+                self.here(), "FILTER (WHERE …) is not supported", "aggregate CASE WHEN condition THEN value END"
+            )
         return found
 
     def _arguments(self) -> tuple[bool, list[exp.Expr]]:

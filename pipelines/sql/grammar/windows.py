@@ -13,7 +13,7 @@ from pipelines.sql.syntax import Argument, Name, Scalar, WindowFunctionCall
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE")
 EXAMPLE = "FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(rowtime), INTERVAL '5' MINUTES))"
 SESSIONS = "sessions are a function of Python: pipelines.process.windows.session, see docs/process-functions.md"
-GROUPINGS = ("GROUPING", "ROLLUP", "CUBE")
+GROUPINGS = ("GROUPING SETS", "ROLLUP", "CUBE")
 
 
 class WindowGrammar(CreateGrammar):
@@ -40,14 +40,17 @@ class WindowGrammar(CreateGrammar):
         place = None
         first = self._curr
         if self.take("GROUP", "BY"):
-            for word in GROUPINGS:
-                if self.word(word):
-                    self.refuse(self.here(), f"{word} is not supported", "write one INSERT for each grouping")
-            groups.append(self.scalar())
+            groups.append(self._group())
             while self._match(TokenType.COMMA):
-                groups.append(self.scalar())
+                groups.append(self._group())
             place = self.since(first)
         return tuple(groups), place, self.scalar() if self.take("HAVING") else None
+
+    def _group(self) -> Scalar:
+        for words in GROUPINGS:
+            if self.word(words.split()[0]):
+                self.refuse(self.here(), f"{words} is not supported", "write one INSERT for each grouping")
+        return self.scalar()
 
     def _known(self, function: Name) -> None:
         written = function.text.upper()

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
+from pipelines.process.errors import ProcessError
 from pipelines.process.joins import IntervalJoin, Side, WindowJoin
 from pipelines.process.windows import Windows, cumulate, hop, session, tumble
 from pipelines.sql import compile_script
@@ -64,6 +65,20 @@ def told_by(function: Any, steps: Sequence[Step], cut: int) -> list[list[tuple]]
     told.append(list(run.epoch([Arrived((), end), Arrived((), end, 1)])[0]))
     assert run.state == {}
     return told
+
+
+def test_what_is_kept_of_a_record_is_found_by_its_names() -> None:
+    """The columns of a side may be declared in another order than the input has them."""
+    turned = Side("`time` BIGINT, id BIGINT, key STRING", time=lambda row: row.time)
+    for function in (
+        IntervalJoin(ms(5), ms(5), turned, turned, pair),
+        WindowJoin(tumble(ms(10)), turned, turned, pair),
+    ):
+        told = told_by(function, [(0, [Row("a", 1, 5)], 0), (1, [Row("a", 2, 7)], 0)], 1)
+        assert [one for epoch in told for one in epoch] == [(1, 2)]
+    short = Side("id BIGINT", time=lambda row: row.time)
+    with pytest.raises(ProcessError, match="and not key, time"):
+        told_by(IntervalJoin(ms(5), ms(5), short, short, pair), [(0, [Row("a", 1, 5)], 0)], 1)
 
 
 row = st.builds(Row, st.sampled_from(["a", "b", None]), st.just(0), st.none() | st.integers(0, 30))
