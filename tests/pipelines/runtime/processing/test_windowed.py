@@ -90,8 +90,11 @@ def epochs() -> list[Epoch]:
             chosen.choice([None, *[chosen.randrange(low, high) for _ in range(9)]]),
         )
 
-    ends, lows = [14_000, 33_000, MAX_TIMESTAMP], [0, 6_000, 22_000]
-    return [([row(low, low + 22_000) for _ in range(40)], end) for low, end in zip(lows, ends, strict=True)]
+    # Of the third one all rows are late, or left out: its windows are told all the same.
+    drawn = [(0, 22_000, 40, 14_000), (6_000, 28_000, 40, 33_000), (0, 5_000, 8, 45_000), (22_000, 60_000, 40, None)]
+    return [
+        ([row(low, high) for _ in range(rows)], MAX_TIMESTAMP if end is None else end) for low, high, rows, end in drawn
+    ]
 
 
 def windows_of(windows: Windows, key: Callable[[Row], Any], taken: Callable[[Row], bool], found: list[Epoch]):
