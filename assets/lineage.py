@@ -27,7 +27,7 @@ def references(expression: str) -> list[tuple[str, str]]:
 
 def _told_of(insert: Insert) -> dict[str, list[tuple[str, str]]]:
     """Of SQL's windows: what the function tells, by the (alias, column) pairs that it is made of."""
-    query = insert.process.windowed if insert.process else None
+    query = insert.windowed
     if query is None:
         return {}
     made = {item.name: references(item.expression) for item in (*query.groups, *query.parts)}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, VIOLATED, outcomes
+from pipelines.process.windowed import LEFT_OUT, NOT_HAVING
 from pipelines.runtime.releasing.violations import fact
 from pipelines.sql.model import Insert
 
@@ -13,12 +14,6 @@ PLACES = ("publish", "quarantine", "drop")
 
 PROCESSED = "processed"
 """Probe rows that a process function has taken."""
-
-NOT_HAVING = "not-having"
-"""The fact of how many windows of SQL's were told and left out by HAVING."""
-
-OF_WINDOWS = ("dropped:where", "dropped:time-null", "dropped:late")
-"""Why SQL's windows leave a probe row out: WHERE, no time, or all of its windows were told."""
 
 OF_PROCESSES = ("emitted", "watermark", "broadcast", "state")
 """Facts of an epoch of a process: how many rows it gave, what its outputs say of time, the digest of its broadcast
@@ -81,7 +76,7 @@ def expected_names(insert: Insert) -> set[str]:
     """Every count that a staged epoch of this INSERT must have, and no other."""
     if insert.process is not None:
         kept_out = {VIOLATED + each.name for each in insert.constraints if each.action != "warn"}
-        left_out = OF_WINDOWS if insert.process.windowed else ()
+        left_out = LEFT_OUT if insert.windowed else ()
         return {"rows", PROCESSED, DISCARDED, *kept_out, *left_out, *(f"to:{place}" for place in PLACES)}
     return {"rows", *outcomes(insert), *(f"to:{place}" for place in PLACES)}
 
@@ -94,7 +89,7 @@ def expected_facts(insert: Insert) -> set[str]:
     of_joins |= {fact(each) for each in insert.constraints}
     if insert.process is not None:
         second = {"second"} if len(insert.process.outputs) > 1 else set[str]()
-        of_joins |= {NOT_HAVING} if insert.process.windowed else set()
+        of_joins |= {NOT_HAVING} if insert.windowed else set()
         return of_joins | second | {*OF_PROCESSES, f"late@{insert.probe_alias}"}
     if insert.time == "processing":
         return of_joins

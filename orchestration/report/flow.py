@@ -97,8 +97,7 @@ def _source_lines(source: SourceStatus, probe: bool) -> list[str]:
 def _join_lines(found: InsertFacts) -> list[str]:
     insert = found.insert
     if insert.process is not None:
-        windows = insert.process.windowed
-        shown = windows.table.kind if windows else insert.process.shape.name
+        shown = insert.windowed.table.kind if insert.windowed else insert.process.shape.name
         return [insert.id, shown, f"{len(found.epochs):,} epochs planned"]
     if not insert.joins:
         return [insert.id, "no join"]

@@ -26,9 +26,6 @@ from pipelines.lake.adopt import adopt, survey
 from pipelines.sources.protocol import SOURCE_COLUMNS
 from pipelines.sql.model import Table
 
-PLAIN = {"parquet.enable.dictionary#_offset": "false"}
-"""No offset comes twice in a file: Parquet's writer need not look for those that do."""
-
 LAKE_COLUMNS = {"_generation": "INT", "_epoch": "BIGINT", **SOURCE_COLUMNS}
 """They come first, so that Delta keeps statistics of them however wide the table is."""
 
@@ -123,7 +120,7 @@ def write(rows: DataFrame, path: Path, *, application: str, generation: int, epo
         *[quoted(name) for name in order],
     )
     folder = path / f"g{generation}-e{epoch}-{uuid.uuid4().hex[:8]}"
-    tagged.write.options(**PLAIN).mode("errorifexists").parquet(str(folder))
+    tagged.write.mode("errorifexists").parquet(str(folder))
     return folder
 
 

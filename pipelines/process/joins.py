@@ -95,20 +95,19 @@ class _Join(TwoInputNonBroadcastEventTimeStreamProcessFunction):
         numbers.put(until, number + 1)
         self._manager.register_timer(until)
 
-    def _waiting(self, side: int, until: int, ctx: PartitionedContext) -> Iterator[tuple[str, bool, Any]]:
-        """The records of a side that are given up at `until`: place in the state, whether it has met one, record."""
+    def _waiting(self, side: int, until: int, ctx: PartitionedContext) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What is kept of a side until `until`: its place in the state, and what is there, `met` and `record`."""
         states = ctx.get_state_manager()
         held = states.get_state(self._held[side])
         for number in range(states.get_state(self._numbers[side]).get(until, 0)):
             place = _place(until, number)
-            item = held.get(place)
-            yield place, item["met"], record_of(item["record"])
+            yield place, held.get(place)
 
     def _given_up(self, side: int, until: int, ctx: PartitionedContext) -> list[tuple[bool, Any]]:
         states, found = ctx.get_state_manager(), []
-        for place, met, record in list(self._waiting(side, until, ctx)):
+        for place, item in self._waiting(side, until, ctx):
             states.get_state(self._held[side]).remove(place)
-            found.append((met, record))
+            found.append((item["met"], record_of(item["record"])))
         states.get_state(self._numbers[side]).remove(until)
         return found
 
@@ -151,11 +150,11 @@ class IntervalJoin(_Join):
         states, met = ctx.get_state_manager(), False
         held, numbers = states.get_state(self._held[1 - side]), states.get_state(self._numbers[1 - side])
         for until in sorted(filter(lambda until: low <= until - other <= high, numbers.keys())):
-            for place, has_met, found in self._waiting(1 - side, until, ctx):
-                pair, met = (record, found), True
+            for place, item in self._waiting(1 - side, until, ctx):
+                pair, met = (record, record_of(item["record"])), True
                 output.collect(self._result(*(pair if side == 0 else reversed(pair))))
-                if side == 1 and self._outer and not has_met:
-                    held.put(place, {**held.get(place), "met": True})
+                if side == 1 and self._outer and not item["met"]:
+                    held.put(place, {**item, "met": True})
         until = min(high + 1, MAX_TIMESTAMP)
         if until > self._manager.current_time():
             self._keep(side, until, record, met, ctx)

@@ -47,6 +47,11 @@ class ProcessSpec:
         return tuple(item for name, item in found.items() if name not in BUILT_IN)
 
     @property
+    def definition(self) -> str | None:
+        """Identifies what SQL's windows keep; None of any other function."""
+        return self.windowed.definition if self.windowed else None
+
+    @property
     def shape(self) -> Shape:
         return shape_of(self.function)
 

@@ -14,6 +14,12 @@ from typing import Literal
 WINDOW_END = "window_end"
 """The first part of the key, and of what is told: where the window ends."""
 
+LEFT_OUT = ("dropped:where", "dropped:time-null", "dropped:late")
+"""The counts of rows that are in no window, by reason: WHERE, no time, or all of its windows were told."""
+
+NOT_HAVING = "not-having"
+"""The count of told windows that HAVING leaves out."""
+
 
 @dataclass(frozen=True)
 class WindowTable:

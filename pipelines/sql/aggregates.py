@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from pipelines.process.windowed import Part
 from pipelines.sql.functions.function import Call
+from pipelines.sql.names import unused
 from pipelines.sql.types import (
     APPROXIMATE,
     BIGINT,
@@ -43,10 +44,7 @@ class Parts:
         """The column, quoted, of a part: `expression` is its Spark aggregate."""
         known = self.found.get((kind, expression))
         if known is None:
-            plain, number = name, 1
-            while name.casefold() in self.taken:
-                number += 1
-                name = f"{plain}_{number}"
+            name = unused(name, self.taken)
             self.taken.add(name.casefold())
             known = Part(name, kind, expression, str(of.null()), of.spark)  # type: ignore[arg-type]
             self.found[kind, expression] = known

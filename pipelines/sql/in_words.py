@@ -72,9 +72,9 @@ def _watermark(spec: WatermarkSpec) -> str:
 def _insert(pipeline: Pipeline, insert: Insert) -> str:
     target = pipeline.table(insert.target)
     lines = [f"insert {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
-    if insert.process is not None and insert.process.windowed is not None:
+    if insert.windowed is not None:
         lines = [f"windows {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
-        lines += _windows(insert.process.windowed)
+        lines += _windows(insert.windowed)
     elif insert.process is not None:
         lines = [f"process {insert.id}: {_and(insert.inputs)} -> {_and(insert.process.outputs)}"]
         lines.append(f"  {insert.process.shape.name}{_by_key(insert)}")
@@ -133,9 +133,9 @@ def _by_key(insert: Insert) -> str:
 
 
 def _waits(insert: Insert) -> str:
-    if insert.process is not None and insert.process.windowed is not None:
+    if insert.windowed is not None:
         told = "a window is told when"
-        if insert.process.windowed.event_time:
+        if insert.windowed.event_time:
             return f"{told} the watermark of {insert.probe} has come to its end"
         return f"{told} the clock has come to its end"
     if insert.process is not None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipelines.functions import UserFunction
     from pipelines.process.generator import WatermarkGeneratorBuilder
     from pipelines.process.spec import ProcessSpec
+    from pipelines.process.windowed import WindowedQuery
     from pipelines.watermarks import WatermarkStrategy
 
 JoinKind = Literal["INNER", "LEFT"]
@@ -351,6 +352,11 @@ class Insert:
     process: ProcessSpec | None = None
 
     @property
+    def windowed(self) -> WindowedQuery | None:
+        """What it asks of windows, where it is an INSERT over SQL's window table functions."""
+        return self.process.windowed if self.process else None
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the tables that it reads, each once, the probe first."""
         read = [item.table for item in self.process.inputs] if self.process else [self.probe, *self.builds]
@@ -426,9 +432,7 @@ class Pipeline:
         elif not isinstance(strategy, WatermarkStrategy):
             problem = f"a strategy is a WatermarkStrategy, not {strategy!r}"
         elif any(
-            insert.process is not None
-            and insert.process.windowed is not None
-            and not insert.process.windowed.event_time
+            insert.windowed is not None and not insert.windowed.event_time
             for insert in self.inserts
             if insert.probe == table
         ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pipelines.sql.model import RESERVED_PREFIX
 from pipelines.sql.source import Source
 from pipelines.sql.syntax import Name
@@ -37,3 +39,12 @@ def check_column_name(source: Source, name: Name) -> None:
         raise source.error(
             name.span, f"column `{name.text}` holds {wrong[0]!r}", "Delta Lake does not take it in a name"
         )
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """`name`, or the first of `name_2`, `name_3`, … that is none of `taken` (casefolded), whatever its case."""
+    found, number = name, 1
+    while found.casefold() in taken:
+        number += 1
+        found = f"{name}_{number}"
+    return found

@@ -22,6 +22,7 @@ from pipelines.sql.functions.function import Call
 from pipelines.sql.functions.refused import AGGREGATES
 from pipelines.sql.functions.times import INSTANT_SQL
 from pipelines.sql.model import Insert, severest_first
+from pipelines.sql.names import unused
 from pipelines.sql.scope import InsertScope
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import Known, Name, Scalar, place, spanned
@@ -279,11 +280,7 @@ class Groups:
         if value.sql in self.named:
             return
         taken = {WINDOW_END, *(group.name.casefold() for group in self.named.values())}
-        name = plain = value.column[1] if value.column else "group"
-        number = 1
-        while name.casefold() in taken:
-            number += 1
-            name = f"{plain}_{number}"
+        name = unused(value.column[1] if value.column else "group", taken)
         self.named[value.sql], self.types[value.sql] = Group(name, value.sql, value.type.spark), value.type
 
     def value(self, value: Value) -> Value | None:

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from pipelines.process.windowed import NOT_HAVING
 from pipelines.runtime.gate import CheckResult
 from quality_checks.checks import columns, keys, one_place, staged_files, unmatched_policy
 from quality_checks.evidence import Evidence, gather
-from quality_checks.outcome_counts import NOT_HAVING, PROCESSED, OutcomeCounts
+from quality_checks.outcome_counts import PROCESSED, OutcomeCounts
 from quality_checks.words import join_again, listed, many, subject
 
 SECOND = "second"
@@ -77,8 +78,7 @@ def outputs(evidence: Evidence) -> CheckResult:
 def _taken(evidence: Evidence) -> str | None:
     """What is wrong with where the rows that were read are: with the function, or left out for a reason."""
     counts = OutcomeCounts(evidence.staged.staged.counts)
-    process = evidence.staged.insert.process
-    taken = counts.counts.get(PROCESSED, 0) if process is not None and process.windowed is not None else counts.rows
+    taken = counts.counts.get(PROCESSED, 0) if evidence.staged.insert.windowed else counts.rows
     left_out = sum(counts.dropped.values())
     if counts.to("drop") == left_out and counts.rows == taken + left_out:
         return None

@@ -292,7 +292,7 @@ class Landing:
                 seen = seen.observe(observed, *map(F.expr, TALLY), *counted)
                 seen = seen.select(*map(lake_rows.quoted, rows.columns))
                 folder = lake_rows.write(seen, self.path, application=application, generation=generation, epoch=epoch)
-                kept_out = rejected.keep(spark, lambda: source.read(spark, stored))
+                kept_out = rejected.keep(lambda: source.read(spark, stored))
                 faults.point("source.written", self.table.name)
                 footers = footers_of(folder)
                 tally = {**observed.get, **splits_of_files(footers.values())}

@@ -54,7 +54,7 @@ class Rejected:
         counted = rows.observe(observed, F.expr(f"count_if({REJECTED} IS NOT NULL) AS rejected"))
         return counted.where(f"{REJECTED} IS NULL").drop(REJECTED)
 
-    def keep(self, spark: SparkSession, again: Callable[[], DataFrame]) -> int | None:
+    def keep(self, again: Callable[[], DataFrame]) -> int | None:
         """How many were rejected, None where none were. `again` reads the step once more.
 
         Called when the epoch's rows are written and before they are committed.

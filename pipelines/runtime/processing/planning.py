@@ -88,8 +88,7 @@ class ProcessPlanner(ReleasePlanner):
     def _check_unchanged(self, state: StateBefore) -> None:
         """Asked before a plan is stored: one that can not be staged would stand in the way of the old key."""
         key = key_columns(state_columns(self.standing.pipeline, self.spec))
-        definition = self.spec.windowed.definition if self.spec.windowed else None
-        check_unchanged(self.standing.insert.id, state, self.spec.buckets, key, definition)
+        check_unchanged(self.standing.insert.id, state, self.spec.buckets, key, self.spec.definition)
 
     def _spans(self, last: ReleasePlan | None) -> tuple[InputSpan, ...] | None:
         """What each input has landed since `last`; None where nothing has ever landed of any.

@@ -30,7 +30,7 @@ from pipelines.process.errors import ProcessError
 from pipelines.process.rows import InputShape
 from pipelines.process.spec import ProcessSpec
 from pipelines.process.task import KIND, TaskPlan
-from pipelines.process.windowed import WindowedQuery
+from pipelines.process.windowed import NOT_HAVING, WindowedQuery
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.failures import first_line
@@ -67,7 +67,7 @@ from pipelines.runtime.processing.state import (
     published_rows,
     state_before,
 )
-from pipelines.runtime.processing.windowed import LATE, NOT_HAVING, PLACE, added_up, counts_of, told_rows
+from pipelines.runtime.processing.windowed import LATE, PLACE, added_up, counts_of, told_rows
 from pipelines.runtime.releasing.staging import (
     QUARANTINE_COLUMNS,
     TARGET_COLUMNS,
@@ -107,7 +107,7 @@ class ProcessStager:
         spec, spark, span = self.spec, self.spark(), plan.process
         found = planned_steps(self.standing.lake, spec, span)
         state = state_before(self.standing, plan.epoch, span.base)
-        check_unchanged(plan.insert, state, spec.buckets, self._key, self._definition)
+        check_unchanged(plan.insert, state, spec.buckets, self._key, spec.definition)
         self._prepare()  # now that it is known that no state is lost: its table must not be made anew
         name = new_folder(plan)
         folder = self.standing.staged_path / name
@@ -140,10 +140,6 @@ class ProcessStager:
     @property
     def _key(self) -> KeyColumns:
         return key_columns(state_columns(self.standing.pipeline, self.spec))
-
-    @property
-    def _definition(self) -> str | None:
-        return self.spec.windowed.definition if self.spec.windowed else None
 
     @property
     def targets(self) -> tuple[Table, ...]:
@@ -314,10 +310,10 @@ class ProcessStager:
             buckets=merged(state.buckets, reports),
             buckets_of=self.spec.buckets,
             key=self._key,
-            definition=self._definition,
+            definition=self.spec.definition,
         )
         if self.spec.windowed is not None:
-            late, seen = first.pop(LATE), [first["processed"]]
+            late, seen = first.pop(LATE), [first[PROCESSED]]
         facts: dict[str, Any] = {
             f"late@{self.standing.insert.probe_alias}": late,
             "emitted": _handed(reports, 0),

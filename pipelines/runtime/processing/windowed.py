@@ -15,16 +15,14 @@ from pyspark.sql import functions as F
 
 from pipelines.lake.rows import quoted
 from pipelines.process.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
-from pipelines.process.windowed import WINDOW_END, WindowedQuery
+from pipelines.process.windowed import LEFT_OUT, NOT_HAVING, WINDOW_END, WindowedQuery
 from pipelines.runtime.processing.inputs import EpochSteps
+from pipelines.runtime.processing.outputs import PROCESSED
 
 LATE = "late"
 """The count of rows whose rowtime is before the watermark; they may still be in an open window."""
 
-COUNTED = ("rows", "processed", "dropped:where", "dropped:time-null", "dropped:late", LATE)
-NOT_HAVING = "not-having"
-"""The count of told windows that HAVING leaves out."""
-
+COUNTED = ("rows", PROCESSED, *LEFT_OUT, LATE)
 
 PLACE = {"_epoch": "BIGINT", "_rowtime": "TIMESTAMP", "_split": "STRING", "_offset": "BIGINT"}
 """What rows that are added up have beside the record."""
@@ -52,12 +50,13 @@ def added_up(rows: DataFrame, query: WindowedQuery, found: EpochSteps, step: str
     )
     over = f"{query.table.last_end('_time')} <= _now"
     passes = "count_if(_passes AND "
+    by_where, timeless, too_late = LEFT_OUT
     counted = {
         "rows": "count(1)",
-        "processed": f"{passes} _time IS NOT NULL AND NOT {over})",
-        "dropped:where": "count_if(NOT _passes)",
-        "dropped:time-null": f"{passes} _time IS NULL)",
-        "dropped:late": f"{passes} {over})",
+        PROCESSED: f"{passes} _time IS NOT NULL AND NOT {over})",
+        by_where: "count_if(NOT _passes)",
+        timeless: f"{passes} _time IS NULL)",
+        too_late: f"{passes} {over})",
         LATE: "count_if(_time < _now)",
     }
     placed = placed.observe(seen, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counted.items()])

@@ -66,21 +66,20 @@ class FilesystemSource:
         end = ends["files"]
         if not context.flipped and start < first_ends["files"]:
             end = min(end, first_ends["files"])
-        stop = start + len(self._fitting(self._in_time(self._catalog.files[start:end])))
         limit = source_time.limit(context)
-        if limit is not None and stop < end and (following := self._catalog.files[stop].modified // 1_000_000) > limit:
-            context.held[SPLIT] = following
+        stop = start + len(self._fitting(self._in_time(self._catalog.files[start:end], limit)))
+        if stop < end and _past(self._catalog.files[stop], limit):
+            context.held[SPLIT] = _rowtime(self._catalog.files[stop])
         flips = not context.flipped and stop >= first_ends["files"] and self._are_past(first_ends["waiting"], stop)
         if stop == start and context.first is not None and not flips:
             return None
         ranges = phaseless.ranges(context, ends, **{"from": start, "to": stop})
         return Step(ranges, flips=flips, summary=self._summary(start, stop))
 
-    def _in_time(self, files: list[File]) -> list[File]:
-        """The first of `files`, up to one that is past the limit of the table's alignment group; one at least, unless
+    def _in_time(self, files: list[File], limit: int | None) -> list[File]:
+        """The first of `files`, up to one that is past the `limit` of the table's alignment group; one at least, unless
         others are behind this table: the slowest of the group may be this one."""
-        limit = source_time.limit(self._context)
-        late = (place for place, file in enumerate(files) if limit is not None and file.modified // 1_000_000 > limit)
+        late = (place for place, file in enumerate(files) if _past(file, limit))
         ahead = SPLIT in self._context.ahead
         return files[: max(next(late, len(files)), 0 if ahead else 1)]
 
@@ -177,3 +176,12 @@ class FilesystemSource:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _rowtime(file: File) -> int:
+    """The source's own time of a file: when it was last changed (ms, UTC)."""
+    return file.modified // 1_000_000
+
+
+def _past(file: File, limit: int | None) -> bool:
+    return limit is not None and _rowtime(file) > limit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from pyspark.sql import SparkSession
 from pipelines.errors import GateHeld, LakeError, PlanningError
 from pipelines.lake import rows as lake_rows
 from pipelines.process import EventTimeExtension, ProcessError, StateDeclarations
-from pipelines.runtime import faults
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history_of
 from pipelines.sql import compile_script
@@ -21,6 +19,7 @@ from pipelines.sql.model import Pipeline
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
 from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processing.crashing import crash_at
 
 SCRIPT = """
 CREATE TABLE events (k STRING, number BIGINT, name STRING, at TIMESTAMP(3), WATERMARK FOR at AS at)
@@ -120,24 +119,13 @@ def test_a_crash_anywhere_is_made_good(spark: SparkSession, tmp_path: Path) -> N
     for number, point in enumerate(points):
         harness.push("events", [event("a", number)])
         harness.watermark("events", number)
-        disarm = faults.arm(partial(_crash, point))
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                harness.advance()
-        finally:
-            disarm()
-        harness.restart()
+        crash_at(harness, f"insert.{point}", f"process.{point}")
     harness.advance()
     numbers = list(range(len(points)))
     wanted = [(number, ",".join(map(str, numbers[: number + 1])), sum(numbers[: number + 1])) for number in numbers]
     assert [(row["at"], row["seen"], row["total"]) for row in harness.published("told")] == wanted
     log = harness.lake.watermarks.rows("told")
     assert [(row.epoch, row.rows, row.timestamp) for row in log] == [(1, 1, 0), (2, 6, 6)]
-
-
-def _crash(point: str, passed: str) -> None:
-    if passed in (f"insert.{point}", f"process.{point}"):
-        raise KeyboardInterrupt(point)
 
 
 def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +15,11 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import PlanningError
 from pipelines.process.windows import Windows, cumulate, hop, tumble
-from pipelines.runtime import faults
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history_of
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tests.pipelines.runtime.processing.crashing import crash_at
 
 SCRIPT = """
 CREATE TABLE clicks (item STRING, price DECIMAL(10, 2), n INT, big BIGINT, x DOUBLE, at TIMESTAMP(3),
@@ -196,13 +195,7 @@ def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path
         harness.push("clicks", [row.pushed for row in rows])
         harness.watermark("clicks", end)
         if number == 1:
-            disarm = faults.arm(partial(_stop, "process.state"))
-            try:
-                with pytest.raises(KeyboardInterrupt):
-                    harness.advance()
-            finally:
-                disarm()
-            harness.restart()
+            crash_at(harness, "process.state")
         published = harness.advance()
         for target, (_, _, _, shown) in ORACLE.items():
             assert of(published, target) == sorted(shown(told[target][0][number]), key=str), (target, number)
@@ -215,11 +208,6 @@ def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path
         assert places.landed == landed == places.matched + sum(left_out.values())
         assert places.balanced
         assert left_out["late"], "no row was late: the test says less than it should"
-
-
-def _stop(point: str, passed: str) -> None:
-    if passed == point:
-        raise KeyboardInterrupt(point)
 
 
 VIEWS = """
