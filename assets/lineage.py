@@ -7,7 +7,7 @@ import sqlglot
 from sqlglot import exp
 
 from assets.names import Names
-from pipelines.process.windowed import WINDOW_END
+from pipelines.process.windows.windowed import WINDOW_END
 from pipelines.sql.model import Insert
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, VIOLATED, outcomes
-from pipelines.process.windowed import LEFT_OUT, NOT_HAVING
+from pipelines.process.windows.windowed import LEFT_OUT, NOT_HAVING
 from pipelines.runtime.releasing.violations import fact
 from pipelines.sql.model import Insert
 

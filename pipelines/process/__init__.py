@@ -3,26 +3,12 @@
 Nothing here knows Spark or the lake; `pipelines.runtime.processing` makes epochs of tables out of it.
 """
 
-from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
 from pipelines.process.contexts import (
     NonPartitionedContext,
     PartitionedContext,
     StateManager,
     TwoOutputNonPartitionedContext,
     TwoOutputPartitionedContext,
-)
-from pipelines.process.declarations import (
-    BoolCombine,
-    BoolWatermark,
-    BoolWatermarkDeclaration,
-    GeneralizedWatermark,
-    LongCombine,
-    LongWatermark,
-    LongWatermarkDeclaration,
-    WatermarkDeclaration,
-    WatermarkDeclarations,
-    WatermarkHandlingResult,
-    WatermarkHandlingStrategy,
 )
 from pipelines.process.errors import (
     BroadcastReadOnly,
@@ -50,10 +36,8 @@ from pipelines.process.functions import (
     TwoOutputEventTimeStreamProcessFunction,
     TwoOutputStreamProcessFunction,
 )
-from pipelines.process.generator import EventTimeExtractor, EventTimeGeneratorFunction, WatermarkGeneratorBuilder
 from pipelines.process.local import Arrived, LocalRun
-from pipelines.process.manager import WatermarkManager
-from pipelines.process.state import (
+from pipelines.process.state.declared import (
     BroadcastStateDeclaration,
     ListStateDeclaration,
     MapStateDeclaration,
@@ -62,8 +46,28 @@ from pipelines.process.state import (
     StateDeclarations,
     ValueStateDeclaration,
 )
-from pipelines.process.stores import BroadcastState, ListState, MapState, ReducingState, ValueState
+from pipelines.process.state.stores import BroadcastState, ListState, MapState, ReducingState, ValueState
 from pipelines.process.timers import EventTimeManager
+from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
+from pipelines.process.watermarks.declarations import (
+    BoolCombine,
+    BoolWatermark,
+    BoolWatermarkDeclaration,
+    GeneralizedWatermark,
+    LongCombine,
+    LongWatermark,
+    LongWatermarkDeclaration,
+    WatermarkDeclaration,
+    WatermarkDeclarations,
+    WatermarkHandlingResult,
+    WatermarkHandlingStrategy,
+)
+from pipelines.process.watermarks.generator import (
+    EventTimeExtractor,
+    EventTimeGeneratorFunction,
+    WatermarkGeneratorBuilder,
+)
+from pipelines.process.watermarks.manager import WatermarkManager
 from pipelines.process.wrapped import WrappedProcessFunction
 
 __all__ = [

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipelines.process.errors import InvalidDeclaration, NotKeyed, UndeclaredState
-from pipelines.process.manager import WatermarkManager
-from pipelines.process.state import StateDeclaration, in_words
-from pipelines.process.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
+from pipelines.process.state.declared import StateDeclaration, in_words
+from pipelines.process.state.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
+from pipelines.process.watermarks.manager import WatermarkManager
 
 State = ValueState | ListState | MapState | ReducingState | BroadcastState
 

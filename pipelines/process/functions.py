@@ -10,9 +10,13 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from pipelines.process.contexts import NonPartitionedContext, PartitionedContext
-from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration, WatermarkHandlingResult
-from pipelines.process.state import StateDeclaration
+from pipelines.process.state.declared import StateDeclaration
 from pipelines.process.timers import EventTimeManager
+from pipelines.process.watermarks.declarations import (
+    GeneralizedWatermark,
+    WatermarkDeclaration,
+    WatermarkHandlingResult,
+)
 
 
 class Collector(Protocol):

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from pipelines.process.binding import shape_of, unwrapped
+from pipelines.process.engine.binding import shape_of, unwrapped
 from pipelines.process.functions import ProcessFunction
-from pipelines.process.state import column_type
+from pipelines.process.state.declared import column_type
 
 _PLAIN = (type(None), bool, int, float, str, bytes, date, timedelta, Decimal, Enum, re.Pattern)
 _FOREIGN = {*sys.stdlib_module_names, __name__.partition(".")[0]} - {"__main__"}

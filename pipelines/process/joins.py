@@ -16,9 +16,9 @@ from pipelines.process.contexts import PartitionedContext
 from pipelines.process.errors import InvalidDeclaration
 from pipelines.process.functions import Collector, TwoInputNonBroadcastEventTimeStreamProcessFunction
 from pipelines.process.records import record_of
-from pipelines.process.state import StateDeclarations
+from pipelines.process.state.declared import StateDeclarations
 from pipelines.process.timers import EventTimeManager
-from pipelines.process.windows import Windows
+from pipelines.process.windows.function import Windows
 from pipelines.watermarks import MAX_TIMESTAMP
 
 Result = Callable[[Any, Any], Any]

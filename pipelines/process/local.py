@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.process.binding import shape_of
-from pipelines.process.cells import Known, cell_of, plain
-from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration
-from pipelines.process.engine import Entries, KeyedRecord, KeyState, TaskRun
-from pipelines.process.generator import EventTimeGeneratorFunction
-from pipelines.process.state_types import nestings
-from pipelines.process.steps import LandedStep, steps_of
+from pipelines.process.engine.binding import shape_of
+from pipelines.process.engine.epoch import Entries, KeyedRecord, KeyState, TaskRun
+from pipelines.process.engine.steps import LandedStep, steps_of
+from pipelines.process.state.cells import Known, cell_of, plain
+from pipelines.process.state.types import nestings
+from pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
+from pipelines.process.watermarks.generator import EventTimeGeneratorFunction
 from pipelines.watermarks import BEGINNING, Watermark
 
 Key = Callable[[Any], Any]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.process.binding import Shape, shape_of
-from pipelines.process.combining import BUILT_IN, by_identifier
-from pipelines.process.declarations import WatermarkDeclaration
-from pipelines.process.generator import WatermarkGeneratorBuilder
-from pipelines.process.windowed import WindowedQuery
+from pipelines.process.engine.binding import Shape, shape_of
+from pipelines.process.watermarks.combining import BUILT_IN, by_identifier
+from pipelines.process.watermarks.declarations import WatermarkDeclaration
+from pipelines.process.watermarks.generator import WatermarkGeneratorBuilder
+from pipelines.process.windows.windowed import WindowedQuery
 
 BUCKETS = 64
 """Into how many parts the keys of a process are put, unless told; all state of one must fit into a task's memory."""

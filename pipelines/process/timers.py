@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from pipelines.process.errors import InvalidDeclaration, NotKeyed
-from pipelines.process.stores import CurrentKey
+from pipelines.process.state.stores import CurrentKey
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.process.contexts import NonPartitionedContext, PartitionedContext
-from pipelines.process.declarations import GeneralizedWatermark, WatermarkDeclaration, WatermarkHandlingResult
 from pipelines.process.errors import InvalidDeclaration
 from pipelines.process.functions import (
     Collector,
@@ -25,7 +23,13 @@ from pipelines.process.functions import (
     TwoOutputEventTimeStreamProcessFunction,
     TwoOutputStreamProcessFunction,
 )
-from pipelines.process.state import StateDeclaration
+from pipelines.process.state.declared import StateDeclaration
+from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
+from pipelines.process.watermarks.declarations import (
+    GeneralizedWatermark,
+    WatermarkDeclaration,
+    WatermarkHandlingResult,
+)
 
 
 class WrappedProcessFunction(ProcessFunction):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipelines.sql.metadata import declared_sql
 from pipelines.sql.model import Table
+from pipelines.sql.tables.metadata import declared_sql
 from pipelines.sql.types import quoted
 
 if TYPE_CHECKING:

@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from pipelines.sql.compile import compile_script
     from pipelines.sql.in_words import explain
     from pipelines.sql.show import describe, show_create_function, show_create_table, show_statements
-    from pipelines.sql.watermark_properties import from_properties, to_properties
+    from pipelines.sql.tables.watermark_properties import from_properties, to_properties
 
 _LAZY = {
     "compile_script": "pipelines.sql.compile",
     "describe": "pipelines.sql.show",
     "explain": "pipelines.sql.in_words",
-    "from_properties": "pipelines.sql.watermark_properties",
+    "from_properties": "pipelines.sql.tables.watermark_properties",
     "show_create_function": "pipelines.sql.show",
     "show_create_table": "pipelines.sql.show",
     "show_statements": "pipelines.sql.show",
-    "to_properties": "pipelines.sql.watermark_properties",
+    "to_properties": "pipelines.sql.tables.watermark_properties",
 }
 
 

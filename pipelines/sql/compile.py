@@ -8,14 +8,14 @@ from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.connectors import InstalledConnectors
 from pipelines.sql.dialect import read_script
 from pipelines.sql.errors import SqlError
-from pipelines.sql.hybrid import with_role
-from pipelines.sql.inserts import Declared, InsertCompiler
+from pipelines.sql.inserts.insert import Declared, InsertCompiler
 from pipelines.sql.model import Insert, Pipeline
 from pipelines.sql.roles import roles
 from pipelines.sql.settings import auto_watermark_interval
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import CreateFunction, CreateTable, InsertInto
-from pipelines.sql.tables import TableCompiler
+from pipelines.sql.tables.hybrid import with_role
+from pipelines.sql.tables.table import TableCompiler
 from pipelines.sql.user_functions import UserFunctions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pipelines.functions import UserFunction
-from pipelines.process.windowed import WindowedQuery
+from pipelines.process.windows.windowed import WindowedQuery
 from pipelines.sql.model import Insert, Join, Pipeline, Table, WatermarkSpec
 from pipelines.sql.options import on_unmatched
 from pipelines.sql.types import quoted_string

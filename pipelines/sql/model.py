@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pipelines.functions import UserFunction
-    from pipelines.process.generator import WatermarkGeneratorBuilder
     from pipelines.process.spec import ProcessSpec
-    from pipelines.process.windowed import WindowedQuery
+    from pipelines.process.watermarks.generator import WatermarkGeneratorBuilder
+    from pipelines.process.windows.windowed import WindowedQuery
     from pipelines.watermarks import WatermarkStrategy
 
 JoinKind = Literal["INNER", "LEFT"]

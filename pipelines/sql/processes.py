@@ -10,16 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.errors import PlanningError
-from pipelines.process.binding import Shape, shape_of
-from pipelines.process.combining import by_identifier
-from pipelines.process.declarations import WatermarkDeclaration
-from pipelines.process.generator import EventTimeGeneratorFunction
+from pipelines.process.engine.binding import Shape, shape_of
 from pipelines.process.identity import identity_of
 from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
-from pipelines.process.state_types import nestings
+from pipelines.process.state.types import nestings
+from pipelines.process.watermarks.combining import by_identifier
+from pipelines.process.watermarks.declarations import WatermarkDeclaration
+from pipelines.process.watermarks.generator import EventTimeGeneratorFunction
 from pipelines.sql.connectors import InstalledConnectors
-from pipelines.sql.hybrid import with_role
 from pipelines.sql.model import Insert, Pipeline, Projection, Table, severest_first
+from pipelines.sql.tables.hybrid import with_role
 from pipelines.sql.types import APPROXIMATE, NESTED, FlinkType, parse_type, quoted, quoted_string
 
 Inputs = str | Sequence[Any]

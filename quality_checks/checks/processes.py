@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.process.windowed import NOT_HAVING
+from pipelines.process.windows.windowed import NOT_HAVING
 from pipelines.runtime.gate import CheckResult
 from quality_checks.checks import columns, keys, one_place, staged_files, unmatched_policy
 from quality_checks.evidence import Evidence, gather

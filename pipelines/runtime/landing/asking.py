@@ -15,9 +15,9 @@ from pipelines.runtime.plans import stored_step
 from pipelines.sources.protocol import KeepsALog, LogRetention, Source, SourceContext
 from pipelines.sources.registry import connector
 from pipelines.sql.durations import parse_duration
-from pipelines.sql.metadata import as_delivered
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
+from pipelines.sql.tables.metadata import as_delivered
 
 CONNECT_TIMEOUT = "connect.timeout"
 MAY_BE_GONE_S = 1.0

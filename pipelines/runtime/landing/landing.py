@@ -47,9 +47,9 @@ from pipelines.sources.protocol import (
     StoredStep,
 )
 from pipelines.sources.registry import connector
-from pipelines.sql.metadata import as_delivered
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
+from pipelines.sql.tables.metadata import as_delivered
 from pipelines.watermarks import WatermarkStrategy
 from pipelines.watermarks.duration import milliseconds
 

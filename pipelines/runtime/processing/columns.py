@@ -10,9 +10,9 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import LakeError
-from pipelines.process.bucket import StateColumns
 from pipelines.process.spec import ProcessSpec
-from pipelines.process.state import StateDeclaration, column_type
+from pipelines.process.state.bucket import StateColumns
+from pipelines.process.state.declared import StateDeclaration, column_type
 from pipelines.sources.arrow_types import arrow_type
 from pipelines.sql.model import Pipeline, Table
 from pipelines.sql.types import parse_type

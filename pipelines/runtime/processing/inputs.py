@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines.lake import Lake, WatermarkRow
+from pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from pipelines.process.spec import ProcessSpec
-from pipelines.process.steps import LandedStep, Steps, steps_of
 from pipelines.runtime.plans import InputSpan, ProcessSpan
 from pipelines.watermarks import BEGINNING, Watermark
 

@@ -16,8 +16,8 @@ from pipelines.joins.query import literal
 from pipelines.joins.violations import MASK, bits, kept_out_from
 from pipelines.lake.adopt import survey
 from pipelines.lake.rows import quoted
+from pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
 from pipelines.process.errors import ProcessError
-from pipelines.process.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.sql.model import Constraint, Table
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.lake import StagedRow
-from pipelines.process.combining import by_identifier, combined
-from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
-from pipelines.process.declarations import WatermarkDeclaration
 from pipelines.process.spec import ProcessSpec
+from pipelines.process.watermarks.combining import by_identifier, combined
+from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
+from pipelines.process.watermarks.declarations import WatermarkDeclaration
 from pipelines.watermarks import MIN_TIMESTAMP
 
 FACT = "watermark"

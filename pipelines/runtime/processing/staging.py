@@ -26,11 +26,11 @@ from pipelines.lake import StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import survey
 from pipelines.lake.rows import quoted
+from pipelines.process.engine.rows import InputShape
+from pipelines.process.engine.task import KIND, TaskPlan
 from pipelines.process.errors import ProcessError
-from pipelines.process.rows import InputShape
 from pipelines.process.spec import ProcessSpec
-from pipelines.process.task import KIND, TaskPlan
-from pipelines.process.windowed import NOT_HAVING, WindowedQuery
+from pipelines.process.windows.windowed import NOT_HAVING, WindowedQuery
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.failures import first_line

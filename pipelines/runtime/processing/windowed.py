@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pipelines.lake.rows import quoted
-from pipelines.process.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
-from pipelines.process.windowed import LEFT_OUT, NOT_HAVING, WINDOW_END, WindowedQuery
+from pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
+from pipelines.process.windows.windowed import LEFT_OUT, NOT_HAVING, WINDOW_END, WindowedQuery
 from pipelines.runtime.processing.inputs import EpochSteps
 from pipelines.runtime.processing.outputs import PROCESSED
 

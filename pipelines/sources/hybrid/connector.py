@@ -1,4 +1,4 @@
-"""`'connector' = 'hybrid'`: its options. The tables that it names are looked up by pipelines/sql/hybrid.py."""
+"""`'connector' = 'hybrid'`: its options. The tables that it names are looked up by pipelines/sql/tables/hybrid.py."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from pipelines.sources.delivered import as_declared
 from pipelines.sources.hybrid.switch import spoken
 from pipelines.sources.protocol import SEQ_TYPE, Json, Landed, Source, SourceContext, SplitStore, Step, StoredStep
 from pipelines.sources.registry import connector
-from pipelines.sql.metadata import as_delivered
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
+from pipelines.sql.tables.metadata import as_delivered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

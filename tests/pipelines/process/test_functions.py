@@ -24,8 +24,8 @@ from pipelines.process import (
     WatermarkDeclarations,
     WatermarkHandlingResult,
 )
-from pipelines.process.binding import shape_of
-from pipelines.process.steps import LandedStep, steps_of
+from pipelines.process.engine.binding import shape_of
+from pipelines.process.engine.steps import LandedStep, steps_of
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.runtime.processing import functions as fn
 
@@ -119,7 +119,9 @@ def test_every_key_meets_the_broadcast_state_of_its_step(cuts: list[int]) -> Non
 
 def test_broadcast_state_is_copied_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = []
-    monkeypatch.setattr("pipelines.process.stores.dict", lambda entries: copies.append(1) or {**entries}, raising=False)
+    monkeypatch.setattr(
+        "pipelines.process.state.stores.dict", lambda entries: copies.append(1) or {**entries}, raising=False
+    )
     run = wrapped(Rules())
     rows = [Row(f"k{number}", number) for number in range(50)]
     run.epoch([Arrived(rows, input=1), Arrived(rows, input=1)])
@@ -431,7 +433,7 @@ class Periodic(Split):
 
 
 def test_a_timer_that_is_always_set_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.process.engine.MOST_FIRINGS", 5)
+    monkeypatch.setattr("pipelines.process.engine.epoch.MOST_FIRINGS", 5)
     run = wrapped(Periodic())
     assert run.epoch([Arrived([Row("a", 10)], Watermark(50)), Arrived([], Watermark(90))])[1][2:] == [
         *range(10, 100, 10)

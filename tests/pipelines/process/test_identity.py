@@ -13,8 +13,8 @@ import pytest
 
 from pipelines.process import EventTimeExtension
 from pipelines.process.identity import identity_of
-from pipelines.process.windows import Aggregate, WindowFunction, session, tumble
-from tests.pipelines.process.test_windows import COUNT
+from pipelines.process.windows.function import Aggregate, WindowFunction, session, tumble
+from tests.pipelines.process.windows.test_function import COUNT
 from tests.pipelines.runtime.processing import functions as fn
 
 MODULE = """

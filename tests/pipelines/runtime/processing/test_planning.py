@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.errors import LakeError, PlanningError
 from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
-from pipelines.process.constants import EVENT_TIME_WATERMARK_DECLARATION
+from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from pipelines.runtime.processing.outputs_time import OutputsTime

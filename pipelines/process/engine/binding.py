@@ -1,0 +1,166 @@
+"""A process function with what it needs to run: its states, its contexts, its timers, and where its outputs go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.process.contexts import ApplyPartition, NonPartitionedContext, PartitionedContext, State, StateManager
+from pipelines.process.engine.outputs import ListCollector
+from pipelines.process.errors import InvalidDeclaration, NotWrapped
+from pipelines.process.functions import (
+    EventTimeProcessFunction,
+    OneInputStreamProcessFunction,
+    ProcessFunction,
+    TwoInputBroadcastStreamProcessFunction,
+    TwoInputNonBroadcastStreamProcessFunction,
+    TwoOutputStreamProcessFunction,
+)
+from pipelines.process.state.declared import (
+    BroadcastStateDeclaration,
+    KeyedStateDeclaration,
+    ListStateDeclaration,
+    MapStateDeclaration,
+    ReducingStateDeclaration,
+    StateDeclaration,
+    checked,
+)
+from pipelines.process.state.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
+from pipelines.process.state.values import copy_of_element
+from pipelines.process.timers import EventTimeManager
+from pipelines.process.watermarks.combining import BUILT_IN, by_identifier
+from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
+from pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
+from pipelines.process.watermarks.manager import WatermarkManager
+from pipelines.process.wrapped import WrappedProcessFunction
+
+KINDS = (
+    OneInputStreamProcessFunction,
+    TwoInputBroadcastStreamProcessFunction,
+    TwoInputNonBroadcastStreamProcessFunction,
+    TwoOutputStreamProcessFunction,
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a function is, known without running it. `event_time`: it has timers. `broadcast`: its second input is seen
+    whole by every task. `watermarks`: what it may emit."""
+
+    name: str
+    inputs: int
+    outputs: int
+    broadcast: bool
+    event_time: bool
+    states: tuple[StateDeclaration, ...]
+    watermarks: tuple[WatermarkDeclaration, ...] = ()
+
+    @property
+    def tells_time(self) -> bool:
+        """Whether the function itself says what the event time of its outputs is."""
+        return EVENT_TIME_WATERMARK_DECLARATION in self.watermarks
+
+    @property
+    def keyed(self) -> tuple[KeyedStateDeclaration, ...]:
+        return tuple(item for item in self.states if not isinstance(item, BroadcastStateDeclaration))
+
+    @property
+    def broadcast_states(self) -> tuple[BroadcastStateDeclaration, ...]:
+        return tuple(item for item in self.states if isinstance(item, BroadcastStateDeclaration))
+
+
+def shape_of(function: Any) -> Shape:
+    """What `function` is. Raises NotWrapped, InvalidDeclaration."""
+    inner = unwrapped(function)
+    name = type(inner).__name__
+    if isinstance(inner, EventTimeProcessFunction) and inner is function:
+        raise NotWrapped(name)
+    kinds = [kind for kind in KINDS if isinstance(inner, kind)]
+    if len(kinds) != 1:
+        raise InvalidDeclaration(f"{name} is no process function: derive it from one of the classes of FLIP-409 or 499")
+    two = issubclass(kinds[0], TwoInputBroadcastStreamProcessFunction | TwoInputNonBroadcastStreamProcessFunction)
+    states = checked(inner.uses_states(), name)
+    broadcast = kinds[0] is TwoInputBroadcastStreamProcessFunction
+    if not broadcast and any(isinstance(item, BroadcastStateDeclaration) for item in states):
+        raise InvalidDeclaration(f"{name} declares broadcast state, and has no broadcast input to write it from")
+    outputs = 2 if kinds[0] is TwoOutputStreamProcessFunction else 1
+    watermarks = tuple(by_identifier(inner.watermark_declarations()).values())
+    by_identifier([*BUILT_IN.values(), *watermarks])
+    event_time = isinstance(inner, EventTimeProcessFunction)
+    return Shape(name, 2 if two else 1, outputs, broadcast, event_time, states, watermarks)
+
+
+def unwrapped(function: Any) -> ProcessFunction:
+    """The user's function."""
+    return function.function if isinstance(function, WrappedProcessFunction) else function
+
+
+class Binding:
+    """One instance of a function, ready to be called.
+
+    Args:
+        function: Plain, or wrapped.
+        broadcast: The entries of its broadcast states.
+        apply: What `apply_to_all_partitions` does.
+        send: Where its watermarks go.
+        types: Of the column that holds each state.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        broadcast: Mapping[str, Mapping[Any, Any]],
+        apply: Callable[[ApplyPartition], None],
+        send: Callable[[GeneralizedWatermark], None],
+        types: Mapping[str, pa.DataType],
+    ) -> None:
+        self.shape = shape_of(function)
+        self._types = types
+        self.function = unwrapped(function)
+        self.current = CurrentKey()
+        self.manager = EventTimeManager(self.current)
+        self.collectors = tuple(ListCollector() for _ in range(self.shape.outputs))
+        self.watermarks = WatermarkManager(self.shape.watermarks, send)
+        self.broadcasts = {
+            item.name: BroadcastState(item.name, broadcast.get(item.name, {}), copy_of_element(item, types[item.name]))
+            for item in self.shape.broadcast_states
+        }
+        states: dict[str, tuple[StateDeclaration, State]] = {
+            item.name: (item, self._state(item, place)) for place, item in enumerate(self.shape.keyed)
+        }
+        for item in self.shape.broadcast_states:
+            states[item.name] = (item, self.broadcasts[item.name])
+        self.states = StateManager(self.current, states)
+        self.non_partitioned = NonPartitionedContext(self.states, self.watermarks, apply)
+        self.partitioned = PartitionedContext(self.states, self.non_partitioned)
+        if isinstance(self.function, EventTimeProcessFunction):
+            self.function.init_event_time_process_function(self.manager)
+
+    def _state(self, declaration: KeyedStateDeclaration, place: int) -> State:
+        name, copy = declaration.name, copy_of_element(declaration, self._types[declaration.name])
+        if isinstance(declaration, ListStateDeclaration):
+            return ListState(self.current, place, name, copy)
+        if isinstance(declaration, MapStateDeclaration):
+            return MapState(self.current, place, name, copy)
+        if isinstance(declaration, ReducingStateDeclaration):
+            return ReducingState(self.current, place, name, declaration.reduce, copy)
+        return ValueState(self.current, place, name, copy)
+
+    # --- broadcast state -----------------------------------------------------------------------------------------
+
+    def broadcast_entries(self) -> dict[str, Mapping[Any, Any]]:
+        """The broadcast states as they are now; a later write makes new maps."""
+        return {name: state.version() for name, state in self.broadcasts.items()}
+
+    def see_broadcast(self, entries: Mapping[str, Mapping[Any, Any]]) -> None:
+        """Show the function broadcast states as they were."""
+        for name, state in self.broadcasts.items():
+            state.entries = entries[name]
+
+    def broadcast_writable(self, writable: bool) -> None:
+        """Whether the running callback may write broadcast state."""
+        for state in self.broadcasts.values():
+            state.writable = writable

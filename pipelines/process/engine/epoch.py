@@ -1,0 +1,292 @@
+"""One epoch of a process function on one task: keys one after another, each through its records, timers and time.
+
+Keys do not see each other, so each is taken through the whole epoch at once: its state is looked at once and written
+once, however many keys there are. What is of no key (records of a broadcast input, watermarks) runs before them, and
+every key meets it at its very step.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.process.contexts import ApplyPartition
+from pipelines.process.engine.binding import Binding
+from pipelines.process.engine.calls import Calls, told
+from pipelines.process.engine.steps import Moves, Steps
+from pipelines.process.errors import FunctionRaised, NotKeyed, shown
+from pipelines.process.state.cells import Cells, fresh
+from pipelines.process.timers import TimerQueue
+from pipelines.process.watermarks.combining import by_identifier, combined
+from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
+from pipelines.process.watermarks.declarations import GeneralizedWatermark
+from pipelines.process.watermarks.generator import EventTimeGeneratorFunction
+from pipelines.watermarks import MAX_TIMESTAMP
+
+KeyedRecord = tuple[int, Any]
+"""(step, record); of one key, in order."""
+
+Entries = Mapping[str, Mapping[Any, Any]]
+"""Broadcast states by name."""
+
+MOST_FIRINGS = 1_000_000
+"""Timers of one key that may fire at one move of the time: one that a callback sets again and again never ends."""
+
+_NO_KEY = object()
+
+
+@dataclass
+class KeyState:
+    """What is kept of one key: its cells, and its timers (ms, UTC) in order."""
+
+    cells: Cells
+    timers: list[int] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing left to keep."""
+        return not self.timers and all(cell.empty for cell in self.cells)
+
+
+@dataclass(frozen=True)
+class _Applied:
+    """A function for every key: before the records of `step`, at `time`, with broadcast state as `version` has it."""
+
+    step: int
+    time: int
+    version: int
+    function: ApplyPartition
+
+
+class TaskRun:
+    """Runs a process function over the keys of one task in one epoch. `close` ends it.
+
+    Args:
+        function: A plain function, or a wrapped event-time one; an instance of this run's own.
+        steps: How time passes in the epoch.
+        broadcast: The broadcast states as the epoch before left them.
+        broadcast_records: (step, record) of the broadcast input, in order.
+        first: Whether this is the task whose outputs of no key count: they are the same on every one.
+        keyed: Whether records have keys. Where they have none, `key` is called for each split of the input.
+        types: Of the column that holds each state.
+
+    Raises FunctionRaised, here and from `key`.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        steps: Steps,
+        broadcast: Entries | None = None,
+        broadcast_records: Iterable[KeyedRecord] = (),
+        first: bool = True,
+        keyed: bool = True,
+        types: Mapping[str, pa.DataType] | None = None,
+    ) -> None:
+        self._keyed = keyed
+        self._steps, self._moves = steps, Moves(steps)
+        self._applied: list[_Applied] = []
+        self._sent: dict[str, dict[Any, GeneralizedWatermark]] = defaultdict(dict)
+        self._key: Any = _NO_KEY
+        self._binding = Binding(function, broadcast or {}, self._apply, self._send, types or {})
+        self._name = self._binding.shape.name
+        self._calls = Calls(self._binding, self._forward, steps.declarations)
+        self._of_step = [self._calls.of_input(place) for place in steps.inputs]
+        self._versions: list[tuple[int, Entries]] = [(-1, self._binding.broadcast_entries())]
+        self._place = (0, steps.before)
+        self._binding.manager.now = steps.before
+        self._guarded("open", lambda: self._binding.function.open(self._binding.non_partitioned))
+        self._run_unkeyed(list(broadcast_records))
+        if not first:
+            for collector in self._binding.collectors:
+                collector.records.clear()
+
+    @property
+    def outputs(self) -> tuple[list[Any], ...]:
+        """What was collected, by output. Whoever takes it may empty the lists."""
+        return tuple(collector.records for collector in self._binding.collectors)
+
+    @property
+    def broadcast(self) -> Entries:
+        """The broadcast states at the end of the epoch."""
+        return self._versions[-1][1]
+
+    @property
+    def every_key(self) -> bool:
+        """Whether every key has to be looked at, whatever came for it: a function was applied to all."""
+        return bool(self._applied)
+
+    def emitted(self) -> dict[str, int | bool]:
+        """The last value of every watermark that goes on, by its declaration; what was emitted for several keys is
+        combined as that of several channels."""
+        declared = by_identifier([*self._binding.shape.watermarks, *self._steps.declarations])
+        found: dict[str, int | bool] = {}
+        for identifier, by_key in self._sent.items():
+            keyed = [watermark.value for key, watermark in by_key.items() if key is not _NO_KEY]
+            found[identifier] = combined(declared, identifier, keyed or [by_key[_NO_KEY].value])
+        return found
+
+    def close(self) -> None:
+        """End the function."""
+        function = self._binding.function
+        if isinstance(function, EventTimeGeneratorFunction):
+            self._guarded("the end of the epoch", lambda: function.tick(self._binding.non_partitioned))
+        self._guarded("close", function.close)
+
+    # --- what is of no key ---------------------------------------------------------------------------------------
+
+    def _apply(self, function: ApplyPartition) -> None:
+        if self._key is not _NO_KEY:
+            raise NotKeyed("apply_to_all_partitions is for callbacks that are of no key: what it asks")
+        if not self._keyed:
+            raise NotKeyed("apply_to_all_partitions")
+        step, time = self._place
+        self._applied.append(_Applied(step, time, len(self._versions) - 1, function))
+
+    def _send(self, watermark: GeneralizedWatermark) -> None:
+        self._sent[watermark.identifier][self._key] = watermark
+
+    def _forward(self, watermark: GeneralizedWatermark) -> None:
+        if not (self._steps.processing_time and watermark.identifier == EVENT_TIME_WATERMARK_DECLARATION.identifier):
+            self._send(watermark)
+
+    def _run_unkeyed(self, records: Sequence[KeyedRecord]) -> None:
+        """Everything that is of no key, in its order: the time of a step is told before its records are processed."""
+        manager, next_record = self._binding.manager, 0
+        for step, time in enumerate((*self._steps.at, self._steps.end)):
+            for watermark in self._steps.told[step] if self._steps.told else ():
+                self._hand(watermark, step)
+            if time > manager.now:
+                manager.now = time
+                self._hand(EVENT_TIME_WATERMARK_DECLARATION.new_watermark(time), step)
+            first = next_record
+            while next_record < len(records) and records[next_record][0] == step:
+                self._broadcast_record(step, records[next_record][1])
+                next_record += 1
+            if next_record > first:
+                self._keep_version(step)
+
+    def _hand(self, watermark: GeneralizedWatermark, step: int) -> None:
+        self._place = (step, self._binding.manager.now)
+        self._guarded(f"watermark {watermark.value}", lambda: self._calls.watermark(watermark))
+
+    def _broadcast_record(self, step: int, record: Any) -> None:
+        self._place = (step, self._binding.manager.now)
+        already = len(self._applied)
+        self._binding.broadcast_writable(True)
+        self._guarded(f"broadcast record {shown(record)}", lambda: self._of_step[step](record))
+        self._binding.broadcast_writable(False)
+        if len(self._applied) == already:
+            return
+        latest = self._keep_version(step)  # the rest of the step is not for what this record asks of every key
+        asked = [_Applied(item.step, item.time, latest, item.function) for item in self._applied[already:]]
+        self._applied[already:] = asked
+
+    def _keep_version(self, step: int) -> int:
+        """Keep broadcast state as it is now; its number. One a step is enough: no other record comes between."""
+        self._versions.append((step, self._binding.broadcast_entries()))
+        return len(self._versions) - 1
+
+    # --- what is of a key ----------------------------------------------------------------------------------------
+
+    def key(self, key: Any, state: KeyState | None, records: Iterable[KeyedRecord]) -> KeyState:
+        """Take `key` through the epoch: its records in order, its timers as time reaches them. Its new state.
+
+        `state` None: nothing is known of the key.
+        """
+        current, manager = self._binding.current, self._binding.manager
+        current.key = self._key = key
+        if self._keyed:
+            current.cells = fresh(self._binding.shape.keyed) if state is None else state.cells
+        manager.queue = queue = TimerQueue(() if state is None else state.timers)
+        manager.now = self._steps.before
+        at, step_now, applied = self._steps.at, -1, 0
+        call: Callable[[Any], None] | None = None
+        record: Any = None
+        several, asked = len(self._versions) > 1, bool(self._applied)
+        try:
+            for step, record in records:
+                if step != step_now:
+                    applied = self._apply_upto(step, applied) if asked else 0
+                    self._come_to(at[step])
+                    if several:
+                        self._see(bisect_right(self._versions, step - 1, key=_step) - 1)
+                    step_now, call = step, self._of_step[step]
+                call(record)  # type: ignore[misc]
+        except FunctionRaised:
+            raise
+        except Exception as error:
+            raise self._failed(f"key {shown(key)}, record {shown(record)}", error) from error
+        if asked:
+            self._apply_upto(len(at), applied)
+        self._come_to(self._steps.end)
+        left = KeyState(current.cells or [], queue.times)
+        current.cells, self._key = None, _NO_KEY
+        return left
+
+    def _come_to(self, time: int) -> None:
+        """Fire the timers that time reaches on its way to `time`, each at the watermark that reaches it."""
+        manager = self._binding.manager
+        queue = manager.queue
+        while queue.times and queue.times[0] <= time:
+            reached = self._moves.reaching(queue.times[0], manager.now)
+            if reached is None or reached > time:
+                break
+            manager.now = reached
+            if len(self._versions) > 1:
+                self._see(bisect_right(self._versions, self._steps.first_at(reached) - 1, key=_step) - 1)
+            fired = 0
+            while queue.times and queue.times[0] <= reached:
+                timer = queue.times.pop(0)
+                fired += 1
+                if fired > MOST_FIRINGS:
+                    raise self._endless(timer, reached)
+                try:
+                    self._calls.timer(timer)
+                except Exception as error:
+                    raise self._failed(f"key {shown(self._key)}, timer {timer}", error) from error
+        if time > manager.now:
+            manager.now = time
+
+    def _apply_upto(self, step: int, done: int) -> int:
+        """Apply what callbacks of no key have asked of every key before the records of `step`; how many are done."""
+        while done < len(self._applied) and self._applied[done].step <= step:
+            asked = self._applied[done]
+            self._come_to(asked.time)
+            done += 1
+            if KeyState(self._binding.current.cells or [], self._binding.manager.queue.times).empty:
+                continue  # a key that comes later: cut into other epochs, nobody would know of it here
+            self._see(asked.version)
+            place = f"key {shown(self._key)}, a function applied to all partitions"
+            self._guarded(place, lambda asked=asked: self._calls.apply(asked.function))
+        return done
+
+    def _see(self, version: int) -> None:
+        self._binding.see_broadcast(self._versions[version][1])
+
+    # --- errors --------------------------------------------------------------------------------------------------
+
+    def _guarded(self, place: str, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except FunctionRaised:
+            raise
+        except Exception as error:
+            raise self._failed(place, error) from error
+
+    def _endless(self, timer: int, reached: int) -> FunctionRaised:
+        what = f"{MOST_FIRINGS} timers have fired as the time came to {reached}, and the next is set to {timer}: "
+        end = "the end of input" if reached == MAX_TIMESTAMP else "that time"
+        return FunctionRaised(self._name, f"key {shown(self._key)}, timer {timer}", f"{what}set none again at {end}")
+
+    def _failed(self, place: str, error: BaseException) -> FunctionRaised:
+        return FunctionRaised(self._name, place, told(error))
+
+
+def _step(version: tuple[int, Entries]) -> int:
+    return version[0]

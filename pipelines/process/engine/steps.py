@@ -1,0 +1,142 @@
+"""How time passes in an epoch of a process: step by step, as its inputs landed.
+
+A step is one landed epoch of one input. While its records are processed the time is `at[step]`; once all are, it is
+`end`. In event time `at[step]` is the combined watermark after the steps before; in processing time it is the moment
+at which the step landed. Both come from the watermark log alone, so what a record meets does not depend on how many
+steps an epoch takes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pipelines.process.watermarks.combining import WatermarkCombiner
+from pipelines.process.watermarks.constants import IDLE_STATUS_WATERMARK_DECLARATION
+from pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
+from pipelines.watermarks import BEGINNING, CombinedWatermarkStatus, Watermark
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The time of every step; ms, UTC.
+
+    Attributes:
+        before: The time that the epoch before has come to.
+        at: The time while each step's records are processed; never goes back.
+        end: The time after the last step.
+        inputs: Which input each step is of.
+        told: The other watermarks that the function is handed before each step's records, and after the last; empty
+            where there are none at all.
+        declarations: Of those that inputs bring.
+        processing_time: The epoch ends in processing time: its time is the system's, and no watermark that goes on.
+    """
+
+    before: int
+    at: tuple[int, ...]
+    end: int
+    inputs: tuple[int, ...]
+    told: tuple[tuple[GeneralizedWatermark, ...], ...] = ()
+    declarations: tuple[WatermarkDeclaration, ...] = ()
+    processing_time: bool = False
+
+    @property
+    def moves(self) -> tuple[int, ...]:
+        """The times that the epoch comes to, one after the other."""
+        found: list[int] = []
+        for time in (*self.at, self.end):
+            if time > (found[-1] if found else self.before):
+                found.append(time)
+        return tuple(found)
+
+    def first_at(self, time: int) -> int:
+        """The first step at whose records the time has come to `time`; the number of steps where none has."""
+        return bisect_left(self.at, time)
+
+
+class Moves:
+    """The times that an epoch comes to, for looking up the one at which a timer fires."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._times = steps.moves
+
+    def reaching(self, timer: int, now: int) -> int | None:
+        """The first of them after `now` that reaches `timer`; None where none does."""
+        place = max(bisect_left(self._times, timer), bisect_right(self._times, now))
+        return self._times[place] if place < len(self._times) else None
+
+
+@dataclass(frozen=True)
+class LandedStep:
+    """One landed epoch of an input, as the watermark log has it.
+
+    Attributes:
+        watermark, idle: What the input had told once it had landed.
+        landed_at: When it landed (ms, UTC).
+        told: The last watermark of each other declaration, once it had landed.
+    """
+
+    input: Hashable
+    watermark: Watermark
+    idle: bool = False
+    landed_at: int = 0
+    told: tuple[GeneralizedWatermark, ...] = ()
+
+
+def steps_of(
+    inputs: Sequence[Hashable],
+    landed: Sequence[LandedStep],
+    *,
+    standing: Sequence[LandedStep] = (),
+    last: Watermark = BEGINNING,
+    time: int = BEGINNING.timestamp,
+    now: int | None = None,
+    declarations: Iterable[WatermarkDeclaration] = (),
+) -> tuple[Steps, Watermark]:
+    """The steps of an epoch, and the combined watermark that it ends with.
+
+    Args:
+        inputs: The names of all inputs, in order.
+        landed: The steps, in order.
+        standing: What each input had told before: the last of its steps that an earlier epoch took.
+        last: The combined watermark before.
+        time: The time that the epoch before has come to (ms, UTC).
+        now: The moment at which the epoch was planned, which is its end in processing time (ms, UTC).
+        declarations: Of the watermarks that inputs bring beside event time.
+    """
+    declarations = tuple(declarations)
+    status = CombinedWatermarkStatus(list(inputs), last=last)
+    others = WatermarkCombiner(declarations, inputs)
+    if standing:
+        status.input_all({step.input: (step.watermark, step.idle) for step in standing})
+    for step in standing:
+        for watermark in step.told:
+            others.receive(step.input, watermark)
+    at: list[int] = []
+    told: list[tuple[GeneralizedWatermark, ...]] = [()]
+    came_to, idle = time, status.idle
+    said = {step.input: step.watermark for step in standing}
+    for step in landed:
+        if step.watermark.use_processing_time:  # holds for the records that it came with
+            status.input_all({step.input: (step.watermark, step.idle)})
+        if status.watermark.use_processing_time:
+            came_to = max(came_to, step.landed_at)
+        at.append(came_to)
+        if step.idle and step.watermark != said.get(step.input, BEGINNING):  # told before the input fell silent
+            status.input_watermark(step.input, step.watermark)
+        said[step.input] = step.watermark
+        status.input_all({step.input: (step.watermark, step.idle)})
+        if not status.watermark.use_processing_time:
+            came_to = max(came_to, status.watermark.timestamp)
+        found = [handed for watermark in step.told for handed in others.receive(step.input, watermark)]
+        if status.idle != idle:
+            idle = status.idle
+            found.insert(0, IDLE_STATUS_WATERMARK_DECLARATION.new_watermark(idle))
+        told.append(tuple(found))
+    if status.watermark.use_processing_time and now is not None:
+        came_to = max(came_to, now)
+    places = {name: place for place, name in enumerate(inputs)}
+    taken = tuple(places[step.input] for step in landed)
+    words, now_is = tuple(told) if any(told) else (), status.watermark.use_processing_time
+    return Steps(time, tuple(at), came_to, taken, words, declarations, now_is), status.watermark

@@ -1,0 +1,327 @@
+"""One task of a process's epoch: Arrow batches in, Arrow batches and a state file out, in one pass.
+
+What comes out has the columns of both outputs, `_task` and `_offset`, its number there, and `_kind`: which output a row
+is of, or REPORT for the one row in which a task tells what it has done. State does not pass through Spark: a task reads
+the row groups of its buckets, and writes one file in which each bucket that it has touched is a row group. A file that
+no report names is never read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.process.engine.arrow_values import python_values
+from pipelines.process.engine.binding import shape_of, unwrapped
+from pipelines.process.engine.epoch import Entries, KeyState, TaskRun
+from pipelines.process.engine.outputs import as_tuple
+from pipelines.process.engine.rows import InputShape, Rows
+from pipelines.process.engine.steps import Steps
+from pipelines.process.errors import WrongValue, cut, shown
+from pipelines.process.records import record_type
+from pipelines.process.state.bucket import (
+    BROADCAST_BUCKET,
+    BUCKET,
+    EPOCH,
+    GENERATION,
+    LIVE,
+    Bucket,
+    RowGroup,
+    StateColumns,
+    encoded,
+    read_groups,
+)
+
+KIND, REPORTED, TASK, OFFSET = "_kind", "_report", "_task", "_offset"
+REPORT = 9
+"""`_kind` of a report; the outputs are 0 and 1."""
+
+FLUSH = 50_000
+"""Output records after which they are handed on."""
+
+
+def output_column(output: int, place: int) -> str:
+    """What a column of an output is called in a task's batches."""
+    return f"_out{output}_{place}"
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """All that a task has to know of its epoch; the same for every one.
+
+    Attributes:
+        function: The function, pickled. `path`: where the driver found its modules.
+        outputs: The columns of each output, by their names in the target.
+        groups: For every bucket, the row groups that hold state of it, the newest first.
+        due: The buckets that have a timer which may fire.
+        rewrite: Every living key is written, so that older files are needed no more.
+        folder: Where state files go.
+        broadcast: (step, record) of the broadcast input, as one Arrow table of `_step` and its columns.
+        keyed: Whether records have keys; else `_key0` is the split that they came in.
+    """
+
+    function: bytes
+    path: tuple[str, ...]
+    steps: Steps
+    inputs: tuple[InputShape, ...]
+    keys: int
+    outputs: tuple[pa.Schema, ...]
+    columns: StateColumns
+    groups: Mapping[int, tuple[RowGroup, ...]]
+    due: frozenset[int]
+    tasks: int
+    folder: str
+    generation: int = 1
+    epoch: int = 1
+    rewrite: bool = False
+    broadcast: pa.Table | None = None
+    keyed: bool = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What a task hands on."""
+        fields = [(KIND, pa.int32()), (REPORTED, pa.string()), (TASK, pa.int32()), (OFFSET, pa.int64())]
+        for output, schema in enumerate(self.outputs):
+            fields += [(output_column(output, place), field.type) for place, field in enumerate(schema)]
+        return pa.schema(fields)
+
+
+class Task:
+    """Runs one task. `number` counts from 0; task 0 keeps what is of no key."""
+
+    def __init__(self, plan: TaskPlan, number: int) -> None:
+        sys.path.extend(entry for entry in plan.path if entry not in sys.path)
+        self._plan, self._number = plan, number
+        function = pickle.loads(plan.function)
+        self._shape = shape_of(function)
+        self._name = type(unwrapped(function)).__name__
+        self._run = TaskRun(
+            function,
+            plan.steps,
+            self._stored_broadcast(),
+            self._broadcast_records(),
+            number == 0,
+            plan.keyed,
+            dict((*plan.columns.states, *plan.columns.broadcast)),
+        )
+        self._marks: list[tuple[tuple[int, ...], Any]] = [(tuple(map(len, self._run.outputs)), None)]
+        self._handed = [0] * len(plan.outputs)
+        self._writer: pq.ParquetWriter | None = None
+        self._file = f"part-{number}-{uuid.uuid4().hex[:8]}.parquet"
+        self._written: list[int] = []
+        self._told: dict[int, tuple[int | None, int]] = {}
+
+    def batches(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The task's output. Raises FunctionRaised, WrongValue."""
+        plan = self._plan
+        keyed = plan.inputs[:1] if self._shape.broadcast else plan.inputs
+        source = Rows(rows, keyed, plan.steps.inputs, plan.steps.at, plan.keys)
+        waiting = sorted(bucket for bucket in self._to_visit() if bucket % plan.tasks == self._number)
+        while source.bucket is not None or waiting:
+            bucket: int = min([*waiting[:1], *([] if source.bucket is None else [source.bucket])])
+            if waiting and waiting[0] == bucket:
+                waiting.pop(0)
+            yield from self._visit(bucket, source)
+        yield from self._flush(0)
+        self._write_broadcast()
+        self._run.close()
+        if self._writer is not None:
+            self._writer.close()
+        yield self._report(source)
+
+    def _to_visit(self) -> Iterable[int]:
+        every = self._run.every_key or self._plan.rewrite
+        return [bucket for bucket in self._plan.groups if bucket != BROADCAST_BUCKET] if every else self._plan.due
+
+    def _visit(self, number: int, source: Rows) -> Iterator[pa.RecordBatch]:
+        plan, run = self._plan, self._run
+        bucket = Bucket(plan.groups.get(number, ()), plan.columns, self._shape.keyed)
+        keys: list[Any] = []
+        states: list[KeyState] = []
+
+        def through(key: Any, records: Iterable[Any]) -> None:
+            known = bucket.take(key)
+            left = run.key(self._shown(key), known, records)
+            if known is not None or not left.empty:
+                keys.append(key)
+                states.append(left)
+            self._mark(key)
+
+        while source.bucket == number:
+            key = source.key
+            through(key, source.records())
+            yield from self._flush(FLUSH)
+        for key in bucket.others() if run.every_key else list(bucket.due(plan.steps.end)):
+            through(key, ())
+            yield from self._flush(FLUSH)
+        self._keep(number, bucket, keys, states)
+
+    def _shown(self, key: Any) -> Any:
+        """A key as the function sees it."""
+        if self._plan.keys == 1:
+            return key
+        names = tuple(name.removeprefix("_key_") for name, _ in self._plan.columns.keys)
+        return record_type(names)(*key)
+
+    # --- state ---------------------------------------------------------------------------------------------------
+
+    def _keep(self, number: int, bucket: Bucket, keys: list[Any], states: list[KeyState]) -> None:
+        rest, others, least = bucket.untouched()
+        living = [state for state in states if not state.empty]
+        times = [state.timers[0] for state in living if state.timers]
+        times += [least] if least is not None else []
+        self._told[number] = (min(times, default=None), others + len(living))
+        kept = [
+            (key, state) for key, state in zip(keys, states, strict=True) if not self._plan.rewrite or not state.empty
+        ]
+        try:
+            table = encoded(
+                self._stamp(number), [key for key, _ in kept], [state for _, state in kept], self._plan.columns
+            )
+        except WrongValue as error:
+            raise WrongValue(f"process function {self._name}: {error}") from error
+        if self._plan.rewrite:
+            for name, value in self._stamp(number).items():
+                place, field = rest.schema.get_field_index(name), rest.schema.field(name)
+                rest = rest.set_column(place, field, pa.array([value] * len(rest), field.type))
+            table = pa.concat_tables([table, rest])
+        self._write(number, table)
+
+    def _stamp(self, bucket: int) -> dict[str, int]:
+        """What all rows of a bucket in this epoch have in common."""
+        return {GENERATION: self._plan.generation, EPOCH: self._plan.epoch, BUCKET: bucket}
+
+    def _write(self, number: int, table: pa.Table) -> None:
+        if not len(table):
+            return
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(Path(self._plan.folder) / self._file, self._plan.columns.schema)
+        self._writer.write_table(table.combine_chunks(), row_group_size=max(len(table), 1))
+        self._written.append(number)
+
+    def _stored_broadcast(self) -> Entries:
+        groups = self._plan.groups.get(BROADCAST_BUCKET, ())[:1]
+        if not self._plan.columns.broadcast or not groups:
+            return {}
+        table = read_groups(groups, self._plan.columns.schema)
+        return {name: python_values(table.column(name))[0] or {} for name, _ in self._plan.columns.broadcast}
+
+    def _broadcast_records(self) -> list[tuple[int, Any]]:
+        table = self._plan.broadcast
+        if table is None:
+            return []
+        make = record_type(self._plan.inputs[1].columns)._make  # type: ignore[attr-defined]
+        columns = [python_values(table.column(place)) for place in range(table.num_columns)]
+        return [(row[0], make(row[1:])) for row in zip(*columns, strict=True)]
+
+    def _write_broadcast(self) -> None:
+        columns = self._plan.columns
+        if self._number != 0 or not columns.broadcast:
+            return
+        entries = self._run.broadcast
+        found: dict[str, pa.Array] = {
+            name: pa.nulls(1, kind) for name, kind in zip(columns.schema.names, columns.schema.types, strict=True)
+        }
+        for name, value in self._stamp(BROADCAST_BUCKET).items():
+            found[name] = pa.array([value], columns.schema.field(name).type)
+        found[LIVE] = pa.array([True])
+        for name, kind in columns.broadcast:
+            try:
+                found[name] = pa.array([list(entries[name].items())], kind)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+                raise WrongValue(
+                    f"process function {self._name}: broadcast state {name!r} is no {kind}: {cut(str(error))}"
+                ) from error
+        self._write(BROADCAST_BUCKET, pa.table(found, schema=columns.schema))
+
+    # --- outputs -------------------------------------------------------------------------------------------------
+
+    def _mark(self, key: Any) -> None:
+        """Remember whose the outputs are up to here."""
+        sizes = tuple(map(len, self._run.outputs))
+        if sizes != self._marks[-1][0]:
+            self._marks.append((sizes, key))
+
+    def _flush(self, least: int) -> Iterator[pa.RecordBatch]:
+        if sum(map(len, self._run.outputs)) <= least:
+            return
+        for output, records in enumerate(self._run.outputs):
+            if records:
+                yield self._batch(output, records)
+                records.clear()
+        self._marks = [((0,) * len(self._run.outputs), None)]
+
+    def _batch(self, output: int, records: list[Any]) -> pa.RecordBatch:
+        schema = self._plan.outputs[output]
+        try:
+            columns = _columns(records, schema)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError, WrongValue):
+            self._refuse(output, records)
+            raise
+        size = len(records)
+        numbers = np.arange(self._handed[output], self._handed[output] + size, dtype=np.int64)
+        self._handed[output] += size
+        found: list[pa.Array] = [
+            pa.array(np.full(size, output, dtype=np.int32)),
+            pa.nulls(size, pa.string()),
+            pa.array(np.full(size, self._number, dtype=np.int32)),
+            pa.array(numbers),
+        ]
+        for other, shape in enumerate(self._plan.outputs):
+            found += columns if other == output else [pa.nulls(size, field.type) for field in shape]
+        return pa.record_batch(found, schema=self._plan.schema)
+
+    def _refuse(self, output: int, records: Sequence[Any]) -> None:
+        """Raise WrongValue for the first record that is not of the schema, with its key."""
+        for place, record in enumerate(records):
+            try:
+                _columns([record], self._plan.outputs[output])
+            except (pa.ArrowException, OverflowError, TypeError, ValueError, WrongValue) as error:
+                key = next((key for sizes, key in self._marks if sizes[output] > place), None)
+                raise WrongValue(
+                    f"process function {self._name} at key {shown(key)}: output record {shown(record)} does not fit: "
+                    f"{cut(str(error))}"
+                ) from error
+
+    def _report(self, source: Rows) -> pa.RecordBatch:
+        entries = {name: sorted(map(repr, held.items())) for name, held in self._run.broadcast.items()}
+        told = {
+            "task": self._number,
+            "broadcast": hashlib.sha256(repr(sorted(entries.items())).encode()).hexdigest()[:16],
+            "emitted": self._run.emitted(),
+            "handed": self._handed,
+            "buckets": {str(number): list(word) for number, word in self._told.items()},
+            "file": self._file if self._writer is not None else None,
+            "groups": self._written,
+            "seen": source.seen,
+            "late": source.late,
+        }
+        schema = self._plan.schema
+        values = {KIND: pa.array([REPORT], pa.int32()), REPORTED: pa.array([json.dumps(told)])}
+        return pa.record_batch(
+            [values[field.name] if field.name in values else pa.nulls(1, field.type) for field in schema], schema=schema
+        )
+
+
+def _columns(records: Sequence[Any], schema: pa.Schema) -> list[pa.Array]:
+    names = schema.names
+    rows = records
+    if not all(isinstance(record, tuple) for record in records) or set(map(len, records)) != {len(names)}:
+        rows = [as_tuple(record, names) for record in records]
+    return [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)]
+
+
+def run_task(plan: TaskPlan, number: int, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run task `number` of an epoch over its rows. Raises ProcessError."""
+    yield from Task(plan, number).batches(rows)

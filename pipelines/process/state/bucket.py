@@ -1,0 +1,231 @@
+"""State of one bucket of keys: read from the row groups that epochs wrote of it; of a key the newest row counts.
+
+A key's bucket never changes, and an epoch writes a row for every key that it has touched. What is stored stays in
+Arrow; only what a function asks for becomes Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.process.engine.arrow_values import conformed, list_values, python_values
+from pipelines.process.engine.epoch import KeyState
+from pipelines.process.errors import WrongValue, cut, shown
+from pipelines.process.state.cells import Cell, ListCell, MapCell, ValueCell, cell_of
+from pipelines.process.state.declared import KeyedStateDeclaration
+from pipelines.watermarks import MAX_TIMESTAMP
+
+RowGroup = tuple[str, int]
+"""A file, and a row group of it."""
+
+GENERATION, EPOCH, BUCKET, LIVE = "_generation", "_epoch", "_bucket", "_live"
+TIMERS, LEAST = "_timers", "_least_timer"
+BROADCAST_BUCKET = -1
+"""Where the broadcast states are, one row of them."""
+
+
+@dataclass(frozen=True)
+class StateColumns:
+    """The columns of a process's state: `keys` and the declared states, each with its Arrow type."""
+
+    keys: tuple[tuple[str, pa.DataType], ...]
+    states: tuple[tuple[str, pa.DataType], ...]
+    broadcast: tuple[tuple[str, pa.DataType], ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What the files hold."""
+        own = [(GENERATION, pa.int32()), (EPOCH, pa.int64()), (BUCKET, pa.int32()), (LIVE, pa.bool_())]
+        own += [(LEAST, pa.int64()), (TIMERS, pa.list_(pa.int64()))]
+        return pa.schema([*own, *self.keys, *self.states, *self.broadcast])
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One value of a column, not decoded yet."""
+
+    array: pa.Array
+    row: int
+
+    def read(self) -> Any:
+        if pa.types.is_list(self.array.type):
+            return list_values(self.array, self.row)
+        return python_values(self.array.slice(self.row, 1))[0]
+
+    @property
+    def elements(self) -> pa.Array | None:
+        """A list's elements, as they are stored."""
+        return self.array[self.row].values
+
+
+@lru_cache(maxsize=512)
+def _opened(path: str) -> pq.ParquetFile:
+    return pq.ParquetFile(path)
+
+
+def read_groups(groups: Iterable[RowGroup], schema: pa.Schema) -> pa.Table:
+    """The rows of `groups`, one after the other, with the columns of `schema`; those that a file lacks are null."""
+    tables = []
+    for path, number in groups:
+        found = _opened(path).read_row_group(number)
+        columns = [_column(found, field) for field in schema]
+        tables.append(pa.table(columns, schema=schema))
+    return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
+
+
+def _column(table: pa.Table, field: pa.Field) -> pa.Array:
+    if field.name not in table.column_names:
+        return pa.nulls(len(table), field.type)
+    column = table.column(field.name).combine_chunks()
+    column = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
+    try:
+        return conformed(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise WrongValue(
+            f"state {field.name!r} is stored as {column.type}, and declared as {field.type}: {error}"
+        ) from error
+
+
+class Bucket:
+    """What is stored of a bucket's keys. `groups`: the newest first."""
+
+    def __init__(
+        self, groups: Sequence[RowGroup], columns: StateColumns, declarations: Sequence[KeyedStateDeclaration]
+    ) -> None:
+        self._columns = columns
+        self._makers = [cell_of(declaration) for declaration in declarations]
+        self.table = read_groups(groups, columns.schema)
+        size = len(self.table)
+        arrays = {name: _one(self.table.column(name)) for name in self.table.column_names}
+        self._arrays = [arrays[name] for name, _ in columns.states]
+        self._timers, self._live = arrays[TIMERS], np.asarray(arrays[LIVE].to_numpy(zero_copy_only=False), dtype=bool)
+        self._least = arrays[LEAST].fill_null(MAX_TIMESTAMP).to_numpy(zero_copy_only=False)
+        self._timed = arrays[LEAST].is_valid().to_numpy(zero_copy_only=False)
+        keys = [python_values(arrays[name]) for name, _ in columns.keys]
+        self._names = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
+        # Of several rows of a key the first one stays: it is put in last.
+        self._rows = dict(zip(reversed(self._names), range(size - 1, -1, -1), strict=True))
+        self._taken: set[Any] = set()
+
+    def take(self, key: Any) -> KeyState | None:
+        """The state of a key, which is the caller's from here on; None where nothing is known of it."""
+        self._taken.add(key)
+        row = self._rows.get(key)
+        if row is None or not self._live[row]:
+            return None
+        cells: list[Cell] = [
+            make(Stored(array, row) if array[row].is_valid else None)
+            for make, array in zip(self._makers, self._arrays, strict=True)
+        ]
+        return KeyState(cells, list_values(self._timers, row))
+
+    def _rest(self) -> np.ndarray:
+        """The rows that count, of keys that nobody has taken."""
+        rows = np.fromiter((row for key, row in self._rows.items() if key not in self._taken), dtype=np.int64)
+        return rows[self._live[rows]] if len(rows) else rows
+
+    def due(self, time: int) -> Iterator[Any]:
+        """The keys that nobody has taken and whose first timer is up to `time`."""
+        rest = self._rest()
+        due = rest[self._timed[rest] & (self._least[rest] <= time)]
+        return iter([self._names[row] for row in due])
+
+    def others(self) -> list[Any]:
+        """All keys that nobody has taken."""
+        return [self._names[row] for row in self._rest()]
+
+    def untouched(self) -> tuple[pa.Table, int, int | None]:
+        """The rows of keys that nobody has taken; how many there are, and their least timer."""
+        rest = self._rest()
+        timed = rest[self._timed[rest]]
+        least = int(self._least[timed].min()) if len(timed) else None
+        return self.table.take(pa.array(rest)), len(rest), least
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def encoded(
+    stamp: Mapping[str, int], keys: Sequence[Any], states: Sequence[KeyState], columns: StateColumns
+) -> pa.Table:
+    """The rows of an epoch for the keys that it has touched; `stamp` is what all of them have in common.
+
+    Raises WrongValue that names state and key.
+    """
+    live = [not state.empty for state in states]
+    timers = [state.timers or None for state in states]
+    least = [state.timers[0] if state.timers else None for state in states]
+    found: dict[str, pa.Array] = {
+        **{name: pa.array([value] * len(keys), columns.schema.field(name).type) for name, value in stamp.items()},
+        LIVE: pa.array(live, pa.bool_()),
+        LEAST: pa.array(least, pa.int64()),
+        TIMERS: pa.array(timers, pa.list_(pa.int64())),
+    }
+    parts = [keys] if len(columns.keys) == 1 else list(zip(*keys, strict=True)) or [() for _ in columns.keys]
+    for (name, kind), values in zip(columns.keys, parts, strict=True):
+        found[name] = pa.array(values, kind)
+    for place, (name, kind) in enumerate(columns.states):
+        found[name] = _states(name, kind, keys, [state.cells[place] for state in states])
+    for name, kind in columns.broadcast:
+        found[name] = pa.nulls(len(keys), kind)
+    return pa.table(found, schema=columns.schema)
+
+
+def _states(name: str, kind: pa.DataType, keys: Sequence[Any], cells: Sequence[Cell]) -> pa.Array:
+    try:
+        if cells and isinstance(cells[0], ListCell):
+            return _lists(cells, kind)  # type: ignore[arg-type]
+        return pa.array([_plain(cell) for cell in cells], kind)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        for key, cell in zip(keys, cells, strict=True):
+            try:
+                pa.array([_plain(cell)], kind)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+                raise WrongValue(f"state {name!r} of key {shown(key)} is no {kind}: {cut(str(error))}") from error
+        raise
+
+
+def _plain(cell: Cell) -> Any:
+    if isinstance(cell, ValueCell):
+        return cell.get()
+    if isinstance(cell, MapCell):
+        return list(cell.get().items()) or None
+    return cell.get() or None
+
+
+def _lists(cells: Sequence[ListCell], kind: pa.ListType) -> pa.Array:
+    """Lists, of which those that were only added to are not decoded; NULL for empty ones, which are nothing to keep."""
+    chunks: list[pa.Array] = []
+    pending: list[Any] = []
+    offsets, end = [0], 0
+    for cell in cells:
+        if cell.items is None:
+            base = cell.base
+            elements = base.elements if isinstance(base, Stored) else None
+            if elements is not None:
+                if pending:
+                    chunks.append(pa.array(pending, kind.value_type))
+                    pending = []
+                chunks.append(elements)
+                end += len(elements)
+            pending.extend(cell.added)
+            end += len(cell.added)
+        else:
+            pending.extend(cell.items)
+            end += len(cell.items)
+        offsets.append(end)
+    if pending or not chunks:
+        chunks.append(pa.array(pending, kind.value_type))
+    empty = pa.array([low == high for low, high in pairwise(offsets)], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.concat_arrays(chunks), mask=empty).cast(kind)

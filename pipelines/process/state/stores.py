@@ -1,0 +1,229 @@
+"""State as a function sees it: one object for each declared state, which always speaks of the current key.
+
+Values that can change are copied on their way in and out (`pipelines.process.state.values`): to keep one, write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pipelines.process.errors import BroadcastReadOnly, NotKeyed
+from pipelines.process.state.cells import Cells
+from pipelines.process.state.values import Copy
+
+
+class CurrentKey:
+    """Which key the running callback is of. `cells` is None where it is of none."""
+
+    __slots__ = ("cells", "key")
+
+    def __init__(self) -> None:
+        self.cells: Cells | None = None
+        self.key: Any = None
+
+
+def _copied(copy: Copy | None, value: Any) -> Any:
+    return value if copy is None else copy(value)
+
+
+class _KeyedState:
+    """`copy`: of what the state hands out at once; None where that can not change."""
+
+    __slots__ = ("_copy", "_current", "_name", "_place")
+
+    def __init__(self, current: CurrentKey, place: int, name: str, copy: Copy | None = None) -> None:
+        self._current, self._place, self._name, self._copy = current, place, name, copy
+
+    def _cell(self) -> Any:
+        cells = self._current.cells
+        if cells is None:
+            raise NotKeyed(f"state {self._name!r}")
+        return cells[self._place]
+
+
+class ValueState(_KeyedState):
+    """One value a key."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        """The value, which is the caller's; None where there is none. Raises NotKeyed."""
+        return _copied(self._copy, self._cell().get())
+
+    def update(self, value: Any) -> None:
+        """Remember `value`; None forgets it. Raises NotKeyed, WrongValue."""
+        self._cell().set(_copied(self._copy, value))
+
+    def clear(self) -> None:
+        """Forget the value. Raises NotKeyed."""
+        self._cell().set(None)
+
+
+class ListState(_KeyedState):
+    """A list a key. Adding to it does not read what is stored."""
+
+    __slots__ = ()
+
+    def add(self, value: Any) -> None:
+        """Append `value`. Raises NotKeyed, WrongValue."""
+        cells = self._current.cells
+        if cells is None:
+            raise NotKeyed(f"state {self._name!r}")
+        cells[self._place].add(value if self._copy is None else self._copy(value))  # type: ignore[union-attr]
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Append `values`. Raises NotKeyed, WrongValue."""
+        cell = self._cell()
+        for value in self._own(values):
+            cell.add(value)
+
+    def get(self) -> list[Any]:
+        """All elements in the order in which they were added; the list is the caller's. Raises NotKeyed."""
+        return self._own(self._cell().get())
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Hold `values` instead. Raises NotKeyed, WrongValue."""
+        self._cell().set(self._own(values))
+
+    def clear(self) -> None:
+        """Forget all elements. Raises NotKeyed."""
+        self._cell().set([])
+
+    def _own(self, values: Iterable[Any]) -> list[Any]:
+        return list(values) if self._copy is None else list(map(self._copy, values))
+
+
+class MapState(_KeyedState):
+    """A map a key."""
+
+    __slots__ = ()
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of `key`, which is the caller's; `default` where there is none. Raises NotKeyed."""
+        entries = self._cell().get()
+        return _copied(self._copy, entries[key]) if key in entries else default
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of `key`. Raises NotKeyed, WrongValue."""
+        self._cell().get()[key] = _copied(self._copy, value)
+
+    def remove(self, key: Any) -> None:
+        """Forget `key`, if it is there. Raises NotKeyed."""
+        self._cell().get().pop(key, None)
+
+    def contains(self, key: Any) -> bool:
+        """Whether `key` is there. Raises NotKeyed."""
+        return key in self._cell().get()
+
+    def keys(self) -> Iterator[Any]:
+        """The keys as they are now. Raises NotKeyed."""
+        return iter(list(self._cell().get()))
+
+    def values(self) -> Iterator[Any]:
+        """The values as they are now. Raises NotKeyed."""
+        return iter([_copied(self._copy, value) for value in self._cell().get().values()])
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """The entries as they are now. Raises NotKeyed."""
+        return iter([(key, _copied(self._copy, value)) for key, value in self._cell().get().items()])
+
+    def is_empty(self) -> bool:
+        """Whether there is no entry. Raises NotKeyed."""
+        return not self._cell().get()
+
+    def clear(self) -> None:
+        """Forget all entries. Raises NotKeyed."""
+        self._cell().get().clear()
+
+
+class ReducingState(_KeyedState):
+    """One value a key, into which every added value is folded."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(
+        self,
+        current: CurrentKey,
+        place: int,
+        name: str,
+        reduce: Callable[[Any, Any], Any],
+        copy: Copy | None = None,
+    ) -> None:
+        super().__init__(current, place, name, copy)
+        self._reduce = reduce
+
+    def add(self, value: Any) -> None:
+        """Fold `value` in; the first one is the value. Raises NotKeyed, WrongValue."""
+        cell, value = self._cell(), _copied(self._copy, value)
+        old = cell.get()
+        cell.set(value if old is None else _copied(self._copy, self._reduce(old, value)))
+
+    def get(self) -> Any:
+        """The value, which is the caller's; None where nothing was added. Raises NotKeyed."""
+        return _copied(self._copy, self._cell().get())
+
+    def clear(self) -> None:
+        """Forget the value. Raises NotKeyed."""
+        self._cell().set(None)
+
+
+class BroadcastState:
+    """A map that is the same on every task. While a record of the other input, or a timer, is processed it is as the
+    broadcast records before it have left it, and read-only."""
+
+    __slots__ = ("_copy", "_name", "_own", "entries", "writable")
+
+    def __init__(self, name: str, entries: Mapping[Any, Any], copy: Copy | None = None) -> None:
+        self._name, self._copy = name, copy
+        self.entries: Mapping[Any, Any] = entries
+        self.writable = False
+        self._own: dict[Any, Any] | None = None
+
+    def version(self) -> Mapping[Any, Any]:
+        """The entries as they are now, for good: the next write makes a new map."""
+        self._own = None
+        return self.entries
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of `key`, which is the caller's; `default` where there is none."""
+        return _copied(self._copy, self.entries[key]) if key in self.entries else default
+
+    def contains(self, key: Any) -> bool:
+        """Whether `key` is there."""
+        return key in self.entries
+
+    def keys(self) -> Iterator[Any]:
+        """The keys as they are now."""
+        return iter(list(self.entries))
+
+    def values(self) -> Iterator[Any]:
+        """The values as they are now."""
+        return iter([_copied(self._copy, value) for value in self.entries.values()])
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """The entries as they are now."""
+        return iter([(key, _copied(self._copy, value)) for key, value in self.entries.items()])
+
+    def is_empty(self) -> bool:
+        """Whether there is no entry."""
+        return not self.entries
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of `key`. Raises BroadcastReadOnly, WrongValue."""
+        self._mutable()[key] = _copied(self._copy, value)
+
+    def remove(self, key: Any) -> None:
+        """Forget `key`, if it is there. Raises BroadcastReadOnly."""
+        self._mutable().pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all entries. Raises BroadcastReadOnly."""
+        self._mutable().clear()
+
+    def _mutable(self) -> dict[Any, Any]:
+        if not self.writable:
+            raise BroadcastReadOnly(self._name)
+        if self._own is None or self._own is not self.entries:
+            self.entries = self._own = dict(self.entries)
+        return self._own

@@ -1,0 +1,14 @@
+"""Windows over event or processing time as process functions: TUMBLE, HOP, CUMULATE, SESSION; and what SQL's run on."""
+
+from pipelines.process.windows.function import (
+    Aggregate,
+    Window,
+    WindowFunction,
+    Windows,
+    cumulate,
+    hop,
+    session,
+    tumble,
+)
+
+__all__ = ["Aggregate", "Window", "WindowFunction", "Windows", "cumulate", "hop", "session", "tumble"]

@@ -1,0 +1,165 @@
+"""Windows over event or processing time, as process functions: TUMBLE, HOP, CUMULATE and SESSION.
+
+A window [start, end) is told once the time has come to its end. They are timers and state like any other, so they do
+not know which time it is that passes (FLIP-326 promises that for windows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pipelines.process.contexts import PartitionedContext
+from pipelines.process.errors import InvalidDeclaration
+from pipelines.process.functions import Collector, TwoOutputEventTimeStreamProcessFunction
+from pipelines.process.state.declared import StateDeclarations
+from pipelines.process.timers import EventTimeManager
+from pipelines.watermarks.duration import milliseconds
+
+A = TypeVar("A")
+
+
+class Window(NamedTuple):
+    """From `start` up to, and without, `end`; ms, UTC."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Which windows a time belongs to. `merging`: those that meet become one."""
+
+    name: str
+    of: Callable[[int], Sequence[Window]]
+    merging: bool = False
+
+
+def tumble(size: timedelta, offset: timedelta = timedelta(0)) -> Windows:
+    """One after the other, each `size` long; they begin at multiples of it, moved by `offset`."""
+    length, shift = milliseconds(size, "the size of windows"), offset // timedelta(milliseconds=1)
+
+    def of(time: int) -> Sequence[Window]:
+        start = time - (time - shift) % length
+        return (Window(start, start + length),)
+
+    return Windows("TUMBLE", of)
+
+
+def hop(slide: timedelta, size: timedelta, offset: timedelta = timedelta(0)) -> Windows:
+    """One every `slide`, each `size` long, so that they overlap. Raises InvalidDeclaration unless it fits."""
+    step, length = milliseconds(slide, "the slide of windows"), milliseconds(size, "the size of windows")
+    shift = offset // timedelta(milliseconds=1)
+    if length % step:
+        raise InvalidDeclaration(f"the size of hopping windows ({size}) is a multiple of their slide ({slide})")
+
+    def of(time: int) -> Sequence[Window]:
+        last = time - (time - shift) % step
+        return [Window(start, start + length) for start in range(last, time - length, -step)]
+
+    return Windows("HOP", of)
+
+
+def cumulate(step: timedelta, size: timedelta, offset: timedelta = timedelta(0)) -> Windows:
+    """Windows of `size` that are told every `step`, from their start to there. Raises InvalidDeclaration unless size is
+    a multiple."""
+    width, length = milliseconds(step, "the step of windows"), milliseconds(size, "the size of windows")
+    shift = offset // timedelta(milliseconds=1)
+    if length % width:
+        raise InvalidDeclaration(f"the size of cumulating windows ({size}) is a multiple of their step ({step})")
+
+    def of(time: int) -> Sequence[Window]:
+        start = time - (time - shift) % length
+        first = start + ((time - start) // width + 1) * width
+        return [Window(start, end) for end in range(first, start + length + 1, width)]
+
+    return Windows("CUMULATE", of)
+
+
+def session(gap: timedelta) -> Windows:
+    """As long as no two neighbours are further apart than `gap`."""
+    length = milliseconds(gap, "the gap of sessions")
+    return Windows("SESSION", lambda time: (Window(time, time + length),), merging=True)
+
+
+@dataclass(frozen=True)
+class Aggregate(Generic[A]):
+    """What is kept of a window's records, and what is told of it.
+
+    Attributes:
+        type: Of what is kept, in Flink SQL's spelling.
+        create: What an empty window has.
+        add: (kept, record) -> kept.
+        result: (key, window, kept) -> an output record.
+        merge: (kept, kept) -> kept; sessions need it.
+    """
+
+    type: str
+    create: Callable[[], A]
+    add: Callable[[A, Any], A]
+    result: Callable[[Any, Window, A], Any]
+    merge: Callable[[A, A], A] | None = None
+
+
+class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
+    """Aggregates the records of each key by windows. Records that come when their window has been told go to the second
+    output: nothing is dropped.
+
+    Args:
+        windows: Which windows.
+        aggregate: What is kept of them.
+        time: A record's time (ms, UTC); None: the time at which it is processed.
+
+    Raises InvalidDeclaration for sessions of an aggregate that can not be merged.
+    """
+
+    def __init__(self, windows: Windows, aggregate: Aggregate, time: Callable[[Any], int] | None = None) -> None:
+        if windows.merging and aggregate.merge is None:
+            raise InvalidDeclaration("windows that merge need an aggregate with `merge`")
+        self._windows, self._aggregate, self._time = windows, aggregate, time
+        self._open = StateDeclarations.map_state("windows", "BIGINT", f"ROW<begin BIGINT, kept {aggregate.type}>")
+
+    def uses_states(self):
+        return (self._open,)
+
+    def init_event_time_process_function(self, event_time_manager: EventTimeManager) -> None:
+        self._manager = event_time_manager
+
+    def process_record(self, record: Any, output1: Collector, output2: Collector, ctx: PartitionedContext) -> None:
+        windows = ctx.get_state_manager().get_state(self._open)
+        time = self._manager.current_time() if self._time is None else self._time(record)
+        late = True
+        for window in self._windows.of(time):
+            kept = self._aggregate.create()
+            if self._windows.merging:
+                window, kept = self._merged(windows, window)
+            elif (known := windows.get(window.end)) is not None:
+                kept = known["kept"]
+            if window.end <= self._manager.current_time():
+                continue
+            late = False
+            windows.put(window.end, {"begin": window.start, "kept": self._aggregate.add(kept, record)})
+            self._manager.register_timer(window.end)
+        if late:
+            output2.collect(record)
+
+    def on_event_timer(self, timestamp: int, output1: Collector, output2: Collector, ctx: PartitionedContext) -> None:
+        states = ctx.get_state_manager()
+        found = states.get_state(self._open).get(timestamp)
+        states.get_state(self._open).remove(timestamp)
+        window = Window(found["begin"], timestamp)
+        output1.collect(self._aggregate.result(states.get_current_key(), window, found["kept"]))
+
+    def _merged(self, windows: Any, window: Window) -> tuple[Window, Any]:
+        """The open sessions that `window` meets, and it, as one; they are open no longer by themselves."""
+        assert self._aggregate.merge is not None
+        kept = self._aggregate.create()
+        for end, other in sorted(windows.items()):
+            if other["begin"] <= window.end and window.start <= end:
+                kept = self._aggregate.merge(kept, other["kept"])
+                window = Window(min(window.start, other["begin"]), max(window.end, end))
+                windows.remove(end)
+                self._manager.delete_timer(end)
+        return window, kept

@@ -1,0 +1,156 @@
+"""TUMBLE, HOP and CUMULATE as table functions: their arguments, and the time attribute that DESCRIPTOR names.
+
+Source: Flink SQL's windowing table-valued functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlglot import exp
+
+from pipelines.process.windows.windowed import WindowTable
+from pipelines.sql.errors import SqlError, one_of, suggest
+from pipelines.sql.intervals import length
+from pipelines.sql.model import Table
+from pipelines.sql.scope import InsertScope, Relation
+from pipelines.sql.source import Source, Span
+from pipelines.sql.syntax import Argument, WindowFunctionCall
+from pipelines.sql.types import TIMESTAMPS, FlinkType, Kind
+
+USAGE = {
+    "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(time), size [, offset])",
+    "HOP": "HOP(TABLE t, DESCRIPTOR(time), slide, size [, offset])",
+    "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(time), step, size [, offset])",
+}
+NAMES = {
+    "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
+    "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
+    "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
+}
+
+
+LONGEST = timedelta(days=36_500)
+MOST_WINDOWS = 10_000
+"""A row is a row for each of its windows before it is added up."""
+
+
+@dataclass(frozen=True)
+class WindowTime:
+    """The table's time attribute: its column's path, and whether it is the rowtime; `type` as `window_time` has it."""
+
+    column: str
+    event_time: bool
+    type: FlinkType
+
+
+class WindowCallCompiler:
+    """Compiles the table function of one FROM."""
+
+    def __init__(self, source: Source, call: WindowFunctionCall, relation: Relation) -> None:
+        self.source, self.call, self.relation = source, call, relation
+        self.function = call.function.text.upper()
+        self.arguments = self._named()
+
+    def table(self) -> WindowTable:
+        """The windows. Raises SqlError for lengths that are none, or do not go together."""
+        size = self._length("SIZE")
+        narrow = {"HOP": "SLIDE", "CUMULATE": "STEP"}.get(self.function)
+        step = self._length(narrow) if narrow else size
+        if narrow and size % step:
+            what = f"the size of {self.function} is a multiple of its {narrow.lower()}"
+            given = f"{timedelta(milliseconds=size)} is none of {timedelta(milliseconds=step)}"
+            raise self._error(self.arguments["SIZE"].span, what, given)
+        if size // step > MOST_WINDOWS:
+            what = f"a row would be in {size // step:,} windows; {MOST_WINDOWS:,} are the most"
+            raise self._error(self.arguments["SIZE"].span, what, f"write a longer {(narrow or 'size').lower()}")
+        offset = self._length("OFFSET", signed=True) if "OFFSET" in self.arguments else 0
+        return WindowTable(self.function, size, step, offset)  # type: ignore[arg-type]
+
+    def time(self) -> WindowTime:
+        """What DESCRIPTOR names. Raises SqlError where that is no time attribute of the table."""
+        given, table = self.arguments["TIMECOL"], self.relation.table
+        if given.descriptor is None:
+            raise self._error(given.span, "the second argument is DESCRIPTOR(…)", self._hint_for_time())
+        value = InsertScope(self.source, [Relation(table.name, table)]).resolve(given.descriptor)
+        names, columns = [name.text for name in given.descriptor], {column.name for column in table.columns}
+        # A table may be called as a column of it is: then what follows tells which of both is meant.
+        if names[0] == table.name and not columns.isdisjoint(names[1:2]):
+            names = names[1:]
+        path = ".".join(names)
+        span = given.descriptor[0].span.to(given.descriptor[-1].span)
+        if table.watermark is not None and table.watermark.column == path:
+            return WindowTime(path, True, FlinkType(value.type.kind, 3))
+        if any(column.proctime and column.name == path for column in table.columns):
+            if table.watermark is None:
+                return WindowTime(path, False, FlinkType(Kind.TIMESTAMP_LTZ, 3))
+            what = f"{table.name} has WATERMARK FOR, so its windows are in event time"
+            raise self._error(
+                span,
+                what,
+                f"write DESCRIPTOR({table.watermark.column}), or declare the table once more, without WATERMARK FOR",
+            )
+        hint = self._hint_for_time()
+        if table.watermark is None and value.type.kind in TIMESTAMPS:
+            hint = f"declare WATERMARK FOR {path} AS {path} - INTERVAL '5' SECOND in {table.name}"
+        raise self._error(span, f"`{path}` is no time attribute of {table.name}", hint)
+
+    def _named(self) -> dict[str, Argument]:
+        """The arguments by their names. Raises SqlError: too few, too many, unknown, twice."""
+        names, usage = NAMES[self.function], f"call it as {USAGE[self.function]}"
+        found: dict[str, Argument] = {}
+        for place, argument in enumerate(self.call.arguments):
+            if argument.name is None:
+                if any(earlier.name is not None for earlier in self.call.arguments[:place]):
+                    raise self._error(argument.span, "an argument without a name behind one that has a name", usage)
+                if place >= len(names):
+                    raise self._error(argument.span, f"{self.function} takes {len(names)} arguments at most", usage)
+                name = names[place]
+            else:
+                name = argument.name.text.upper()
+                if name not in names:
+                    hint = suggest(name, names, "its arguments")
+                    raise self._error(argument.name.span, f"{self.function} has no argument {name}", hint)
+            if name in found:
+                raise self._error(argument.span, f"the argument {name} is given twice", usage)
+            found[name] = argument
+        missing = [name for name in names if name not in found and name != "OFFSET"]
+        if missing:
+            raise self._error(self.call.span, f"{self.function} lacks {one_of(missing)}", usage)
+        if found["DATA"].table is None:
+            raise self._error(found["DATA"].span, "the first argument is TABLE t", usage)
+        return found
+
+    def _length(self, name: str, signed: bool = False) -> int:
+        """An INTERVAL in ms. Raises SqlError."""
+        argument = self.arguments[name]
+        tree = argument.scalar.tree if argument.scalar is not None else None
+        micros = length(tree) if isinstance(tree, exp.Interval) else None
+        word = name.lower()
+        if micros is None:
+            what = f"the {word} of {self.function} is an INTERVAL of days, hours, minutes or seconds"
+            raise self._error(argument.span, what, "for example INTERVAL '5' MINUTES")
+        if micros % 1000:
+            raise self._error(argument.span, f"the {word} of {self.function} is a whole number of milliseconds")
+        if abs(micros) > LONGEST // timedelta(microseconds=1):
+            raise self._error(
+                argument.span,
+                f"the {word} of {self.function} is longer than {LONGEST.days} days",
+                "write a shorter one",
+            )
+        if micros <= 0 and not signed:
+            raise self._error(argument.span, f"the {word} of {self.function} must be positive", "write a longer one")
+        return micros // 1000
+
+    def _hint_for_time(self) -> str:
+        table: Table = self.relation.table
+        if table.watermark is not None:
+            return f"its time attribute: DESCRIPTOR({table.watermark.column})"
+        attributes = [column.name for column in table.columns if column.proctime]
+        if attributes:
+            return f"its time attributes: {one_of(attributes)}"
+        return f"declare WATERMARK FOR, or proctime AS PROCTIME(), in {table.name}"
+
+    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
+        return self.source.error(span, what, hint)

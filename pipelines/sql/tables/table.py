@@ -1,0 +1,225 @@
+"""CREATE TABLE becomes a Table: names, keys, computed columns, watermark, options, all looked up and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlglot import exp
+
+from pipelines.sources.protocol import ConnectorSpec
+from pipelines.sql.errors import SqlError, suggest
+from pipelines.sql.functions.times import INSTANT_SQL
+from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
+from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
+from pipelines.sql.scope import TableScope
+from pipelines.sql.source import Source, Span
+from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, Watermark, place
+from pipelines.sql.tables.constraints import ConstraintCompiler
+from pipelines.sql.tables.hybrid import Known, PartsCompiler
+from pipelines.sql.tables.keys import KeyCompiler
+from pipelines.sql.tables.metadata import declarable
+from pipelines.sql.tables.suite import SuiteCompiler
+from pipelines.sql.tables.watermark import WatermarkCompiler, is_call
+from pipelines.sql.tables.with_options import OptionCompiler, place_of
+from pipelines.sql.translate import Translator
+from pipelines.sql.types import INSTANT, FlinkType, Kind, parse_type, quoted
+from pipelines.sql.user_functions import UserFunctions
+
+PROCTIMES = ("PROCTIME", "SYSTEM_PROCTIME")
+"""Flink's name, and FLIP-66's."""
+
+
+class TableCompiler:
+    """Compiles one CREATE TABLE."""
+
+    def __init__(
+        self,
+        source: Source,
+        statement: CreateTable,
+        connectors: Mapping[str, ConnectorSpec],
+        functions: UserFunctions | None = None,
+        known: Known | None = None,
+    ) -> None:
+        self.source = source
+        self.statement = statement
+        self.connectors = connectors
+        self.functions = functions
+        self.known = known or {}
+        self.name = statement.name.text
+
+    def compile(self) -> tuple[Table, ConnectorSpec]:
+        """The table and its connector. Raises SqlError."""
+        check_table_name(self.source, self.statement.name)
+        self._column_names()
+        options = OptionCompiler(self.source, self.statement)
+        parts = PartsCompiler(self.source, self.statement, options.connector(self.connectors), self.known)
+        spec, found = parts.compile()
+        columns = self._columns(spec)
+        keys = KeyCompiler(self.source, self.statement, columns)
+        key = keys.primary_key(spec)
+        columns = [replace(column, nullable=False) if column.name in key else column for column in columns]
+        table = Table(
+            name=self.name,
+            columns=tuple(columns),
+            options=options.options(spec),
+            primary_key=key,
+            watermark=self._watermark(columns, spec),
+            comment=self.statement.comment,
+            location=self.source.location(self.statement.name.span.start),
+            parts=found,
+            partition_columns=keys.partition_columns(spec),
+            constraints=ConstraintCompiler(self.source, self.statement, columns, self.functions).compile(spec),
+            suite=SuiteCompiler(self.source, self.statement, columns).compile(),
+        )
+        parts.check(table)
+        for problem in spec.check(table):
+            raise self._error(place_of(self.statement, problem), f"{spec.name}: {problem}")
+        return table, spec
+
+    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
+        return self.source.error(span, what, hint)
+
+    # Columns
+
+    def _column_names(self) -> None:
+        seen: dict[str, str] = {}
+        for column in self.statement.columns:
+            check_column_name(self.source, column.name)
+            known = seen.get(column.name.text.casefold())
+            seen[column.name.text.casefold()] = column.name.text
+            if known is not None:
+                hint = (
+                    None if known == column.name.text else f"`{known}` differs in case only: Spark takes them for one"
+                )
+                raise self._error(column.name.span, f"{self.name} has two columns `{column.name.text}`", hint)
+        if all(column.computed is not None for column in self.statement.columns):
+            raise self._error(self.statement.name.span, f"{self.name} has no column that a connector could deliver")
+
+    def _columns(self, spec: ConnectorSpec) -> list[Column]:
+        plain = {
+            column.name.text: self._plain(column, spec) for column in self.statement.columns if column.computed is None
+        }
+        computed = [column for column in self.statement.columns if column.computed is not None]
+        hidden = [
+            (
+                column.name.text,
+                f"`{column.name.text}` is computed itself: a computed column looks at columns that are delivered",
+                "write its expression out",
+            )
+            for column in computed
+        ]
+        scope = TableScope(self.source, self.name, list(plain.values()), hidden, self.functions)
+        found = {**plain, **{column.name.text: self._computed(column, scope, spec) for column in computed}}
+        return [found[column.name.text] for column in self.statement.columns]
+
+    def _plain(self, column: ColumnDefinition, spec: ConnectorSpec) -> Column:
+        assert column.type is not None
+        self._field_names(column.type, column.type_span)
+        if column.null_written is not None and not column.type.nullable:
+            raise self._error(column.null_written, f"column `{column.name.text}` is NULL and NOT NULL")
+        metadata = given = None
+        if column.metadata is not None:
+            metadata = column.metadata.text
+            known = spec.metadata_of({option.key.text: option.value.text for option in self.statement.options})
+            delivered = known.get(metadata)
+            if delivered is None:
+                hint = suggest(metadata, known, "its metadata") or f"{spec.name} has no metadata"
+                raise self._error(column.metadata.span, f"unknown metadata `{metadata}` of {spec.name}", hint)
+            if not declarable(parse_type(delivered), column.type):
+                raise self._error(
+                    column.type_span,
+                    f"type clash: metadata `{metadata}` of {spec.name} is {delivered}, not {column.type}",
+                    f"declare {column.name.text} {delivered} METADATA",
+                )
+            given = delivered if parse_type(delivered) != column.type.null() else None
+        return Column(
+            name=column.name.text,
+            type=str(column.type.null()),
+            spark_type=column.type.spark,
+            nullable=column.type.nullable,
+            metadata=metadata,
+            delivered=given,
+            comment=column.comment,
+            location=self.source.location(column.name.span.start),
+        )
+
+    def _field_names(self, of: FlinkType, span: Span) -> None:
+        for field in of.fields:
+            wrong = next((character for character in field.name if character in FORBIDDEN), None)
+            if wrong is not None or not field.name:
+                raise self._error(
+                    span, f"field `{field.name}` holds {wrong!r}", "Delta Lake does not take it in a name"
+                )
+            self._field_names(field.type, span)
+        for argument in of.arguments:
+            self._field_names(argument, span)
+
+    def _computed(self, column: ColumnDefinition, scope: TableScope, spec: ConnectorSpec) -> Column:
+        assert column.computed is not None
+        proctime, system = is_call(column.computed, *PROCTIMES), is_call(column.computed, "SYSTEM_ROWTIME")
+        if proctime:
+            sql, of = INSTANT_SQL, INSTANT
+        elif system:
+            if not spec.system_time:
+                raise self._error(
+                    column.computed.span, f"{spec.name} has no time of its own for SYSTEM_ROWTIME()", "use a column"
+                )
+            sql, of = SOURCE_TIME, INSTANT
+        else:
+            self._no_proctime_inside(column.computed)
+            value = Translator(self.source, scope).value(column.computed)
+            sql, of = value.sql, value.type
+            if of.kind in (Kind.NULL, Kind.DAY_INTERVAL, Kind.MONTH_INTERVAL):
+                raise self._error(column.computed.span, f"type clash: a column can not be {of}", "CAST it to a type")
+        return Column(
+            name=column.name.text,
+            type=str(of.null()),
+            spark_type=of.spark,
+            nullable=of.nullable and not proctime,
+            expression=sql,
+            proctime=proctime,
+            comment=column.comment,
+            location=self.source.location(column.name.span.start),
+            sql=column.computed.written,
+        )
+
+    def _no_proctime_inside(self, computed: Scalar) -> None:
+        for call in computed.tree.find_all(exp.Anonymous):
+            if call.name.upper() in PROCTIMES:
+                name = call.name.upper()
+                raise self._error(
+                    place(call) or computed.span,
+                    f"{name}() stands alone in a computed column: it is the instant of the release, not of the row",
+                    "declare proctime AS PROCTIME(), and compute with it in the SELECT",
+                )
+
+    # Watermark
+
+    def _watermark(self, columns: list[Column], spec: ConnectorSpec) -> WatermarkSpec | None:
+        watermarks = self.statement.watermarks
+        if len(watermarks) > 1:
+            raise self._error(watermarks[1].span, f"{self.name} has two watermarks", "a table has one WATERMARK FOR")
+        if watermarks:
+            found = WatermarkCompiler(self.source, self.name, columns, self.functions).compile(watermarks[0], spec)
+            self._source_times_are_used(columns, spec, watermarks[0])
+            return found
+        self._source_times_are_used(columns, spec, None)
+        return None
+
+    def _source_times_are_used(self, columns: list[Column], spec: ConnectorSpec, watermark: Watermark | None) -> None:
+        """SYSTEM_ROWTIME() is there for the watermark: it is of that column, or its expression looks at it."""
+        for column, written in zip(columns, self.statement.columns, strict=True):
+            if not column.source_time or written.computed is None:
+                continue
+            name = quoted(column.name)
+            hint = f"WATERMARK FOR {name} AS SYSTEM_WATERMARK()"
+            if not spec.system_watermark:
+                hint = f"WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND"
+            if watermark is None:
+                what = f"SYSTEM_ROWTIME() is a rowtime, and {self.name} declares no watermark"
+                raise self._error(written.computed.span, what, f"add {hint}")
+            looked_at = {node.name for node in watermark.expression.tree.find_all(exp.Column)}
+            if column.name not in (watermark.path[0].text, *looked_at):
+                what = f"SYSTEM_ROWTIME() is a rowtime, and the watermark of {self.name} has nothing to do with it"
+                raise self._error(written.computed.span, what, f"write {hint}, or leave the column out")

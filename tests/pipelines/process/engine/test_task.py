@@ -1,0 +1,238 @@
+"""A task over Arrow batches and state files: the same as the engine on plain records, epoch by epoch."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+
+from pipelines.process import Arrived, EventTimeExtension, LocalRun, WrongValue
+from pipelines.process.engine.rows import InputShape
+from pipelines.process.engine.steps import Steps
+from pipelines.process.engine.task import KIND, REPORT, REPORTED, TaskPlan, run_task
+from pipelines.process.records import record_type
+from pipelines.process.state.bucket import StateColumns, read_groups
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+from tests.pipelines.runtime.processing.functions import SEEN, TOTAL, Timed
+
+BUCKETS, TASKS = 3, 2
+LAST = pa.struct([("number", pa.int64()), ("name", pa.string())])
+COLUMNS = StateColumns(
+    keys=(("_key_k", pa.string()),),
+    states=(
+        ("seen", pa.list_(pa.int64())),
+        ("total", pa.int64()),
+        ("last", LAST),
+        ("by_name", pa.map_(pa.string(), pa.int64())),
+    ),
+)
+OUTPUT = pa.schema(
+    [("k", pa.string()), ("at", pa.int64()), ("seen", pa.string()), ("total", pa.int64()), ("last", pa.string()),
+     ("names", pa.string())]
+)  # fmt: skip
+SHAPE = InputShape(("k", "number", "name"))
+FUNCTION = EventTimeExtension.wrap_process_function(Timed())
+
+
+def bucket_of(key: str | None) -> int:
+    return 0 if key is None else sum(map(ord, key)) % BUCKETS
+
+
+class Epochs:
+    """Runs the tasks of one epoch after the other, as the stager does."""
+
+    def __init__(
+        self,
+        folder: Path,
+        batch: int,
+        function: Any = FUNCTION,
+        columns: StateColumns = COLUMNS,
+        output: pa.Schema = OUTPUT,
+    ) -> None:
+        self.folder, self.batch, self.function = folder, batch, function
+        self.columns, self.output = columns, output
+        self.groups: dict[int, tuple[tuple[str, int], ...]] = {}
+        self.buckets: dict[int, tuple[int | None, int]] = {}
+        self.time = MIN_TIMESTAMP
+
+    def run(self, records: list[tuple], end: int, rewrite: bool = False) -> list[tuple]:
+        steps = Steps(self.time, (self.time,), end, (0,))
+        due = frozenset(number for number, (least, _) in self.buckets.items() if least is not None and least <= end)
+        plan = TaskPlan(
+            cloudpickle.dumps(self.function), (), steps, (SHAPE,), 1, (self.output,), self.columns, self.groups, due,
+            TASKS, str(self.folder), rewrite=rewrite,
+        )  # fmt: skip
+        found: list[tuple] = []
+        reports: list[dict[str, Any]] = []
+        for task in range(TASKS):
+            for batch in run_task(plan, task, self._batches(records, task)):
+                assert batch.schema == plan.schema
+                for row in pa.table(batch).to_pylist():
+                    if row[KIND] == REPORT:
+                        reports.append(json.loads(row[REPORTED]))
+                    else:
+                        found.append(tuple(row[f"_out0_{place}"] for place in range(len(self.output))))
+        if rewrite:
+            self.groups = {}
+        for report in reports:
+            for place, bucket in enumerate(report["groups"]):
+                group = (str(self.folder / report["file"]), place)
+                self.groups[bucket] = (group, *self.groups.get(bucket, ()))
+            self.buckets |= {int(number): tuple(word) for number, word in report["buckets"].items()}
+        assert sum(report["seen"][0] for report in reports) == len(records)
+        self.time = end
+        return found
+
+    def _batches(self, records: list[tuple], task: int):
+        own = [(bucket_of(record[0]), record) for record in records if bucket_of(record[0]) % TASKS == task]
+        own.sort(key=lambda item: (item[0], item[1][0] is not None, item[1][0] or ""))
+        for start in range(0, len(own), self.batch):
+            part = own[start : start + self.batch]
+            columns = {"_bucket": pa.array([bucket for bucket, _ in part], pa.int32())}
+            columns["_key0"] = pa.array([record[0] for _, record in part], pa.string())
+            columns["_step"] = pa.array([0] * len(part), pa.int32())
+            columns["_time"] = pa.nulls(len(part), pa.int64())
+            for place, kind in enumerate((pa.string(), pa.int64(), pa.string())):
+                columns[f"_in0_{place}"] = pa.array([record[place] for _, record in part], kind)
+            yield pa.record_batch(columns)
+
+    def living(self) -> dict[Any, dict[str, Any]]:
+        """What the files hold of every key, the newest row of each."""
+        found: dict[Any, dict[str, Any]] = {}
+        for groups in self.groups.values():
+            for row in read_groups(reversed(groups), self.columns.schema).to_pylist():
+                found[row["_key_k"]] = row
+        return {key: row for key, row in found.items() if row["_live"]}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_epochs_of_tasks_are_epochs_of_the_engine(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    epochs = Epochs(tmp_path, batch=chance.choice([1, 2, 7, 1000]))
+    local = LocalRun(FUNCTION, lambda record: record.k)
+    end = 0
+    for number in range(6):
+        records = [
+            (chance.choice(["a", "b", "c", "dd", None]), chance.randrange(100), chance.choice("xyz"))
+            for _ in range(chance.randrange(12))
+        ]
+        end = MAX_TIMESTAMP if number == 5 else end + chance.randrange(40)
+        found = epochs.run(records, end, rewrite=number in (2, 4))
+        made = [record_type(SHAPE.columns)(*record) for record in records]
+        (told,) = local.epoch([Arrived(made, Watermark(end))])
+        by_key: dict[Any, list] = defaultdict(list)
+        for row in told:
+            by_key[row[0]].append(row)
+        found_by_key: dict[Any, list] = defaultdict(list)
+        for row in found:
+            found_by_key[row[0]].append(row)
+        assert found_by_key == by_key
+        living = epochs.living()
+        assert {key: row["_timers"] or [] for key, row in living.items()} == {
+            key: state.get("timers", []) for key, state in local.state.items()
+        }
+        assert {key: row["seen"] for key, row in living.items()} == {
+            key: state["seen"] for key, state in local.state.items()
+        }
+        assert sum(count for _, count in epochs.buckets.values()) == len(local.state)
+
+
+def test_a_list_that_is_added_to_is_put_together_from_what_is_stored(tmp_path: Path) -> None:
+    epochs = Epochs(tmp_path, batch=10)
+    for number in range(3):
+        epochs.run([("a", 100 + number, "x"), ("b", 200 + number, "y")], number)
+    assert {key: row["seen"] for key, row in epochs.living().items()} == {"a": [100, 101, 102], "b": [200, 201, 202]}
+    assert len(epochs.groups[bucket_of("a")]) == 3
+    epochs.run([("b", 203, "y")], 4, rewrite=True)
+    assert {len(groups) for groups in epochs.groups.values()} == {1}
+    assert epochs.living()["a"]["seen"] == [100, 101, 102]
+    names = {name for groups in epochs.groups.values() for name, _ in groups}
+    assert all(pq.read_metadata(name).num_rows == 1 for name in names)
+
+
+class Forgetful(Timed):
+    """Clears its list at once, and the rest when it is told to."""
+
+    def process_record(self, record, output, ctx) -> None:
+        states = ctx.get_state_manager()
+        if record.name == "clear":
+            states.get_state(TOTAL).clear()
+            return
+        states.get_state(TOTAL).add(record.number)
+        states.get_state(SEEN).add(record.number)
+        states.get_state(SEEN).clear()
+
+
+def test_nothing_is_kept_of_a_key_whose_list_is_empty(tmp_path: Path) -> None:
+    epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(Forgetful()))
+    epochs.run([("a", 1, "x"), ("b", 2, "x")], 1)
+    assert {key: (row["seen"], row["total"]) for key, row in epochs.living().items()} == {
+        "a": (None, 1),
+        "b": (None, 2),
+    }
+    epochs.run([("a", 0, "clear")], 2)
+    assert set(epochs.living()) == {"b"}
+    assert sum(count for _, count in epochs.buckets.values()) == 1
+
+
+class WrongOutput(Timed):
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        output.collect(("fine", 1, "", 1, "", ""))
+        output.collect((ctx.get_state_manager().get_current_key(), "soon", "", 1, "", ""))
+
+
+class WrongState(Timed):
+    def process_record(self, record, output, ctx) -> None:
+        ctx.get_state_manager().get_state(TOTAL).add("much")
+
+
+class TooFew(Timed):
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        output.collect({"k": 1})
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (WrongOutput(), r"WrongOutput at key 'b': output record \('b', 'soon'.* does not fit"),
+        (WrongState(), r"WrongState: state 'total' of key 'b' is no int64"),
+        (TooFew(), r"TooFew at key 'b': output record .* the schema differ in at, last, names, seen, total"),
+    ],
+)
+def test_values_of_another_type_name_their_key(tmp_path: Path, function: Any, told: str) -> None:
+    epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(function))
+    with pytest.raises(WrongValue, match=told):
+        epochs.run([("b", 5, "x")], 9)
+
+
+def test_a_row_gets_the_fields_that_came_later(tmp_path: Path) -> None:
+    Epochs(tmp_path, 10).run([("a", 5, "x"), ("b", 6, "")], 1)
+    wider = pa.struct([("name", pa.string()), ("more", pa.map_(pa.string(), pa.int64())), ("number", pa.int64())])
+    schema = pa.schema([("last", wider), ("new", pa.list_(pa.string())), ("_key_k", pa.string())])
+    found = [
+        row
+        for path in tmp_path.glob("*.parquet")
+        for number in range(pq.read_metadata(path).num_row_groups)
+        for row in read_groups([(str(path), number)], schema).to_pylist()
+    ]
+    assert sorted(found, key=lambda row: row["_key_k"]) == [
+        {"last": {"name": "x", "more": None, "number": 5}, "new": None, "_key_k": "a"},
+        {"last": {"name": "", "more": None, "number": 6}, "new": None, "_key_k": "b"},
+    ]
+    path = next(tmp_path.glob("*.parquet"))
+    with pytest.raises(WrongValue, match="state 'last' is stored as struct"):
+        read_groups([(str(path), 0)], pa.schema([("last", pa.int64())]))
+
+
+def test_a_timer_at_the_end_of_time_fires_there(tmp_path: Path) -> None:
+    epochs = Epochs(tmp_path, 10)
+    epochs.run([("a", MAX_TIMESTAMP, "x"), ("b", 5, "x")], 9)
+    epochs.run([("dd", 50, "x")], 20)
+    assert {(row[0], row[1]) for row in epochs.run([], MAX_TIMESTAMP)} == {("a", MAX_TIMESTAMP), ("dd", 50)}

@@ -1,0 +1,256 @@
+"""What a state holds is its own, and looks the same in the epoch that wrote it as in every later one."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from pipelines.process import (
+    Arrived,
+    EventTimeExtension,
+    FunctionRaised,
+    InvalidDeclaration,
+    LocalRun,
+    OneInputEventTimeStreamProcessFunction,
+    OneInputStreamProcessFunction,
+    StateDeclarations,
+    TwoInputBroadcastStreamProcessFunction,
+    WrongValue,
+)
+from pipelines.process.engine.arrow_values import python_values
+from pipelines.process.state.bucket import StateColumns
+from pipelines.process.state.declared import column_type
+from pipelines.process.state.types import nestings
+from pipelines.process.state.values import copy_as
+from pipelines.process.windows.function import Aggregate, WindowFunction, tumble
+from pipelines.sources.arrow_types import arrow_type
+from pipelines.sql.types import parse_type
+from pipelines.watermarks import Watermark
+from tests.pipelines.process.engine.test_task import Epochs
+from tests.pipelines.process.windows.test_function import Row, ms
+
+SD = StateDeclarations
+OUTPUT = pa.schema([("k", pa.string()), ("told", pa.string())])
+
+
+class Record(NamedTuple):
+    k: str
+    number: int
+    name: str
+
+
+def spoilt(value: Any) -> None:
+    """Change everything in `value` that can be changed."""
+    if isinstance(value, dict):
+        list(map(spoilt, value.values()))
+        value["spoilt"] = None
+    elif isinstance(value, list):
+        list(map(spoilt, value))
+        value.append("spoilt")
+
+
+class Keeps(OneInputStreamProcessFunction):
+    """Tells what its state held, and writes the next one of `values`; spoils all that it has been handed and has handed
+    over."""
+
+    def __init__(self, declaration: Any, values: list[Any]) -> None:
+        self.declaration, self.values = declaration, values
+
+    def uses_states(self):
+        return (self.declaration,)
+
+    def process_record(self, record: Record, output, ctx) -> None:
+        state, value = ctx.get_state_manager().get_state(self.declaration), deepcopy(self.values[record.number])
+        output.collect((record.k, repr(self.read(state))))
+        spoilt(self.read(state))
+        if hasattr(state, "value"):
+            state.update(value)
+        elif hasattr(state, "add"):
+            state.add(value)
+        else:
+            state.put(f"key {record.number}", value)
+            spoilt(list(state.values()))
+            spoilt(state.get(f"key {record.number}"))
+        spoilt(value)
+
+    @staticmethod
+    def read(state: Any) -> Any:
+        if hasattr(state, "value"):
+            return state.value()
+        return state.get() if hasattr(state, "add") else dict(state.items())
+
+
+INNER: dict[str, Any] = {"a": 1, "tags": {"x": 1, "y": None}, "more": [{"deep": {"z": 2}}, None]}
+ROW = "ROW<a BIGINT, tags MAP<STRING, BIGINT>, more ARRAY<ROW<deep MAP<STRING, BIGINT>>>>"
+EMPTY: dict[str, Any] = {"a": None, "tags": {}, "more": []}
+NONE: dict[str, Any] = {"a": None, "tags": None, "more": None}
+
+
+@pytest.mark.parametrize(
+    ("declaration", "values", "held"),
+    [
+        (SD.value_state("s", ROW), [INNER, EMPTY, NONE], [None, INNER, EMPTY, NONE]),
+        (SD.value_state("s", ROW), [(1, {"x": 1}, None)], [None, {"a": 1, "tags": {"x": 1}, "more": None}]),
+        (SD.value_state("s", ROW), [{"a": 7}, {}], [None, {**NONE, "a": 7}, NONE]),
+        (SD.value_state("s", "MAP<STRING, BIGINT>"), [{"x": 1}, {"y": 2}], [None, {"x": 1}, {"y": 2}]),
+        (SD.value_state("s", "MAP<STRING, MAP<STRING, BIGINT>>"), [{"x": {"y": 1}}], [None, {"x": {"y": 1}}]),
+        (SD.value_state("s", "ARRAY<MAP<STRING, BIGINT>>"), [[{"x": 1}, {}, None]], [None, [{"x": 1}, {}, None]]),
+        (SD.value_state("s", "ARRAY<ARRAY<BIGINT>>"), [[[1], [], None, [2]]], [None, [[1], [], None, [2]]]),
+        (SD.value_state("s", "ROW<t TIMESTAMP(3), d DECIMAL(5, 2)>"),
+         [{"t": datetime(2026, 1, 1, 12), "d": Decimal("1.50")}],
+         [None, {"t": datetime(2026, 1, 1, 12), "d": Decimal("1.50")}]),
+        (SD.list_state("s", "MAP<STRING, BIGINT>"), [{"x": 1}, {"y": 2}], [[], [{"x": 1}], [{"x": 1}, {"y": 2}]]),
+        (SD.list_state("s", ROW), [INNER, EMPTY], [[], [INNER], [INNER, EMPTY]]),
+        (SD.list_state("s", "BIGINT"), [1, 2], [[], [1], [1, 2]]),
+        (SD.map_state("s", "STRING", "MAP<STRING, BIGINT>"),
+         [{"x": 1}, {}], [{}, {"key 0": {"x": 1}}, {"key 0": {"x": 1}, "key 1": {}}]),
+        (SD.map_state("s", "STRING", ROW), [INNER, None], [{}, {"key 0": INNER}, {"key 0": INNER, "key 1": None}]),
+        (SD.map_state("s", "STRING", "ARRAY<BIGINT>"), [[1], []], [{}, {"key 0": [1]}, {"key 0": [1], "key 1": []}]),
+        (SD.reducing_state("s", "MAP<STRING, BIGINT>", lambda old, new: {**old, **new}),
+         [{"x": 1}, {"y": 2}], [None, {"x": 1}, {"x": 1, "y": 2}]),
+        (SD.reducing_state("s", "ARRAY<BIGINT>", lambda old, new: old + new), [[1], [2]], [None, [1], [1, 2]]),
+    ],
+    ids=lambda told: getattr(told, "type", None),
+)  # fmt: skip
+@pytest.mark.parametrize("apart", [False, True], ids=["one epoch", "an epoch each"])
+def test_a_value_is_the_same_in_every_epoch(
+    tmp_path: Path, declaration: Any, values: list[Any], held: list[Any], apart: bool
+) -> None:
+    values = [*values, *[deepcopy(values[-1])] * (len(held) - len(values))]
+    function = Keeps(declaration, values)
+    kind = arrow_type(parse_type(column_type(declaration)).spark)
+    columns = StateColumns((("_key_k", pa.string()),), ((declaration.name, kind),))
+    epochs = Epochs(tmp_path, 10, function, columns, OUTPUT)
+    records = [Record("a", number, "") for number in range(len(held))]
+    cuts = [[record] for record in records] if apart else [records]
+    wanted = [("a", repr(value)) for value in held]
+    assert [row for cut in cuts for row in epochs.run([tuple(record) for record in cut], 0)] == wanted
+    local = LocalRun(function, lambda record: record.k)
+    assert [row for cut in cuts for row in local.epoch([Arrived(cut)])[0]] == wanted
+
+
+def test_columns_of_records_are_decoded_alike() -> None:
+    kind = pa.struct([("m", pa.map_(pa.string(), pa.list_(pa.map_(pa.string(), pa.int64())))), ("n", pa.int64())])
+    rows = [{"m": {"a": [{"b": 1}, None], "c": None}, "n": 1}, None, {"m": None, "n": None}, {"m": {}, "n": 4}]
+    array = pa.array([{**row, "m": row["m"] and list(row["m"].items())} if row else None for row in rows], kind)
+    assert python_values(array) == rows
+    assert python_values(array.slice(1, 2)) == rows[1:3]
+    assert python_values(pa.chunked_array([array.slice(2), array.slice(0, 1)])) == [*rows[2:], rows[0]]
+    assert python_values(array.slice(4)) == []
+    assert python_values(pa.array([{}, None], pa.struct([]))) == [{}, None]
+    pairs = [({"a": 1}, 2), ({"a": 3}, 4)]
+    assert python_values(pa.array([pairs], pa.map_(pa.struct([("a", pa.int64())]), pa.int64()))) == [pairs]
+
+
+def test_windows_keep_a_map() -> None:
+    """The aggregate's own value, epoch after epoch, in a ROW in a map."""
+
+    def add(kept: dict[str, int], row: Row) -> dict[str, int]:
+        kept[str(row.time)] = kept.get(str(row.time), 0) + 1
+        return kept
+
+    counts = Aggregate("MAP<STRING, BIGINT>", dict, add, lambda key, window, kept: (key, window.start, kept))
+    function = WindowFunction(tumble(ms(10)), counts, lambda row: row.time)
+    run = LocalRun(EventTimeExtension.wrap_process_function(function), lambda row: row.key)
+    for times in ([1, 2], [2], [3]):
+        run.epoch([Arrived([Row("a", time) for time in times])])
+    assert run.epoch([Arrived((), Watermark(10))])[0] == [("a", 0, {"1": 1, "2": 2, "3": 1})]
+
+
+class MapWindow(OneInputEventTimeStreamProcessFunction):
+    """Counts names in a map inside of a row, as a window's aggregate does."""
+
+    kept = SD.map_state("kept", "BIGINT", "ROW<begin BIGINT, kept MAP<STRING, BIGINT>>")
+
+    def uses_states(self):
+        return (self.kept,)
+
+    def process_record(self, record: Record, output, ctx) -> None:
+        state = ctx.get_state_manager().get_state(self.kept)
+        found = state.get(0, {"begin": 0, "kept": {}})
+        found["kept"][record.name] = found["kept"].get(record.name, 0) + 1
+        state.put(0, found)
+        output.collect((record.k, repr(found["kept"])))
+
+
+def test_a_map_inside_of_a_row_goes_on_in_files(tmp_path: Path) -> None:
+    kind = arrow_type(parse_type(column_type(MapWindow.kept)).spark)
+    columns = StateColumns((("_key_k", pa.string()),), (("kept", kind),))
+    epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(MapWindow()), columns, OUTPUT)
+    told = [epochs.run([("a", number, name)], number) for number, name in enumerate("xyx")]
+    assert told == [[("a", "{'x': 1}")], [("a", "{'x': 1, 'y': 1}")], [("a", "{'x': 2, 'y': 1}")]]
+
+
+RULES = SD.broadcast_state("rules", "STRING", "ROW<least BIGINT, names ARRAY<STRING>>")
+
+
+class Changes(TwoInputBroadcastStreamProcessFunction):
+    """Changes in place what broadcast state has handed out."""
+
+    def uses_states(self):
+        return (RULES,)
+
+    def process_record_from_broadcast_input(self, record: Record, ctx) -> None:
+        rule = {"least": record.number, "names": [record.name]}
+        ctx.get_state_manager().get_state(RULES).put(record.k, rule)
+        spoilt(rule)
+
+    def process_record_from_non_broadcast_input(self, record: Record, output, ctx) -> None:
+        rules = ctx.get_state_manager().get_state(RULES)
+        for rule in (rules.get("r"), dict(rules.items())["r"], next(rules.values())):
+            rule["least"] = 99
+            spoilt(rule)
+        output.collect(rules.get("r"))
+
+
+def test_what_broadcast_state_hands_out_is_no_way_to_write_it() -> None:
+    run = LocalRun(Changes(), lambda record: record.k)
+    rule, held = Record("r", 1, "x"), {"least": 1, "names": ["x"]}
+    assert run.epoch([Arrived([rule], input=1), Arrived([Record("a", 0, ""), Record("b", 0, "")])]) == ([held, held],)
+    assert run.broadcast == {"rules": {"r": held}}
+    assert run.epoch([Arrived([Record("a", 0, "")])]) == ([held],)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "told"),
+    [
+        ("ROW<a BIGINT>", {"a": 1, "b": 2, "c": 3}, "a ROW has the fields a, and not b, c"),
+        ("ROW<a BIGINT>", (1, 2), "a ROW has the fields a, and 2 values are given"),
+        ("ROW<a BIGINT>", 5, "a ROW is a dict, or a tuple of all its fields, not int"),
+        ("MAP<STRING, BIGINT>", 5, "a MAP is a dict, not int"),
+        ("ARRAY<STRING>", "abc", "an ARRAY is a list, not str"),
+        ("ARRAY<STRING>", 5, "an ARRAY is a list, not int"),
+    ],
+)
+def test_values_of_another_shape_are_refused_when_they_are_written(kind: str, value: Any, told: str) -> None:
+    copy = copy_as(arrow_type(parse_type(kind).spark))
+    assert copy is not None
+    assert copy(None) is None
+    with pytest.raises(WrongValue, match=told):
+        copy(value)
+    run = LocalRun(Keeps(SD.value_state("s", kind), [value]), lambda record: record.k)
+    with pytest.raises(FunctionRaised, match=f"key 'a', record .*WrongValue: {told}"):
+        run.epoch([Arrived([Record("a", 0, "")])])
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("BIGNIT", "F declares state 's' as BIGNIT: there is no type BIGNIT"),
+        ("INTERVAL DAY TO SECOND", "INTERVAL is not supported"),
+        ("ROW<a MAP<STRING, BIGNIT>>", "there is no type BIGNIT"),
+        ("ARRAY<MAP<ROW<a INT>, BIGINT>>", "no dict can have such keys"),
+    ],
+)
+def test_types_that_there_are_not_are_told_at_once(kind: str, told: str) -> None:
+    declaration = SD.value_state("s", kind)
+    with pytest.raises(InvalidDeclaration, match=told):
+        nestings([declaration], "F")
+    with pytest.raises(InvalidDeclaration, match=told.replace("F declares", "Keeps declares")):
+        LocalRun(Keeps(declaration, []), lambda record: record.k)

@@ -1,0 +1,148 @@
+"""Windows by timers and state, against a plain count of the same records."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
+from pipelines.process.windows import Aggregate, Window, WindowFunction, Windows, cumulate, hop, session, tumble
+from pipelines.sql import compile_script
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+
+
+def ms(number: int) -> timedelta:
+    return timedelta(milliseconds=number)
+
+
+class Row(NamedTuple):
+    key: str
+    time: int
+
+
+class Click(NamedTuple):
+    item: str
+    timestamp: int
+
+
+COUNT = Aggregate(
+    "BIGINT",
+    create=lambda: 0,
+    add=lambda kept, record: kept + 1,
+    result=lambda key, window, kept: (key, *window, kept),
+    merge=lambda one, other: one + other,
+)
+
+
+def local(windows: Windows, by_time: bool = True) -> LocalRun:
+    function = WindowFunction(windows, COUNT, (lambda row: row.time) if by_time else None)
+    return LocalRun(EventTimeExtension.wrap_process_function(function), lambda row: row.key)
+
+
+@pytest.mark.parametrize(
+    ("windows", "time", "found"),
+    [
+        (tumble(ms(10)), 25, [(20, 30)]),
+        (tumble(ms(10)), -1, [(-10, 0)]),
+        (tumble(ms(10), ms(3)), 25, [(23, 33)]),
+        (tumble(ms(10)), 30, [(30, 40)]),
+        (hop(ms(5), ms(10)), 27, [(25, 35), (20, 30)]),
+        (hop(ms(10), ms(10)), 25, [(20, 30)]),
+        (cumulate(ms(5), ms(20)), 7, [(0, 10), (0, 15), (0, 20)]),
+        (cumulate(ms(5), ms(20)), 19, [(0, 20)]),
+        (cumulate(ms(5), ms(20)), 20, [(20, 25), (20, 30), (20, 35), (20, 40)]),
+        (session(ms(5)), 7, [(7, 12)]),
+    ],
+)
+def test_the_windows_of_a_time(windows: Windows, time: int, found: list[tuple[int, int]]) -> None:
+    assert [tuple(window) for window in windows.of(time)] == found
+
+
+rows = st.lists(st.builds(Row, st.sampled_from("ab"), st.integers(0, 60)), max_size=25)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows, st.sampled_from([tumble(ms(10)), hop(ms(5), ms(15)), cumulate(ms(5), ms(15)), session(ms(6))]))
+def test_every_row_is_counted_in_its_windows(found: list[Row], windows: Windows) -> None:
+    run, (told, late) = local(windows), ([], [])
+    for start in range(0, len(found), 5):
+        one, other = run.epoch([Arrived(found[start : start + 5])])
+        told, late = told + one, late + other
+    one, other = run.epoch([Arrived((), Watermark(MAX_TIMESTAMP))])
+    assert late + other == []
+    assert sorted(told + one) == expected(found, windows)
+    assert run.state == {}
+
+
+def expected(found: list[Row], windows: Windows) -> list[tuple]:
+    if windows.merging:
+        return sessions(found)
+    counts: dict[tuple, int] = defaultdict(int)
+    for row in found:
+        for window in windows.of(row.time):
+            counts[row.key, *window] += 1
+    return sorted((*key, count) for key, count in counts.items())
+
+
+def sessions(found: list[Row], gap: int = 6) -> list[tuple]:
+    told = []
+    for key in sorted({row.key for row in found}):
+        open_window, count = None, 0
+        for time in sorted(row.time for row in found if row.key == key):
+            if open_window is not None and time <= open_window.end:
+                open_window, count = Window(open_window.start, time + gap), count + 1
+                continue
+            if open_window is not None:
+                told.append((key, *open_window, count))
+            open_window, count = Window(time, time + gap), 1
+        if open_window is not None:
+            told.append((key, *open_window, count))
+    return sorted(told)
+
+
+def test_a_window_is_told_at_its_end_and_what_comes_later_is_kept_apart() -> None:
+    run = local(tumble(ms(10)))
+    assert run.epoch([Arrived([Row("a", 5)], Watermark(9))]) == ([], [])
+    assert run.epoch([Arrived([Row("a", 3)], Watermark(10))]) == ([("a", 0, 10, 2)], [])
+    assert run.epoch([Arrived([Row("a", 9), Row("a", 10)], Watermark(20))]) == ([("a", 10, 20, 1)], [Row("a", 9)])
+
+
+def test_the_same_windows_by_processing_time() -> None:
+    run, now = local(tumble(ms(10)), by_time=False), Watermark(MIN_TIMESTAMP, True)
+    run.epoch([Arrived((), now, at=100)], now=100)
+    told, late = run.epoch([Arrived([Row("a", 0)], at=101), Arrived([Row("a", 0)], at=109)], now=109)
+    assert (told, late) == ([], [])
+    assert run.epoch([Arrived([Row("a", 0)], at=112)], now=121) == ([("a", 100, 110, 2), ("a", 110, 120, 1)], [])
+
+
+def test_the_windows_of_the_docs() -> None:
+    docs = Path(__file__).parents[4] / "docs" / "process-functions.md"
+    snippet = docs.read_text(encoding="utf-8").partition("## Windows")[2].partition("```python")[2].partition("```")[0]
+    script = "CREATE TABLE clicks (item STRING, `timestamp` BIGINT) WITH ('connector' = 'scripted')"
+    names: dict[str, Any] = {"pipeline": compile_script(script), "Aggregate": Aggregate, "tumble": tumble}
+    names |= {"WindowFunction": WindowFunction, "timedelta": timedelta, "EventTimeExtension": EventTimeExtension}
+    exec(snippet, names)
+    spec = names["pipeline"].insert("clicks_5min").process
+    assert spec is not None
+    assert spec.outputs == ("clicks_5min", "late_clicks")
+    run = LocalRun(spec.function, lambda click: click.item)
+    clicks = [Click("tea", 1), Click("tea", 299_999), Click("cup", 300_000)]
+    assert run.epoch([Arrived(clicks, Watermark(300_000)), Arrived([Click("tea", 2)])]) == (
+        [("tea", 0, 300_000, 2)],
+        [Click("tea", 2)],
+    )
+
+
+def test_windows_that_can_not_be() -> None:
+    with pytest.raises(InvalidDeclaration, match="multiple of their slide"):
+        hop(ms(4), ms(10))
+    with pytest.raises(InvalidDeclaration, match="multiple of their step"):
+        cumulate(ms(4), ms(10))
+    with pytest.raises(InvalidDeclaration, match="need an aggregate with `merge`"):
+        WindowFunction(session(ms(1)), Aggregate("BIGINT", int, lambda kept, row: kept, lambda *told: told))
