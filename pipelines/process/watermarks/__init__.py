@@ -1,1 +1,1 @@
-"""Generalised watermarks (FLIP-467): declared, combined over channels, emitted. Event time is two of them (FLIP-499)."""
+"""Generalised watermarks (FLIP-467): declared, combined over channels, emitted. Event time is two of them."""
