@@ -21,7 +21,8 @@ from assets.resources import runner_of
 from assets.specs import by_time_spec
 from pipelines.lake import Layout
 from pipelines.runtime.releasing import Position
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks.watermark import instant, milliseconds_of
 
 NOTHING = Position(None, None, None, 0)

@@ -19,7 +19,8 @@ from assets.names import ADDS_UP, GATE, identifier
 from assets.text import markdown_table
 from pipelines.lake import Lake
 from pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks.watermark import instant
 from quality_checks.reconcile import can_add_up, reconcile
 

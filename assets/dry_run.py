@@ -15,7 +15,7 @@ from assets.resources import runner_of
 from assets.text import markdown_table
 from pipelines.lake import Layout
 from pipelines.runtime.dry_run import DryRun, dry_run
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 
 
 class DryRunConfig(dg.Config):

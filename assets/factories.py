@@ -20,7 +20,7 @@ from assets.reconcile import reconcile_asset, reconcile_schedules
 from assets.resources import TidegateResource
 from assets.sources import source_assets
 from pipelines.lake import Layout
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 from quality_checks.against_source import comparable
 
 

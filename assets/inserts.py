@@ -18,7 +18,8 @@ from assets.specs import published_spec, staged_spec
 from pipelines.errors import PlanningError
 from pipelines.lake import Layout
 from pipelines.runtime.releasing import Releasing, Waiting
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 
 
 class StageConfig(dg.Config):

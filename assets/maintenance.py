@@ -14,7 +14,7 @@ from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
 from pipelines.lake import Layout
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 
 WEEKLY = "30 3 * * 0"
 """Sundays at 03:30 UTC."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import dagster as dg
 
 from pipelines.errors import PlanningError
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 
 GATE = "gate"
 """The blocking check: the verdict on the staged epoch."""

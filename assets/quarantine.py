@@ -21,7 +21,8 @@ from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.quarantine.kept import Kept, as_shown, chosen, kept_out
 from pipelines.runtime.releasing import Published
-from pipelines.sql.model import OnUnmatched, Pipeline
+from pipelines.sql.model import OnUnmatched
+from pipelines.sql.pipeline import Pipeline
 
 
 class QuarantineConfig(dg.Config):

@@ -20,7 +20,7 @@ from pipelines.lake import Layout
 from pipelines.runtime.history import history_of
 from pipelines.runtime.quarantine.kept import Kept, asked_for, kept_out
 from pipelines.runtime.quarantine.rows import KeptRow, rows_of
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks.watermark import instant
 
 SHOWN_LOTS = 100

@@ -15,7 +15,8 @@ from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
 from pipelines.lake import Layout
-from pipelines.sql.model import Pipeline, Table
+from pipelines.sql.model import Table
+from pipelines.sql.pipeline import Pipeline
 from quality_checks.against_source import SourceReconciliation, reconcile_source
 
 Compared = Iterator[dg.MaterializeResult | dg.AssetCheckResult]

@@ -17,7 +17,8 @@ from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.session import start_session
 from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import Pipeline, is_secret
+from pipelines.sql.model import is_secret
+from pipelines.sql.pipeline import Pipeline
 
 
 class TidegateResource(dg.ConfigurableResource):

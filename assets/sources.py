@@ -17,7 +17,8 @@ from pipelines.errors import PlanningError
 from pipelines.lake import Layout
 from pipelines.runtime.landing.advances import Advance, LandedEpoch
 from pipelines.runtime.runner import Runner
-from pipelines.sql.model import Pipeline, Table
+from pipelines.sql.model import Table
+from pipelines.sql.pipeline import Pipeline
 
 ALIGNMENT_GROUP = "scan.watermark.alignment.group"
 

@@ -16,8 +16,9 @@ from assets.presentation import Presentation
 from assets.text import markdown_table
 from pipelines.lake import Layout
 from pipelines.lake.rows import quoted
-from pipelines.sql.model import Column, Insert, Join, Location, Pipeline, Table
+from pipelines.sql.model import Column, Insert, Join, Location, Table
 from pipelines.sql.options import on_unmatched
+from pipelines.sql.pipeline import Pipeline
 
 LAKE = "tidegate/lake"
 TABLE = "tidegate/table"

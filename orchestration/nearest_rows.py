@@ -12,7 +12,8 @@ from orchestration.alerts.nearest import nearest_by_place
 from orchestration.alerts.watched import WatchedInsert, WatchedJoin
 from pipelines.lake import Lake
 from pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 
 
 def nearest_of_rows(lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[KeptRow]) -> list[MissedKey | None]:

@@ -30,7 +30,8 @@ from pipelines.runtime.quarantine.kept import kept_out
 from pipelines.runtime.runner import Runner, RunReport
 from pipelines.runtime.session import start_session
 from pipelines.sources.scripted import ScriptedInput
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL = {

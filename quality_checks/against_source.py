@@ -36,7 +36,8 @@ from pipelines.runtime.plans import stored_step
 from pipelines.runtime.runner import Runner
 from pipelines.sources.protocol import Comparable, Comparison, LogPlace
 from pipelines.sources.registry import connector
-from pipelines.sql.model import Pipeline, Table
+from pipelines.sql.model import Table
+from pipelines.sql.pipeline import Pipeline
 from quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed
 from quality_checks.row_hashes import before as seen_at
 from quality_checks.words import many

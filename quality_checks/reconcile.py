@@ -16,7 +16,8 @@ from pipelines.lake import Lake
 from pipelines.lake.delta_log import opened
 from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from pipelines.runtime.history import history_of
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 from quality_checks.words import many
 
 __all__ = ["Reconciliation", "WhereRowsAre", "reconcile", "reconcile_all"]

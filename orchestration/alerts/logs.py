@@ -13,7 +13,7 @@ from orchestration.alerts.watched import WatchedTable, last_run, opened, positio
 from orchestration.console.words import seconds
 from pipelines.runtime.landing.asking import log_retention
 from pipelines.runtime.scripts import load_script
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 
 ASK_EVERY_S = 60
 ANSWER_WITHIN = "5 s"

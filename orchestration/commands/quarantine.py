@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pipelines.lake import Lake
     from pipelines.runtime.plans import FromQuarantine
     from pipelines.runtime.quarantine.kept import Kept
-    from pipelines.sql.model import Insert, Pipeline
+    from pipelines.sql.model import Insert
+    from pipelines.sql.pipeline import Pipeline
 
 app = typer.Typer(
     help="List the rows that a gate has kept out, look at them, release them again, or discard them.",

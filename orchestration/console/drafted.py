@@ -12,7 +12,7 @@ from orchestration.console.grid import grid
 from orchestration.console.words import number
 from pipelines.runtime.dry_run import DryRun, InsertDraft
 from pipelines.runtime.landing.drafts import SourceDraft
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 
 
 def dry_run_tables(found: DryRun) -> Iterator[RenderableType]:

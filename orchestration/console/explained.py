@@ -7,8 +7,9 @@ from typing import Any
 from pipelines.functions import UserFunction
 from pipelines.sources.registry import connector
 from pipelines.sql import show_create_function, show_create_table, to_properties
-from pipelines.sql.model import Insert, Pipeline, Table
+from pipelines.sql.model import Insert, Table
 from pipelines.sql.options import on_unmatched
+from pipelines.sql.pipeline import Pipeline
 from pipelines.sql.show import settings_of
 
 

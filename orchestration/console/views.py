@@ -17,7 +17,7 @@ from pipelines.runtime.continuous import Tick
 from pipelines.runtime.landing.advances import Advance
 from pipelines.runtime.releasing import Published
 from pipelines.runtime.runner import Released, RunReport
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 
 
 def run_tables(pipeline: Pipeline, report: RunReport, lake: Path) -> Iterator[RenderableType]:

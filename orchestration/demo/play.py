@@ -29,7 +29,8 @@ from pipelines.runtime.scripts import load_script
 from pipelines.runtime.session import start_session
 from pipelines.runtime.status import LakeStatus, status
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 
 Say = Callable[[str], None]
 _MOST_TICKS = 20

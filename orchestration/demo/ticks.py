@@ -17,7 +17,7 @@ from pipelines.errors import TidegateError
 from pipelines.lake import Lake
 from pipelines.progress import Task
 from pipelines.runtime.status import LakeStatus, status
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 
 _LOOK_EVERY_S = 1.0
 

@@ -10,7 +10,8 @@ from pipelines.lake import AlertRow, Lake, WatermarkRow
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.landing.split_store import Splits, of_a_file
 from pipelines.runtime.status import LakeStatus, SourceStatus, status
-from pipelines.sql.model import Insert, Pipeline, Table
+from pipelines.sql.model import Insert, Table
+from pipelines.sql.pipeline import Pipeline
 
 LAST_ALERTS = 20
 MOST_POINTS = 400

@@ -23,7 +23,7 @@ def register(spark: SparkSession, functions: Iterable[UserFunction]) -> None:
     """
     from pyspark.sql.functions import arrow_udf
 
-    from pipelines.sql.types import parse_type
+    from pipelines.sql.dialect import parse_type
 
     for function in functions:
         # Spark's stub wants the kind of function said, Spark itself warns where it is; its default is the right one.

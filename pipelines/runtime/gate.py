@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import TidegateError
 from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from pipelines.runtime.plans import ReleasePlan, insert_owner
-from pipelines.sql.model import Insert, Pipeline, Table
+from pipelines.sql.model import Insert, Table
+from pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,8 @@ from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.lake.areas import micros
 from pipelines.lake.delta_log import committed
 from pipelines.runtime.plans import ReleasePlan, insert_owner
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 State = Literal["planned", "staged", "passed", "held", "published", "superseded"]

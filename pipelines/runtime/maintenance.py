@@ -22,7 +22,8 @@ from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.releasing.staging import folder_prefix
 from pipelines.runtime.retention import Retained, Retention
-from pipelines.sql.model import Insert, Pipeline, Table
+from pipelines.sql.model import Insert, Table
+from pipelines.sql.pipeline import Pipeline
 
 KEEP = timedelta(days=7)
 """VACUUM spares what a version younger than this names: somebody may be reading it."""

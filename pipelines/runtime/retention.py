@@ -32,7 +32,8 @@ from pipelines.runtime.plans import Pin
 from pipelines.runtime.quarantine.kept import kept_out
 from pipelines.sources.protocol import SEQ_PARTS
 from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import Pipeline, Table
+from pipelines.sql.model import Table
+from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from pipelines.watermarks.duration import milliseconds
 

@@ -34,7 +34,8 @@ from pipelines.runtime.session import start_session
 from pipelines.runtime.watermarking import strategy_of
 from pipelines.sinks.print import IDENTIFIER, show_epoch
 from pipelines.sources.protocol import Json
-from pipelines.sql.model import OnUnmatched, Pipeline
+from pipelines.sql.model import OnUnmatched
+from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipelines.errors import PlanningError, TidegateError
 from pipelines.sql import compile_script
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 
 PYTHON = ".py"
 NAME = "pipeline"

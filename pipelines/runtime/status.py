@@ -15,7 +15,7 @@ from pipelines.runtime.landing.alignment import Blocked, GroupStanding, standing
 from pipelines.runtime.landing.split_store import of_a_file
 from pipelines.runtime.landing.splits import counting, stored_splits
 from pipelines.runtime.plans import Pin, insert_owner
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 
 _INSERT = insert_owner("")
 

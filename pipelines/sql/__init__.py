@@ -23,11 +23,11 @@ from pipelines.sql.model import (
     Key,
     Location,
     Options,
-    Pipeline,
     Projection,
     Table,
     WatermarkSpec,
 )
+from pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pipelines.sql.compile import compile_script

@@ -8,8 +8,10 @@ from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.connectors import InstalledConnectors
 from pipelines.sql.dialect import read_script
 from pipelines.sql.errors import SqlError
-from pipelines.sql.inserts.insert import Declared, InsertCompiler
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.inserts.insert import compile_insert
+from pipelines.sql.inserts.statement import Declared
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 from pipelines.sql.roles import roles
 from pipelines.sql.settings import auto_watermark_interval
 from pipelines.sql.source import Source, Span
@@ -56,7 +58,7 @@ def compile_script(
             elif isinstance(statement, CreateFunction):
                 functions.declare(statement)
             elif isinstance(statement, InsertInto):
-                inserts.append((statement, InsertCompiler(source, statement, declared, functions).compile()))
+                inserts.append((statement, compile_insert(source, statement, declared, functions)))
             continue
         except RecursionError:
             pass

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar
 
 from sqlglot import Token, TokenType, tokens
@@ -117,8 +118,9 @@ def read_script(source: Source) -> list[Statement]:
     raise source.error(place, "the expression is nested too deeply", "take it apart with computed columns")
 
 
-def read_type(text: str) -> FlinkType:
-    """The type that `text` spells. Raises SqlError."""
+@lru_cache(maxsize=4096)
+def parse_type(text: str) -> FlinkType:
+    """The type that `text` spells in Flink SQL. Raises SqlError."""
     return _reader(Source(text)).whole_type()
 
 

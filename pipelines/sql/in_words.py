@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from pipelines.functions import UserFunction
 from pipelines.process.windows.windowed import WindowedQuery
-from pipelines.sql.model import Insert, Join, Pipeline, Table, WatermarkSpec
+from pipelines.sql.model import Insert, Join, Table, WatermarkSpec
 from pipelines.sql.options import on_unmatched
+from pipelines.sql.pipeline import Pipeline
 from pipelines.sql.types import quoted_string
 
 _PROOF = {

@@ -12,12 +12,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 if TYPE_CHECKING:
     from pipelines.functions import UserFunction
@@ -382,9 +382,9 @@ class Insert:
 
 
 @dataclass(frozen=True)
-class Pipeline:
-    """A compiled script. `functions` by name, as declared. `auto_watermark_interval`: what the script sets, Flink's
-    `pipeline.auto-watermark-interval`; None for nothing. What a run is given takes its place."""
+class CompiledScript:
+    """What a whole script says. `functions` by name, as declared. `auto_watermark_interval`: what the script sets as
+    Flink's `pipeline.auto-watermark-interval`; None for nothing. What a run is given takes its place."""
 
     name: str
     tables: Mapping[str, Table]
@@ -420,8 +420,8 @@ class Pipeline:
         inputs = [item for insert in self.inserts if insert.process for item in insert.process.inputs]
         return [item.time for item in inputs if item.table == table and item.time is not None]
 
-    def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Pipeline:
-        """This pipeline, with `strategy` in place of what the DDL of `table` says. Raises PlanningError."""
+    def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Self:
+        """The same, with `strategy` in place of what the DDL of `table` says. Raises PlanningError."""
         from pipelines.errors import PlanningError
         from pipelines.watermarks import WatermarkStrategy
 
@@ -445,36 +445,6 @@ class Pipeline:
                 next_command="correct the file, then: tidegate explain SCRIPT",
             )
         return replace(self, strategies={**self.strategies, table: strategy})
-
-    def process(
-        self,
-        name: str | Sequence[str],
-        inputs: Any,
-        key: Any,
-        function: Any,
-        schema: Any = None,
-        *,
-        options: Mapping[str, str] | None = None,
-        buckets: int = 64,
-    ) -> Pipeline:
-        """This pipeline, with a process function (FLIP-499) whose output is a target as those of INSERTs are.
-
-        Args:
-            name: Of the output's table; two for a function with two outputs.
-            inputs: A table, or several in the function's order. `(table, generator)` tells the table's event time by
-                a generator that `EventTimeExtension` has built.
-            key: The columns that make the key, the same of every input, or a mapping by table; None for none.
-            function: A plain process function, or a wrapped event-time one.
-            schema: The output's columns, as in a CREATE TABLE or name -> type; None where the script declares it. Two
-                for two outputs.
-            options: WITH options of an output whose schema is given; a Delta table otherwise.
-            buckets: Into how many parts the keys are put; it stays what it was when the process first ran.
-
-        Raises PlanningError, SqlError.
-        """
-        from pipelines.sql.processes import with_process
-
-        return with_process(self, name, inputs, key, function, schema, options=options, buckets=buckets)
 
     def digest(self, insert: Insert) -> str:
         """Identifies what an INSERT computes; stored with every plan. 16 hex digits."""

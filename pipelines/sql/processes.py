@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pipelines.errors import PlanningError
 from pipelines.process.engine.binding import Shape, shape_of
@@ -18,9 +18,16 @@ from pipelines.process.watermarks.combining import by_identifier
 from pipelines.process.watermarks.declarations import WatermarkDeclaration
 from pipelines.process.watermarks.generator import EventTimeGeneratorFunction
 from pipelines.sql.connectors import InstalledConnectors
-from pipelines.sql.model import Insert, Pipeline, Projection, Table, severest_first
+from pipelines.sql.dialect import parse_type, read_script
+from pipelines.sql.model import CompiledScript, Insert, Projection, Table, severest_first
+from pipelines.sql.source import Source
+from pipelines.sql.syntax import CreateTable
 from pipelines.sql.tables.hybrid import with_role
-from pipelines.sql.types import APPROXIMATE, NESTED, FlinkType, parse_type, quoted, quoted_string
+from pipelines.sql.tables.table import TableCompiler
+from pipelines.sql.types import APPROXIMATE, NESTED, FlinkType, quoted, quoted_string
+from pipelines.sql.user_functions import UserFunctions
+
+Script = TypeVar("Script", bound=CompiledScript)
 
 Inputs = str | Sequence[Any]
 """A table, or several; instead of a name `(name, generator)`, where the generator tells the table's event time."""
@@ -33,7 +40,7 @@ Schema = str | Mapping[str, str] | None
 
 
 def with_process(
-    pipeline: Pipeline,
+    pipeline: Script,
     name: str | Sequence[str],
     inputs: Inputs,
     key: Key,
@@ -42,7 +49,7 @@ def with_process(
     *,
     options: Mapping[str, str] | None = None,
     buckets: int = BUCKETS,
-) -> Pipeline:
+) -> Script:
     """See `Pipeline.process`."""
     names = (name,) if isinstance(name, str) else tuple(name)
     where = f"process {', '.join(names)}"
@@ -98,7 +105,7 @@ def _counted(where: str, shape: Shape, inputs: int, outputs: int) -> None:
             raise _error(where, f"{shape.name} has {has} {what}{plural}, {given} are given", f"give {has}")
 
 
-def _readable(pipeline: Pipeline, where: str, name: str, generator: EventTimeGeneratorFunction | None) -> Pipeline:
+def _readable(pipeline: Script, where: str, name: str, generator: EventTimeGeneratorFunction | None) -> Script:
     """The pipeline with `name` as a source, if it is not one already."""
     if name not in pipeline.tables:
         known = ", ".join(pipeline.tables)
@@ -127,7 +134,7 @@ def _readable(pipeline: Pipeline, where: str, name: str, generator: EventTimeGen
     return pipeline.with_strategy(name, generator.strategy)
 
 
-def _brought(pipeline: Pipeline, tables: Sequence[str], shape: Shape) -> tuple[WatermarkDeclaration, ...]:
+def _brought(pipeline: CompiledScript, tables: Sequence[str], shape: Shape) -> tuple[WatermarkDeclaration, ...]:
     """The declarations of what the processes before this one send. Raises InvalidDeclaration where one of theirs, or of
     the function's own, has the name of another."""
     before = [insert.process for insert in pipeline.inserts if insert.process]
@@ -151,34 +158,36 @@ def _key(where: str, table: Table, key: Key) -> tuple[str, ...]:
     return columns
 
 
-def _same_types(where: str, pipeline: Pipeline, inputs: Sequence[ProcessInput]) -> None:
+def _same_types(where: str, pipeline: CompiledScript, inputs: Sequence[ProcessInput]) -> None:
     kinds = [[_column_type(pipeline, item.table, name).spark for name in item.key] for item in inputs]
     if any(kind != kinds[0] for kind in kinds):
         told = " and ".join(f"{item.table} ({', '.join(kind)})" for item, kind in zip(inputs, kinds, strict=True))
         raise _error(where, f"the keys of {told} are of different types", "cast one of them in the script")
 
 
-def _column_type(pipeline: Pipeline, table: str, column: str) -> FlinkType:
+def _column_type(pipeline: CompiledScript, table: str, column: str) -> FlinkType:
     return parse_type(pipeline.table(table).column(column).type)
 
 
-def _target(pipeline: Pipeline, where: str, name: str, schema: Schema, options: Mapping[str, str] | None) -> Table:
+def _target(
+    pipeline: CompiledScript, where: str, name: str, schema: Schema, options: Mapping[str, str] | None
+) -> Table:
     if schema is None:
         if name not in pipeline.tables or pipeline.table(name).role != "unused":
             raise _error(where, f"the script has no table {name} that nothing uses yet", "give the output's schema")
         return with_role(pipeline.table(name), "sink")
     if name in pipeline.tables:
         raise _error(where, f"there is a table {name} already", "leave the schema out, or choose another name")
-    from pipelines.sql.compile import compile_script
-
     columns = schema if isinstance(schema, str) else ", ".join(f"{quoted(one)} {kind}" for one, kind in schema.items())
     told = {"connector": "delta", **(options or {})}
     listed = ", ".join(f"{quoted_string(option)} = {quoted_string(value)}" for option, value in told.items())
-    made = compile_script(f"CREATE TABLE {quoted(name)} (\n{columns}\n) WITH ({listed})", path=where)
-    return with_role(made.table(name), "sink")
+    source = Source(f"CREATE TABLE {quoted(name)} (\n{columns}\n) WITH ({listed})", where)
+    (statement,) = [one for one in read_script(source) if isinstance(one, CreateTable)]
+    table, _ = TableCompiler(source, statement, InstalledConnectors(), UserFunctions(source)).compile()
+    return with_role(table, "sink")
 
 
-def _added(pipeline: Pipeline, spec: ProcessSpec, targets: Sequence[Table]) -> Pipeline:
+def _added(pipeline: Script, spec: ProcessSpec, targets: Sequence[Table]) -> Script:
     first = targets[0]
     key = ", ".join(spec.inputs[0].key)
     inputs = ", ".join(f"{item.table}{' BROADCAST' if item.broadcast else ''}" for item in spec.inputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipelines.sql.inserts.insert import Declared
+from pipelines.sql.inserts.statement import Declared
 from pipelines.sql.model import Insert, Role, Table
 from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
 from pipelines.sql.source import Source

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pipelines.sql.dialect import parse_type
 from pipelines.sql.errors import did_you_mean, suggest
 from pipelines.sql.functions.function import Function
 from pipelines.sql.functions.refused import STORED_ONLY
@@ -13,7 +14,7 @@ from pipelines.sql.functions.times import INSTANT_SQL
 from pipelines.sql.model import Column, Table
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import Name
-from pipelines.sql.types import FlinkType, parse_type, quoted
+from pipelines.sql.types import FlinkType, quoted
 from pipelines.sql.user_functions import UserFunctions
 from pipelines.sql.values import Value
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pipelines.functions import UserFunction
 from pipelines.sql.durations import format_duration
-from pipelines.sql.model import Column, Constraint, Pipeline, Table
+from pipelines.sql.model import Column, Constraint, Table
+from pipelines.sql.pipeline import Pipeline
 from pipelines.sql.settings import AUTO_WATERMARK_INTERVAL
 from pipelines.sql.types import quoted, quoted_string
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 
 MAX_PRECISION = 38
 """Digits of a DECIMAL, in Flink and in Spark."""
@@ -162,11 +161,3 @@ INSTANT = FlinkType(Kind.TIMESTAMP_LTZ, 3)
 def decimal(precision: int, scale: int) -> FlinkType:
     """DECIMAL(precision, scale)."""
     return FlinkType(Kind.DECIMAL, precision, scale)
-
-
-@lru_cache(maxsize=4096)
-def parse_type(text: str) -> FlinkType:
-    """The type that `text` spells in Flink SQL. Raises SqlError."""
-    from pipelines.sql.dialect import read_type
-
-    return read_type(text)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pipelines.lake import Layout
 from pipelines.sources.scripted import ScriptedInput
 from pipelines.sql import compile_script
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import MIN_TIMESTAMP
 
 SCRIPT = """\

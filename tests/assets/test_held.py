@@ -10,7 +10,7 @@ from assets.names import Names
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.runtime.gate import CheckResult, GateVerdict
 from pipelines.runtime.plans import Pin, ReleasePlan, insert_owner
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 from tests.assets.clicks import pipeline
 
 REASON = "1 of 3 released rows found no match in user_info."

@@ -15,7 +15,8 @@ from pipelines.lake import WatermarkRow
 from pipelines.lake.adopt import survey
 from pipelines.runtime.gate import StagedEpoch
 from pipelines.runtime.plans import Pin
-from pipelines.sql.model import Constraint, Pipeline, severest_first
+from pipelines.sql.model import Constraint, severest_first
+from pipelines.sql.pipeline import Pipeline
 from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, pipeline
 
 TARGET = pa.schema(

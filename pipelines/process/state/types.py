@@ -9,7 +9,8 @@ import pyarrow as pa
 from pipelines.errors import TidegateError
 from pipelines.process.errors import InvalidDeclaration
 from pipelines.process.state.declared import StateDeclaration, column_type
-from pipelines.sql.types import NESTED, FlinkType, Kind, parse_type
+from pipelines.sql.dialect import parse_type
+from pipelines.sql.types import NESTED, FlinkType, Kind
 
 _PLAIN = pa.string()
 """Stands for all types that are not nested."""

@@ -14,8 +14,9 @@ from pipelines.process.spec import ProcessSpec
 from pipelines.process.state.bucket import StateColumns
 from pipelines.process.state.declared import StateDeclaration, column_type
 from pipelines.sources.arrow_types import arrow_type
-from pipelines.sql.model import Pipeline, Table
-from pipelines.sql.types import parse_type
+from pipelines.sql.dialect import parse_type
+from pipelines.sql.model import Table
+from pipelines.sql.pipeline import Pipeline
 
 KEY_PREFIX = "_key_"
 

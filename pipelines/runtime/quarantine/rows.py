@@ -12,7 +12,8 @@ import pyarrow.dataset as ds
 from pipelines.errors import LakeError
 from pipelines.lake import Lake, delta_log
 from pipelines.runtime.quarantine.kept import Kept
-from pipelines.sql.model import Insert, Pipeline
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
 
 PROBE_PLACE = ("_probe_epoch", "_split", "_offset")
 

@@ -14,8 +14,9 @@ from pipelines.runtime.accounting import released_rows, rows_between
 from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import Insert, OnUnmatched, Options, Pipeline, Table
+from pipelines.sql.model import Insert, OnUnmatched, Options, Table
 from pipelines.sql.options import on_unmatched
+from pipelines.sql.pipeline import Pipeline
 
 OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
 

@@ -29,7 +29,8 @@ from pipelines.runtime.quarantine.kept import claims, kept_out
 from pipelines.runtime.retention import Retention
 from pipelines.runtime.verifying.constraints import VIOLATION
 from pipelines.runtime.verifying.recompute import Views, compared, lot_rows, proof_names, recompute_sql, release_rows
-from pipelines.sql.model import Insert, Pipeline, Table
+from pipelines.sql.model import Insert, Table
+from pipelines.sql.pipeline import Pipeline
 
 BATCH_ROWS = 2_000_000
 """Released rows that one statement recomputes, in whole epochs; a single epoch may be larger."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import Options, Pipeline, Table
+from pipelines.sql.model import Options, Table
 from pipelines.sql.options import SOURCE_OPTIONS, check_resolved
+from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import WatermarkStrategy
 
 PREFIX = "scan.watermark."

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pipelines.sources.datagen.fields import FieldSpec, field_spec, nested
 from pipelines.sources.datagen.schedule import Schedule
 from pipelines.sources.protocol import OptionSpec
+from pipelines.sql.dialect import parse_type
 from pipelines.sql.model import Table, needs_variables
-from pipelines.sql.types import parse_type
 
 OPTIONS = (
     OptionSpec("rows-per-second", "integer", default="10000", doc="How many rows become due each second."),

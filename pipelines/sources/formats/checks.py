@@ -7,8 +7,9 @@ from typing import Literal, get_args
 
 from pipelines.sources.formats import text
 from pipelines.sources.protocol import OptionSpec
+from pipelines.sql.dialect import parse_type
 from pipelines.sql.model import Column
-from pipelines.sql.types import STRINGS, FlinkType, Kind, parse_type
+from pipelines.sql.types import STRINGS, FlinkType, Kind
 
 OnError = Literal["fail", "quarantine"]
 

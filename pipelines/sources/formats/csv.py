@@ -10,8 +10,9 @@ from pipelines.sources.formats.checks import ignore_option
 from pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
 from pipelines.sources.formats.result import added, kept
 from pipelines.sources.protocol import OptionSpec
+from pipelines.sql.dialect import parse_type
 from pipelines.sql.model import needs_variables
-from pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, parse_type, quoted
+from pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

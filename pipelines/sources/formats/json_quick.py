@@ -9,27 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pipelines.sources.formats import json_text, literals, shape
 from pipelines.sources.formats.format import Wanted
-from pipelines.sources.formats.json_text import QUICK
+from pipelines.sources.formats.json_text import QUICK, Quick
+from pipelines.sql.dialect import parse_type
 from pipelines.sql.model import Column
-from pipelines.sql.types import INTEGERS, NESTED, STRINGS, FlinkType, Kind, parse_type, quoted
+from pipelines.sql.types import INTEGERS, NESTED, STRINGS, FlinkType, Kind, quoted
 
 _SPARE = 6
 """Digits after the point that a DECIMAL is read with beyond its own; so a digit too many is seen."""
 
 _FIRST_OF_OTHERS = (45, 91, 123)
 """- [ {: what a number, an array or an object begins with that a STRING column holds as text; and digits."""
-
-
-@dataclass(frozen=True)
-class Quick:
-    """SQL over json_text.TEXT: `parsed`, and over that, named QUICK: `row`."""
-
-    parsed: str
-    row: str
 
 
 def quick(wanted: Wanted, leaf: shape.Leaf) -> Quick | None:

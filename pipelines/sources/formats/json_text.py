@@ -7,6 +7,7 @@ are put in quotes first, behind a mark that tells them from strings; `plain` and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.sources.formats import literals, shape
@@ -18,8 +19,6 @@ from pipelines.sql.types import STRINGS, FlinkType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from pipelines.sources.formats.json_quick import Quick
 
 TEXT = "_text"
 QUICK = "_quick"
@@ -39,6 +38,14 @@ _MARKED = rf'"{_MARK}([^"]*)"'
 _OPTIONS = literals.options(
     {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_bad", "allowNonNumericNumbers": "false"}
 )
+
+
+@dataclass(frozen=True)
+class Quick:
+    """SQL over TEXT: `parsed`, and over that, named QUICK: `row`."""
+
+    parsed: str
+    row: str
 
 
 def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFrame:

@@ -9,7 +9,8 @@ from pipelines.sources.formats import literals
 from pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
 from pipelines.sources.formats.result import added, kept
 from pipelines.sources.protocol import OptionSpec
-from pipelines.sql.types import BINARIES, STRINGS, FlinkType, Kind, parse_type
+from pipelines.sql.dialect import parse_type
+from pipelines.sql.types import BINARIES, STRINGS, FlinkType, Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

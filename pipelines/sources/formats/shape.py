@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipelines.sources.formats import literals
+from pipelines.sql.dialect import parse_type
 from pipelines.sql.model import Column
-from pipelines.sql.types import NESTED, FlinkType, Kind, parse_type, quoted
+from pipelines.sql.types import NESTED, FlinkType, Kind, quoted
 
 Leaf = Callable[[str, FlinkType], str]
 """SQL of a text, and a scalar type, to SQL of the value; NULL where the text does not fit."""

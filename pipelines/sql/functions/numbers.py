@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipelines.sql.functions.function import NUMBER, WHOLE, Call, Function, same
+from pipelines.sql.operators import modulo, modulo_type
 from pipelines.sql.types import DOUBLE, INTEGERS, MAX_PRECISION, STRING, FlinkType, Kind, decimal
 
 
@@ -50,14 +51,10 @@ def _whole(function: str):
 
 
 def _modulo_type(call: Call) -> FlinkType:
-    from pipelines.sql.operators import modulo_type
-
     return modulo_type(*call.types)
 
 
 def _modulo(call: Call) -> str:
-    from pipelines.sql.operators import modulo
-
     return modulo(*call.arguments)
 
 

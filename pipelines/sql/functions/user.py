@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pipelines.functions import Parameter, UserFunction
+from pipelines.sql.dialect import parse_type
 from pipelines.sql.functions.function import NUMBER, OCTETS, TEXT, TRUTH, Call, Family, Function
-from pipelines.sql.types import INTEGERS, NUMERIC, TIMESTAMPS, FlinkType, Kind, parse_type
+from pipelines.sql.types import INTEGERS, NUMERIC, TIMESTAMPS, FlinkType, Kind
 from pipelines.sql.values import Value
 
 ROW = "_split, _offset"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -17,10 +16,11 @@ from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from pipelines.process.windows.aggregation import WindowAggregation
 from pipelines.process.windows.windowed import WINDOW_END, Group, WindowedQuery, WindowTable
 from pipelines.sql.errors import SqlError
-from pipelines.sql.functions.function import Call
+from pipelines.sql.functions.function import Call, Function
 from pipelines.sql.functions.refused import AGGREGATES
 from pipelines.sql.functions.times import INSTANT_SQL
 from pipelines.sql.inserts.aggregates import Parts, aggregate
+from pipelines.sql.inserts.statement import InsertStatement, Output
 from pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
 from pipelines.sql.model import Insert, severest_first
 from pipelines.sql.names import unused
@@ -31,10 +31,6 @@ from pipelines.sql.translate import Translator
 from pipelines.sql.types import APPROXIMATE, INTERVALS, NESTED, FlinkType, Kind, quoted
 from pipelines.sql.user_functions import UserFunctions
 from pipelines.sql.values import Value
-
-if TYPE_CHECKING:
-    from pipelines.sql.functions import Function
-    from pipelines.sql.inserts.insert import InsertCompiler, Output
 
 BOUNDS = ("window_start", "window_end")
 WINDOW_COLUMNS = (*BOUNDS, "window_time")
@@ -93,17 +89,17 @@ class GroupedScope:
 
 
 class WindowedCompiler:
-    """Compiles one INSERT over windows; `compiler` knows its tables and its target."""
+    """Compiles one INSERT over windows."""
 
-    def __init__(self, compiler: InsertCompiler) -> None:
-        self.compiler, self.source, self.statement = compiler, compiler.source, compiler.statement
+    def __init__(self, insert: InsertStatement) -> None:
+        self.insert, self.source, self.statement = insert, insert.source, insert.statement
 
     def compile(self) -> Insert:
         """The INSERT. Raises SqlError."""
         statement, call = self.statement, self.statement.window
         assert call is not None
-        target, probe = self.compiler.target(), self.compiler.read(self.statement.probe, "FROM")
-        relation = self.compiler.relation(statement.probe, probe, [])
+        target, probe = self.insert.target(), self.insert.read(self.statement.probe, "FROM")
+        relation = self.insert.relation(statement.probe, probe, [])
         if not probe.spec.only_grows(probe.table.options):
             what = f"{probe.table.name} ({probe.spec.name}) has updates, and windows are of tables that only grow"
             raise self._error(statement.probe.table.span, what, "aggregate a table that only grows")
@@ -115,7 +111,7 @@ class WindowedCompiler:
                 raise self._error(statement.probe.table.span, what, "give it another name in its CREATE TABLE")
         window = WindowCallCompiler(self.source, call, relation)
         windows, time = window.table(), window.time()
-        rows = RowScope(InsertScope(self.source, [relation], functions=self.compiler.functions), _bounds(windows, time))
+        rows = RowScope(InsertScope(self.source, [relation], functions=self.insert.functions), _bounds(windows, time))
         where = self._where(rows)
         groups = self._groups(rows)
         parts = Parts({WINDOW_END, *(group.name.casefold() for group in groups.named.values())})
@@ -133,7 +129,7 @@ class WindowedCompiler:
             parts=tuple(sorted(parts.found.values(), key=lambda part: part.name)),
             having=having,
         )
-        projections = self.compiler.projections(target.table, outputs)
+        projections = self.insert.projections(target.table, outputs)
         return Insert(
             id=target.table.options.get("insert.id", target.table.name),
             target=target.table.name,
@@ -201,8 +197,6 @@ class WindowedCompiler:
     # --- over groups ---------------------------------------------------------------------------------------------
 
     def _selected(self, rows: RowScope, groups: Groups, parts: Parts) -> list[Output]:
-        from pipelines.sql.inserts.insert import Output
-
         found = []
         for item in self.statement.items:
             if item.expression is None:

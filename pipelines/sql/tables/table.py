@@ -8,6 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from pipelines.sources.protocol import ConnectorSpec
+from pipelines.sql.dialect import parse_type
 from pipelines.sql.errors import SqlError, suggest
 from pipelines.sql.functions.times import INSTANT_SQL
 from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
@@ -23,7 +24,7 @@ from pipelines.sql.tables.suite import SuiteCompiler
 from pipelines.sql.tables.watermark import WatermarkCompiler, is_call
 from pipelines.sql.tables.with_options import OptionCompiler, place_of
 from pipelines.sql.translate import Translator
-from pipelines.sql.types import INSTANT, FlinkType, Kind, parse_type, quoted
+from pipelines.sql.types import INSTANT, FlinkType, Kind, quoted
 from pipelines.sql.user_functions import UserFunctions
 
 PROCTIMES = ("PROCTIME", "SYSTEM_PROCTIME")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from pipelines.sources.protocol import ConnectorSpec
+from pipelines.sql.dialect import parse_type
 from pipelines.sql.errors import SqlError
 from pipelines.sql.grammar.watermark import NO_STRATEGY, ascending
 from pipelines.sql.model import Column, WatermarkSpec
@@ -14,7 +15,7 @@ from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import Scalar, Watermark
 from pipelines.sql.translate import Translator
-from pipelines.sql.types import TIMESTAMPS, Kind, parse_type, quoted
+from pipelines.sql.types import TIMESTAMPS, Kind, quoted
 from pipelines.sql.user_functions import UserFunctions
 
 SOURCES_OWN = ("SYSTEM_WATERMARK", "SOURCE_WATERMARK")

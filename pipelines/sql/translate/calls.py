@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -20,13 +20,11 @@ from pipelines.sql.functions.refused import (
 )
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import place
+from pipelines.sql.translate.walker import Walker
 from pipelines.sql.values import Value
 
-if TYPE_CHECKING:
-    from pipelines.sql.translate.translator import Translator
 
-
-def call(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def call(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """A function, by its record."""
     written = tree.name
     name = written.upper()
@@ -37,31 +35,31 @@ def call(translator: Translator, tree: exp.Expr, span: Span) -> Value:
         function = FUNCTIONS.get(name)
     if function is None:
         at = Span(span.start, tree.meta.get("name_end", span.start + len(written)))
-        function = translator.scope.function(written, at) or _no_function(translator, written, at)
+        function = walker.scope.function(written, at) or _no_function(walker, written, at)
     if tree.meta.get("distinct"):
-        translator.refuse(span, f"{name}(DISTINCT …) is not supported", "DISTINCT stands in aggregates alone")
-    arguments = tuple(translator.of(argument, span) for argument in trees)
+        walker.refuse(span, f"{name}(DISTINCT …) is not supported", "DISTINCT stands in aggregates alone")
+    arguments = tuple(walker.of(argument, span) for argument in trees)
     spans = tuple(place(argument) or span for argument in trees)
     return function.translate(
-        Call(name if name in FUNCTIONS else written, arguments, spans, span, translator.source, units)
+        Call(name if name in FUNCTIONS else written, arguments, spans, span, walker.source, units)
     )
 
 
-def _no_function(translator: Translator, written: str, span: Span) -> NoReturn:
+def _no_function(walker: Walker, written: str, span: Span) -> NoReturn:
     name = written.upper()
     if name in AGAIN_OTHERWISE:
-        translator.refuse(span, f"{name} is not supported: {RECOMPUTE}", AGAIN_OTHERWISE[name])
+        walker.refuse(span, f"{name} is not supported: {RECOMPUTE}", AGAIN_OTHERWISE[name])
     if name in AGGREGATES:
-        translator.refuse(span, f"the aggregate {name} is not supported", ROWS_STAY)
+        walker.refuse(span, f"the aggregate {name} is not supported", ROWS_STAY)
     if name in WINDOWS:
-        translator.refuse(span, f"the window {name} can not stand here", WINDOWS_STAND)
+        walker.refuse(span, f"the window {name} can not stand here", WINDOWS_STAND)
     if name in DDL_ONLY:
-        translator.refuse(span, f"{name}() can not stand here", DDL_ONLY[name])
+        walker.refuse(span, f"{name}() can not stand here", DDL_ONLY[name])
     if name in ABSENT:
-        translator.refuse(
+        walker.refuse(
             span, f"{name} is a function of Flink that Tidegate does not have", "docs/sql.md lists the functions"
         )
-    own = translator.scope.functions.close_to(name) if translator.scope.functions is not None else None
+    own = walker.scope.functions.close_to(name) if walker.scope.functions is not None else None
     close = own or did_you_mean(name, (known for known in FUNCTIONS if " " not in known))
     hint = "docs/sql.md lists the functions; CREATE FUNCTION … LANGUAGE PYTHON declares your own"
-    translator.refuse(span, f"unknown function {written}", close or hint)
+    walker.refuse(span, f"unknown function {written}", close or hint)

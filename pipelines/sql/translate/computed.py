@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot import exp
 
 from pipelines.sql.coercion import cast, castable, common, converted
@@ -11,19 +9,17 @@ from pipelines.sql.operators import arithmetic, compared
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import CastTo, place
 from pipelines.sql.translate.predicates import comparable_or_refused
+from pipelines.sql.translate.walker import Walker
 from pipelines.sql.types import BOOLEAN, NUMERIC, STRINGS, FlinkType, Kind
 from pipelines.sql.values import Value, integer_value, null_value
-
-if TYPE_CHECKING:
-    from pipelines.sql.translate.translator import Translator
 
 SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 
 
-def calculated(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def calculated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """+, -, *, /, %."""
     sign = SIGNS[type(tree)]
-    left, right = translator.of(tree.this, span), translator.of(tree.expression, span)
+    left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
     found = arithmetic(sign, left, right)
     if found is not None:
         return found
@@ -35,14 +31,14 @@ def calculated(translator: Translator, tree: exp.Expr, span: Span) -> Value:
         hint = "TIMESTAMPDIFF(unit, from, to) gives the time between two moments"
     elif kinds & STRINGS:
         hint = "an interval is written INTERVAL '5' SECOND" if sign in "+-" else "CAST the string to a number"
-    translator.refuse(span, f"type clash: {left.type} {sign} {right.type}", hint)
+    walker.refuse(span, f"type clash: {left.type} {sign} {right.type}", hint)
 
 
-def negative(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def negative(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """The sign."""
-    operand = translator.of(tree.this, span)
+    operand = walker.of(tree.this, span)
     if operand.type.kind not in NUMERIC | {Kind.NULL, Kind.DAY_INTERVAL, Kind.MONTH_INTERVAL}:
-        translator.refuse(span, f"type clash: - takes a number, not {operand.type}")
+        walker.refuse(span, f"type clash: - takes a number, not {operand.type}")
     if operand.literal and isinstance(operand.constant, int):
         return integer_value(-operand.constant) or operand
     if operand.literal and operand.constant is not None and not isinstance(operand.constant, str):
@@ -50,65 +46,65 @@ def negative(translator: Translator, tree: exp.Expr, span: Span) -> Value:
     return Value(f"(- {operand.sql})", operand.type, aliases=operand.aliases)
 
 
-def paren(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def paren(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """Parentheses: the operators inside write their own."""
-    return translator.of(tree.this, span)
+    return walker.of(tree.this, span)
 
 
-def concatenated(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def concatenated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """||: NULL where either side is."""
-    left, right = translator.of(tree.this, span), translator.of(tree.expression, span)
+    left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
     for operand in (left, right):
         if operand.type.kind not in STRINGS | {Kind.NULL}:
-            translator.refuse(span, f"type clash: || takes STRINGs, not {operand.type}", "CAST(… AS STRING)")
+            walker.refuse(span, f"type clash: || takes STRINGs, not {operand.type}", "CAST(… AS STRING)")
     return Value(f"concat({left.sql}, {right.sql})", FlinkType(Kind.STRING), aliases=left.aliases | right.aliases)
 
 
-def case(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def case(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """CASE … END, of the type that all results fit into."""
-    subject = translator.of(tree.this, span) if tree.this is not None else None
+    subject = walker.of(tree.this, span) if tree.this is not None else None
     conditions: list[Value] = []
     for branch in tree.args["ifs"]:
         if subject is None:
-            conditions.append(translator.truth(branch.this, span))
+            conditions.append(walker.truth(branch.this, span))
             continue
-        wanted = translator.of(branch.this, span)
-        comparable_or_refused(translator, subject, wanted, place(branch.this) or span)
+        wanted = walker.of(branch.this, span)
+        comparable_or_refused(walker, subject, wanted, place(branch.this) or span)
         sql = compared("=", subject, wanted)
         conditions.append(Value(sql, BOOLEAN, aliases=subject.aliases | wanted.aliases))
-    results = [translator.of(branch.args["true"], span) for branch in tree.args["ifs"]]
+    results = [walker.of(branch.args["true"], span) for branch in tree.args["ifs"]]
     default = tree.args.get("default")
-    results.append(translator.of(default, span) if default is not None else null_value())
+    results.append(walker.of(default, span) if default is not None else null_value())
     wide = common(result.type for result in results)
     if wide is None:
         types = " and ".join(dict.fromkeys(str(result.type) for result in results))
-        translator.refuse(span, f"type clash: CASE gives {types}", "CAST the results to one type")
+        walker.refuse(span, f"type clash: CASE gives {types}", "CAST the results to one type")
     sqls = [converted(result.sql, result.type, wide) for result in results]
     parts = [f"WHEN {test.sql} THEN {sql}" for test, sql in zip(conditions, sqls, strict=False)]
     aliases = frozenset().union(*(value.aliases for value in (*conditions, *results)))
     return Value(f"CASE {' '.join(parts)} ELSE {sqls[-1]} END", wide, aliases=aliases)
 
 
-def cast_to(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def cast_to(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """CAST and TRY_CAST."""
     assert isinstance(tree, CastTo)
-    operand, target = translator.of(tree.this, span), tree.target
+    operand, target = walker.of(tree.this, span), tree.target
     if not castable(operand.type, target):
         hint = None
         if {operand.type.kind, target.kind} & {Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ}:
             hint = "TO_TIMESTAMP_LTZ(n, 3) reads a number as an instant, EXTRACT(EPOCH FROM t) is its seconds"
-        translator.refuse(span, f"type clash: {operand.type} can not be cast to {target}", hint)
+        walker.refuse(span, f"type clash: {operand.type} can not be cast to {target}", hint)
     sql = cast(operand.sql, operand.type, target, safe=bool(tree.args.get("safe")))
     return Value(sql, target, aliases=operand.aliases)
 
 
-def array(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def array(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """ARRAY[…]."""
-    items = [translator.of(item, span) for item in tree.expressions]
+    items = [walker.of(item, span) for item in tree.expressions]
     wide = common(item.type for item in items)
     if not items or wide is None or wide.kind is Kind.NULL:
         what = "has elements of different types" if wide is None else "has no element to know its type by"
-        translator.refuse(span, f"type clash: the ARRAY {what}", "CAST them to one type" if wide is None else None)
+        walker.refuse(span, f"type clash: the ARRAY {what}", "CAST them to one type" if wide is None else None)
     sqls = ", ".join(converted(item.sql, item.type, wide) for item in items)
     aliases = frozenset().union(*(item.aliases for item in items))
     return Value(f"array({sqls})", FlinkType(Kind.ARRAY, arguments=(wide,)), aliases=aliases)

@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from pipelines.sql.intervals import interval_value
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import place
+from pipelines.sql.translate.walker import Walker
 from pipelines.sql.types import BOOLEAN, BYTES, DATE, FlinkType, Kind
 from pipelines.sql.values import Value, null_value, number_value, spark_string, string_value
 
-if TYPE_CHECKING:
-    from pipelines.sql.translate.translator import Translator
 
-
-def literal(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def literal(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """A number or a string."""
     if tree.is_string:
         return string_value(tree.this)
     value = number_value(tree.this)
     if value is None:
-        translator.refuse(span, "the number has more than 38 digits", "write it as a string")
+        walker.refuse(span, "the number has more than 38 digits", "write it as a string")
     return value
 
 
-def null(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def null(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """NULL."""
     return null_value()
 
 
-def boolean(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def boolean(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """TRUE or FALSE."""
     return Value("TRUE" if tree.this else "FALSE", BOOLEAN)
 
 
-def octets(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def octets(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """X'45F0'."""
     return Value(f"X'{tree.this}'", BYTES)
 
 
-def moment(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def moment(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """DATE '…' or TIMESTAMP '…', checked here, not by Spark."""
     text, kind = tree.this.this, tree.args["kind"]
     try:
@@ -54,15 +51,15 @@ def moment(translator: Translator, tree: exp.Expr, span: Span) -> Value:
     seconds, _, fraction = text.partition(".")
     if moment is None or moment.tzinfo is not None or len(fraction) > 6 or len(seconds) != 19 or kind == "DATE":
         form = "2024-01-31" if kind == "DATE" else "2024-01-31 12:00:00.123"
-        translator.refuse(place(tree.this) or span, f"this is no {kind}", f"write {kind} '{form}'")
+        walker.refuse(place(tree.this) or span, f"this is no {kind}", f"write {kind} '{form}'")
     return Value(f"TIMESTAMP_NTZ{spark_string(text)}", FlinkType(Kind.TIMESTAMP, len(fraction)))
 
 
-def interval(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def interval(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """INTERVAL '5' SECOND."""
     value = interval_value(tree)
     if value is None:
-        translator.refuse(
+        walker.refuse(
             span, "the interval's value does not fit its unit", "for example INTERVAL '1 02:30' DAY TO MINUTE"
         )
     return value

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot import exp
 
 from pipelines.sql.coercion import comparable, converted
 from pipelines.sql.scope import fields
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import Name, place
+from pipelines.sql.translate.walker import Walker
 from pipelines.sql.types import Kind
 from pipelines.sql.values import Value
 
-if TYPE_CHECKING:
-    from pipelines.sql.translate.translator import Translator
 
-
-def path(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def path(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """`a.b.c`: a column of a table, or fields of a ROW."""
     names: list[Name] = []
     while isinstance(tree, exp.Dot):
@@ -25,19 +21,19 @@ def path(translator: Translator, tree: exp.Expr, span: Span) -> Value:
         tree = tree.this
     names.reverse()
     if isinstance(tree, exp.Column):
-        return translator.scope.resolve([_name(tree.this, span), *names])
-    return fields(translator.of(tree, span), names, translator.source)
+        return walker.scope.resolve([_name(tree.this, span), *names])
+    return fields(walker.of(tree, span), names, walker.source)
 
 
-def element(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def element(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """`array[1]`, `map[key]`: NULL for what is not there."""
-    of, index_tree = translator.of(tree.this, span), tree.expressions[0]
-    index = translator.of(index_tree, span)
+    of, index_tree = walker.of(tree.this, span), tree.expressions[0]
+    index = walker.of(index_tree, span)
     where = place(index_tree) or span
     aliases = of.aliases | index.aliases
     if of.type.kind is Kind.ARRAY:
         if index.type.kind not in (Kind.TINYINT, Kind.SMALLINT, Kind.INT):
-            translator.refuse(where, f"type clash: an ARRAY's index is INT, not {index.type}")
+            walker.refuse(where, f"type clash: an ARRAY's index is INT, not {index.type}")
         # Flink counts from 1, and gives NULL for what is not there; Spark's get counts from 0 and refuses nothing.
         sql = f"CASE WHEN {index.sql} > 0 THEN get({of.sql}, {index.sql} - 1) END"
         if isinstance(index.constant, int) and index.constant > 0:
@@ -46,10 +42,10 @@ def element(translator: Translator, tree: exp.Expr, span: Span) -> Value:
     if of.type.kind is Kind.MAP:
         key = of.type.arguments[0]
         if not comparable(key, index.type):
-            translator.refuse(where, f"type clash: the MAP's keys are {key}, not {index.type}")
+            walker.refuse(where, f"type clash: the MAP's keys are {key}, not {index.type}")
         sql = f"try_element_at({of.sql}, {converted(index.sql, index.type, key)})"
         return Value(sql, of.type.element.null(), aliases=aliases)
-    translator.refuse(span, f"type clash: [ ] takes an ARRAY or a MAP, not {of.type}")
+    walker.refuse(span, f"type clash: [ ] takes an ARRAY or a MAP, not {of.type}")
 
 
 def _name(identifier: exp.Expr, around: Span) -> Name:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot import exp
 
 from pipelines.sql.coercion import common, comparable, converted
 from pipelines.sql.operators import compared
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import place
+from pipelines.sql.translate.walker import Walker
 from pipelines.sql.types import BOOLEAN, STRINGS, Kind
 from pipelines.sql.values import Value, spark_string
-
-if TYPE_CHECKING:
-    from pipelines.sql.translate.translator import Translator
 
 SIGNS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -26,7 +22,7 @@ SIGNS: dict[type[exp.Expr], str] = {
 }
 
 
-def comparable_or_refused(translator: Translator, left: Value, right: Value, span: Span) -> None:
+def comparable_or_refused(walker: Walker, left: Value, right: Value, span: Span) -> None:
     """Raise SqlError when two values have no order between them."""
     if comparable(left.type, right.type):
         return
@@ -34,26 +30,26 @@ def comparable_or_refused(translator: Translator, left: Value, right: Value, spa
     for value, other in ((left, right), (right, left)):
         if value.literal and isinstance(value.constant, str) and other.type.kind in (Kind.DATE, Kind.TIMESTAMP):
             hint = f"write {other.type.kind} in front of the string"
-    translator.refuse(span, f"type clash: {left.type} can not be compared with {right.type}", hint)
+    walker.refuse(span, f"type clash: {left.type} can not be compared with {right.type}", hint)
 
 
-def comparison(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def comparison(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """=, <>, <, <=, >, >=."""
-    left, right = translator.of(tree.this, span), translator.of(tree.expression, span)
-    comparable_or_refused(translator, left, right, span)
+    left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
+    comparable_or_refused(walker, left, right, span)
     return Value(compared(SIGNS[type(tree)], left, right), BOOLEAN, aliases=left.aliases | right.aliases)
 
 
-def distinct(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def distinct(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """IS [NOT] DISTINCT FROM."""
-    left, right = translator.of(tree.this, span), translator.of(tree.expression, span)
-    comparable_or_refused(translator, left, right, span)
+    left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
+    comparable_or_refused(walker, left, right, span)
     sql = compared("<=>", left, right)
     sql = sql if isinstance(tree, exp.NullSafeEQ) else f"(NOT {sql})"
     return Value(sql, BOOLEAN, aliases=left.aliases | right.aliases)
 
 
-def logic(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def logic(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """AND, OR."""
     word = "AND" if isinstance(tree, exp.And) else "OR"
     terms: list[Value] = []
@@ -63,61 +59,61 @@ def logic(translator: Translator, tree: exp.Expr, span: Span) -> Value:
         if type(term) is type(tree):
             waiting += [term.expression, term.this]
         else:
-            terms.append(translator.truth(term, span))
+            terms.append(walker.truth(term, span))
     aliases = frozenset().union(*(term.aliases for term in terms))
     return Value(f"({f' {word} '.join(term.sql for term in terms)})", BOOLEAN, aliases=aliases)
 
 
-def negated(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def negated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """NOT."""
-    operand = translator.truth(tree.this, span)
+    operand = walker.truth(tree.this, span)
     return Value(f"(NOT {operand.sql})", BOOLEAN, aliases=operand.aliases)
 
 
-def is_(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def is_(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """IS NULL, IS TRUE, IS FALSE."""
-    operand = translator.of(tree.this, span)
+    operand = walker.of(tree.this, span)
     if isinstance(tree.expression, exp.Null):
         return Value(f"({operand.sql} IS NULL)", BOOLEAN, aliases=operand.aliases)
-    translator.truth(tree.this, span)
+    walker.truth(tree.this, span)
     word = "TRUE" if tree.expression.this else "FALSE"
     return Value(f"({operand.sql} IS {word})", BOOLEAN, aliases=operand.aliases)
 
 
-def between(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def between(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """BETWEEN [SYMMETRIC]."""
-    operand, low, high = (translator.of(tree.args[part], span) for part in ("this", "low", "high"))
-    comparable_or_refused(translator, operand, low, span)
-    comparable_or_refused(translator, operand, high, span)
+    operand, low, high = (walker.of(tree.args[part], span) for part in ("this", "low", "high"))
+    comparable_or_refused(walker, operand, low, span)
+    comparable_or_refused(walker, operand, high, span)
     sql = f"({compared('>=', operand, low)} AND {compared('<=', operand, high)})"
     if tree.args.get("symmetric"):
         sql = f"({sql} OR ({compared('>=', operand, high)} AND {compared('<=', operand, low)}))"
     return Value(sql, BOOLEAN, aliases=operand.aliases | low.aliases | high.aliases)
 
 
-def in_(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def in_(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """IN (…)."""
-    operand = translator.of(tree.this, span)
-    items = [translator.of(item, span) for item in tree.expressions]
+    operand = walker.of(tree.this, span)
+    items = [walker.of(item, span) for item in tree.expressions]
     for item, item_tree in zip(items, tree.expressions, strict=True):
-        comparable_or_refused(translator, operand, item, place(item_tree) or span)
+        comparable_or_refused(walker, operand, item, place(item_tree) or span)
     wide = common([operand.type, *(item.type for item in items)]) or operand.type
     sqls = [converted(item.sql, item.type, wide) for item in items]
     aliases = operand.aliases.union(*(item.aliases for item in items))
     return Value(f"({converted(operand.sql, operand.type, wide)} IN ({', '.join(sqls)}))", BOOLEAN, aliases=aliases)
 
 
-def like(translator: Translator, tree: exp.Expr, span: Span) -> Value:
+def like(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """LIKE … [ESCAPE c]."""
     escape: str | None = None
     if isinstance(tree, exp.Escape):
         escape, tree = tree.expression.this, tree.this
         if len(escape or "") != 1:
-            translator.refuse(span, "the escape is one character", "for example LIKE '50!%' ESCAPE '!'")
-    text, pattern = translator.of(tree.this, span), translator.of(tree.expression, span)
+            walker.refuse(span, "the escape is one character", "for example LIKE '50!%' ESCAPE '!'")
+    text, pattern = walker.of(tree.this, span), walker.of(tree.expression, span)
     for operand in (text, pattern):
         if operand.type.kind not in STRINGS | {Kind.NULL}:
-            translator.refuse(span, f"type clash: LIKE takes STRINGs, not {operand.type}", "CAST(… AS STRING)")
+            walker.refuse(span, f"type clash: LIKE takes STRINGs, not {operand.type}", "CAST(… AS STRING)")
     word = "NOT LIKE" if tree.args.get("negate") else "LIKE"
     sql = pattern.sql
     if escape is not None:

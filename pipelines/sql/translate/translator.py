@@ -1,96 +1,47 @@
-"""Walks a tree and hands every node to the rule for its kind."""
+"""The rule for each kind of node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NoReturn
+from typing import ClassVar
 
 from sqlglot import exp
 
-from pipelines.sql.scope import Scope
-from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import CastTo, Known, Scalar, TypedLiteral, place
+from pipelines.sql.syntax import CastTo, Known, TypedLiteral
 from pipelines.sql.translate import calls, computed, constants, names, predicates
-from pipelines.sql.types import BOOLEAN, Kind
-from pipelines.sql.values import Value
+from pipelines.sql.translate.walker import Rules, Walker
 
 
-class Translator:
-    """Translates the expressions of one scope."""
+class Translator(Walker):
+    """Translates expressions of the dialect; a node without a rule is not part of it."""
 
-    def __init__(self, source: Source, scope: Scope) -> None:
-        self.source = source
-        self.scope = scope
-
-    def value(self, scalar: Scalar) -> Value:
-        """The value of an expression. Raises SqlError."""
-        return self.of(scalar.tree, scalar.span)
-
-    def conjuncts(self, scalar: Scalar) -> list[tuple[exp.Expr, Value]]:
-        """The terms that AND joins, each with its tree. Raises SqlError, for a term that is no condition too."""
-        found: list[tuple[exp.Expr, Value]] = []
-        waiting = [scalar.tree]
-        while waiting:
-            tree = waiting.pop()
-            if isinstance(tree, exp.And):
-                waiting += [tree.expression, tree.this]
-            elif isinstance(tree, exp.Paren) and isinstance(tree.this, exp.And):
-                waiting.append(tree.this)
-            else:
-                found.append((tree, self.truth(tree, scalar.span)))
-        return found
-
-    def of(self, tree: exp.Expr, around: Span) -> Value:
-        """The value of a node; `around` is where it stands if it does not know itself."""
-        span = place(tree) or around
-        rule = RULES.get(type(tree))
-        if rule is None:
-            self.refuse(span, f"{self.source.shown(span)} is not supported")
-        return rule(self, tree, span)
-
-    def truth(self, tree: exp.Expr, around: Span) -> Value:
-        """The value of a node that must be BOOLEAN."""
-        value = self.of(tree, around)
-        if value.type.kind not in (Kind.BOOLEAN, Kind.NULL):
-            self.refuse(place(tree) or around, f"type clash: a condition is BOOLEAN, not {value.type}")
-        if value.type.kind is Kind.NULL:  # Spark does not take a bare NULL for a condition
-            return Value("CAST(NULL AS BOOLEAN)", BOOLEAN, aliases=value.aliases)
-        return value
-
-    def refuse(self, span: Span, what: str, hint: str | None = None) -> NoReturn:
-        """Raise SqlError."""
-        raise self.source.error(span, what, hint)
-
-
-RULES: dict[type[exp.Expr], Callable[[Translator, exp.Expr, Span], Value]] = {
-    exp.Literal: constants.literal,
-    exp.Null: constants.null,
-    exp.Boolean: constants.boolean,
-    exp.HexString: constants.octets,
-    TypedLiteral: constants.moment,
-    exp.Interval: constants.interval,
-    exp.Column: names.path,
-    exp.Dot: names.path,
-    exp.Bracket: names.element,
-    **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), predicates.comparison),
-    exp.NullSafeEQ: predicates.distinct,
-    exp.NullSafeNEQ: predicates.distinct,
-    exp.And: predicates.logic,
-    exp.Or: predicates.logic,
-    exp.Not: predicates.negated,
-    exp.Is: predicates.is_,
-    exp.Between: predicates.between,
-    exp.In: predicates.in_,
-    exp.Like: predicates.like,
-    exp.Escape: predicates.like,
-    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), computed.calculated),
-    exp.Neg: computed.negative,
-    exp.Paren: computed.paren,
-    exp.DPipe: computed.concatenated,
-    exp.Case: computed.case,
-    CastTo: computed.cast_to,
-    exp.Array: computed.array,
-    exp.Anonymous: calls.call,
-    Known: lambda translator, tree, span: tree.meta["value"],
-}
-"""The rule for each kind of node; what has none is not part of the dialect."""
+    rules: ClassVar[Rules] = {
+        exp.Literal: constants.literal,
+        exp.Null: constants.null,
+        exp.Boolean: constants.boolean,
+        exp.HexString: constants.octets,
+        TypedLiteral: constants.moment,
+        exp.Interval: constants.interval,
+        exp.Column: names.path,
+        exp.Dot: names.path,
+        exp.Bracket: names.element,
+        **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), predicates.comparison),
+        exp.NullSafeEQ: predicates.distinct,
+        exp.NullSafeNEQ: predicates.distinct,
+        exp.And: predicates.logic,
+        exp.Or: predicates.logic,
+        exp.Not: predicates.negated,
+        exp.Is: predicates.is_,
+        exp.Between: predicates.between,
+        exp.In: predicates.in_,
+        exp.Like: predicates.like,
+        exp.Escape: predicates.like,
+        **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), computed.calculated),
+        exp.Neg: computed.negative,
+        exp.Paren: computed.paren,
+        exp.DPipe: computed.concatenated,
+        exp.Case: computed.case,
+        CastTo: computed.cast_to,
+        exp.Array: computed.array,
+        exp.Anonymous: calls.call,
+        Known: lambda walker, tree, span: tree.meta["value"],
+    }

@@ -13,7 +13,8 @@ from pipelines.joins.outcome import outcomes
 from pipelines.lake import Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
 from pipelines.runtime.plans import Pin, ReleaseKind, ReleasePlan, insert_owner, source_row
 from pipelines.sources.protocol import Step
-from pipelines.sql.model import Column, Insert, Join, Key, OnUnmatched, Options, Pipeline, Projection, Table
+from pipelines.sql.model import Column, Insert, Join, Key, OnUnmatched, Options, Projection, Table
+from pipelines.sql.pipeline import Pipeline
 
 SCRIPTED = Options({"connector": "scripted"})
 

@@ -11,13 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.sql import Table, compile_script
-from pipelines.sql.dialect import Tidegate, tokenize
+from pipelines.sql.dialect import Tidegate, parse_type, tokenize
 from pipelines.sql.functions import FUNCTIONS
 from pipelines.sql.parser import ScriptParser
 from pipelines.sql.scope import InsertScope, Relation
 from pipelines.sql.source import Source
 from pipelines.sql.translate import Translator
-from pipelines.sql.types import parse_type
 from pipelines.sql.values import Value
 from tests.pipelines.sql.connectors import CONNECTORS
 

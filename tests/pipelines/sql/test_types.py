@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.sql import SqlError
 from pipelines.sql.coercion import assignable, castable, common, comparable
-from pipelines.sql.types import parse_type
+from pipelines.sql.dialect import parse_type
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from pipelines.process.state.types import nestings
 from pipelines.process.state.values import copy_as
 from pipelines.process.windows.function import Aggregate, WindowFunction, tumble
 from pipelines.sources.arrow_types import arrow_type
-from pipelines.sql.types import parse_type
+from pipelines.sql.dialect import parse_type
 from pipelines.watermarks import Watermark
 from tests.pipelines.process.engine.test_task import Epochs
 from tests.pipelines.process.windows.test_function import Row, ms

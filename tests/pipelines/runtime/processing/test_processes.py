@@ -15,7 +15,7 @@ from pipelines.process import EventTimeExtension, ProcessError, StateDeclaration
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history_of
 from pipelines.sql import compile_script
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
 from tests.pipelines.runtime.processing import functions as fn

@@ -22,7 +22,7 @@ from pipelines.process import (
     StateDeclarations,
 )
 from pipelines.sql import SqlError, compile_script
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
 from tests.pipelines.runtime.processing import functions as fn

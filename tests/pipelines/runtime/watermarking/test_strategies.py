@@ -10,7 +10,7 @@ import pytest
 from pipelines.errors import PlanningError
 from pipelines.runtime.watermarking import strategy_of
 from pipelines.sql import compile_script
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import ExpressionWatermarks, NoWatermarks, SourceWatermarks, WatermarkStrategy
 
 SECOND = timedelta(seconds=1)

@@ -1,7 +1,7 @@
 import pytest
 
 from pipelines.sources.datagen.fields import field_spec
-from pipelines.sql.types import parse_type
+from pipelines.sql.dialect import parse_type
 
 
 def spec(flink, **options):

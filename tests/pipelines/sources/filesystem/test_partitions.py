@@ -15,7 +15,7 @@ from pipelines.errors import SourceError
 from pipelines.lake import rows as lake_rows
 from pipelines.sources.filesystem.partitions import PartitionError, Partitions, fits
 from pipelines.sql import compile_script
-from pipelines.sql.types import parse_type
+from pipelines.sql.dialect import parse_type
 from pipelines.testing import Harness
 from tests.pipelines.sources.filesystem.folders import Files
 

@@ -10,7 +10,8 @@ from decimal import Decimal
 import pytest
 
 from pipelines.sources.formats import text
-from pipelines.sql.types import FlinkType, Kind, decimal, parse_type
+from pipelines.sql.dialect import parse_type
+from pipelines.sql.types import FlinkType, Kind, decimal
 
 SEED = random.SystemRandom().randrange(10**9)
 COUNT = 400

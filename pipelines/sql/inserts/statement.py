@@ -1,0 +1,144 @@
+"""One INSERT as it stands in a script: what its names mean, and what the columns of its target get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipelines.sources.protocol import ConnectorSpec
+from pipelines.sql.coercion import assignable, castable
+from pipelines.sql.dialect import parse_type
+from pipelines.sql.errors import SqlError, suggest
+from pipelines.sql.model import Column, Projection, Table, needs_variables
+from pipelines.sql.names import check_table_name
+from pipelines.sql.scope import Relation, type_of
+from pipelines.sql.source import Source, Span
+from pipelines.sql.syntax import CreateTable, InsertInto, Name, TableUse
+from pipelines.sql.types import Kind
+from pipelines.sql.user_functions import UserFunctions
+from pipelines.sql.values import Value, fits
+
+NOT_FROM_THE_ENVIRONMENT = ("gate.on-unmatched", "gate.proof", "path")
+"""Options of a target that are read where no environment is."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A table, its connector, and the statement that declares it."""
+
+    table: Table
+    spec: ConnectorSpec
+    statement: CreateTable
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the SELECT. `name` is what it is called, for messages."""
+
+    value: Value
+    span: Span
+    name: str
+
+
+@dataclass(frozen=True)
+class InsertStatement:
+    """One INSERT, and the tables and functions that stand before it. Every method raises SqlError."""
+
+    source: Source
+    statement: InsertInto
+    declared: Mapping[str, Declared]
+    functions: UserFunctions | None = None
+
+    def error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
+        """What is wrong, and where."""
+        return self.source.error(span, what, hint)
+
+    # Tables
+
+    def _find(self, name: Name) -> Declared:
+        found = self.declared.get(name.text)
+        if found is None:
+            hint = suggest(name.text, self.declared, "the script's tables") or "declare it with CREATE TABLE"
+            raise self.error(name.span, f"unknown table `{name.text}`", hint)
+        return found
+
+    def target(self) -> Declared:
+        """The table behind INSERT INTO."""
+        target = self._find(self.statement.target)
+        if not target.spec.sink:
+            what = f"{target.table.name} can not be a target: {target.spec.name} can only be read"
+            raise self.error(self.statement.target.span, what)
+        for column in target.table.columns:
+            if column.metadata is not None:
+                what = f"{target.table.name} can not be a target: its column `{column.name}` is METADATA"
+                raise self.error(self.statement.target.span, what, "leave METADATA out")
+        for option in target.statement.options:
+            if option.key.text in NOT_FROM_THE_ENVIRONMENT and needs_variables(option.value.text):
+                what = f"'{option.key.text}' of a target can not come from the environment"
+                raise self.error(option.value.span, what, "write the value")
+        return target
+
+    def read(self, use: TableUse, clause: str) -> Declared:
+        """A table that can be read."""
+        found = self._find(use.table)
+        if not found.spec.source:
+            what = f"{use.table.text} can not stand in {clause}: {found.spec.name} can only be written"
+            raise self.error(use.table.span, what)
+        return found
+
+    def relation(self, use: TableUse, found: Declared, known: list[Relation]) -> Relation:
+        """The table by the name that it goes by."""
+        name = use.name
+        check_table_name(self.source, name)
+        if name.text.casefold() in [relation.alias.casefold() for relation in known]:
+            hint = f"give it another name: {use.table.text} … AS {use.table.text[:1]}{len(known) + 1}"
+            raise self.error(name.span, f"two tables are called `{name.text}` in this INSERT", hint)
+        return Relation(name.text, found.table)
+
+    def projections(self, target: Table, outputs: Sequence[Output]) -> tuple[Projection, ...]:
+        """What the target's columns get. Too few, too many, another type: SqlError."""
+        columns = self._target_columns(target)
+        if len(outputs) != len(columns):
+            wanted, given = ", ".join(column.name for column in columns), ", ".join(output.name for output in outputs)
+            what = (
+                f"{target.name} takes {len(columns)} column{'' if len(columns) == 1 else 's'} ({wanted}), "
+                f"the SELECT gives {len(outputs)} ({given})"
+            )
+            raise self.error(self.statement.select_span, what, f"or name the columns: INSERT INTO {target.name} (…)")
+        chosen = {column.name: output for column, output in zip(columns, outputs, strict=True)}
+        return tuple(self._projection(target, column, chosen.get(column.name)) for column in target.physical_columns)
+
+    def _target_columns(self, target: Table) -> list[Column]:
+        physical = {column.name: column for column in target.physical_columns}
+        if self.statement.columns is None:
+            return list(physical.values())
+        chosen: list[Column] = []
+        for name in self.statement.columns:
+            if name.text not in physical:
+                hint = suggest(name.text, physical, "its columns")
+                raise self.error(name.span, f"unknown column `{name.text}` in {target.name}", hint)
+            if physical[name.text] in chosen:
+                raise self.error(name.span, f"column `{name.text}` is named twice")
+            chosen.append(physical[name.text])
+        return chosen
+
+    def _projection(self, target: Table, column: Column, output: Output | None) -> Projection:
+        if output is None:
+            if not column.nullable:
+                what = f"column `{column.name}` of {target.name} is NOT NULL and gets no value"
+                raise self.error(self.statement.target.span, what, "name it among the INSERT's columns")
+            return Projection(column.name, f"CAST(NULL AS {column.spark_type})", column.spark_type)
+        value, wanted = output.value, type_of(column)
+        if value.type.kind is Kind.NULL and not column.nullable:
+            raise self.error(output.span, f"column `{column.name}` of {target.name} is NOT NULL and gets NULL")
+        if not assignable(value.type, wanted) and not (value.literal and fits(value.constant, wanted)):
+            hint = None
+            if castable(value.type, wanted):
+                hint = f"CAST({self.source.shown(output.span)} AS {parse_type(column.type)}) says that this is meant"
+                if output.name == column.name and self.source.shown(output.span).endswith("*"):
+                    hint = f"write the columns out, with CAST({column.name} AS {parse_type(column.type)})"
+            what = f"type clash: column `{column.name}` of {target.name} is {column.type}"
+            raise self.error(output.span, f"{what}, `{output.name}` is {value.type.null()}", hint)
+        plain = value.column is not None and value.type.spark == wanted.spark
+        sql = value.sql if plain else f"CAST({value.sql} AS {wanted.spark})"
+        return Projection(column.name, sql, column.spark_type)
