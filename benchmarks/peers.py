@@ -11,7 +11,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from pipelines.runtime.jars import home
+from pipelines.jars import home
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -7,7 +7,7 @@ import dagster as dg
 from orchestration.alerts.incident import Incident
 from orchestration.alerts.options import AlertOptions, in_ms
 from orchestration.alerts.watched import WatchedTable, last_run, opened, positions
-from orchestration.console.words import moment, seconds
+from orchestration.words import moment, seconds
 from pipelines.lake import Lake
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from orchestration import webhook
+from orchestration.alerts import webhook
 from orchestration.alerts.incident import Message, scrub
 from orchestration.alerts.options import URLS, AlertOptions
-from orchestration.webhook import Undelivered
+from orchestration.alerts.webhook import Undelivered
 from pipelines.errors import PlanningError
 from pipelines.sql.model import Options
 

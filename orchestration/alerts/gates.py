@@ -11,7 +11,7 @@ from orchestration.alerts.incident import Incident
 from orchestration.alerts.nearest import missed_keys
 from orchestration.alerts.options import AlertOptions, in_ms
 from orchestration.alerts.watched import WatchedInsert, last_run, opened, positions, run_link
-from orchestration.console.words import seconds
+from orchestration.words import seconds
 from pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.runtime.history import history

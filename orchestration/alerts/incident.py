@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-from orchestration.console.words import why
+from orchestration.words import why
 from pipelines.sql.model import is_secret
 
 Kind = Literal[

@@ -10,7 +10,7 @@ import dagster as dg
 from orchestration.alerts.incident import Incident
 from orchestration.alerts.options import AlertOptions
 from orchestration.alerts.watched import WatchedTable, last_run, opened, positions
-from orchestration.console.words import seconds
+from orchestration.words import seconds
 from pipelines.runtime.landing.asking import log_retention
 from pipelines.runtime.scripts import load_script
 from pipelines.sql.pipeline import Pipeline

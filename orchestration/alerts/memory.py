@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestration.alerts.channels import Channel
 from orchestration.alerts.incident import Incident, Message, scrub
-from orchestration.webhook import Undelivered
+from orchestration.alerts.webhook import Undelivered
 
 GIVE_UP_S = 24 * 3600
 """An alert that no one took for so long is of no use any more."""

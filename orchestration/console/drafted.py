@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from orchestration.console.grid import grid
-from orchestration.console.words import number
+from orchestration.words import number
 from pipelines.runtime.dry_run import DryRun, InsertDraft
 from pipelines.runtime.landing.drafts import SourceDraft
 from pipelines.sql.pipeline import Pipeline

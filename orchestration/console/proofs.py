@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.console.words import counted
+from orchestration.words import counted
 from pipelines.runtime.verifying.verify import VerifyReport
 
 _SHOWN = 20

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from orchestration.alerts.incident import MissedKey
 from orchestration.console.grid import grid
-from orchestration.console.words import counted, moment, number, why
+from orchestration.words import counted, moment, number, why
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.quarantine.kept import Kept
 from pipelines.runtime.quarantine.rows import KeptRow

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.console.words import counted
+from orchestration.words import counted
 from quality_checks.against_source import RowDifference, SourceReconciliation
 
 _SHOWN = 20

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from orchestration.console.grid import grid
-from orchestration.console.words import counted, moment, number, seconds, why
+from orchestration.words import counted, moment, number, seconds, why
 from pipelines.runtime.landing.alignment import Blocked
 from pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
 

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from orchestration.console.grid import grid
-from orchestration.console.words import counted, number, seconds
+from orchestration.words import counted, number, seconds
 from pipelines.lake import Layout
 from pipelines.runtime.continuous import Tick
 from pipelines.runtime.landing.advances import Advance

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 
 from orchestration.demo.site import Site
-from pipelines.runtime.jars import DELTA, KAFKA, MARIADB_JDBC, home
+from pipelines.jars import DELTA, KAFKA, MARIADB_JDBC, home
 from pipelines.sources.mysql_cdc.server_install import ARCHIVE
 
 

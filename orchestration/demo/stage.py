@@ -13,8 +13,8 @@ from orchestration.demo.database import fill, is_filled, serving
 from orchestration.demo.site import SCRIPT, Site, Sizes, environment, export
 from orchestration.history import prepare
 from pipelines.errors import TidegateError
+from pipelines.jars import java
 from pipelines.progress import Progress
-from pipelines.runtime.jars import java
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
 _BYTES_PER_ROW = 600

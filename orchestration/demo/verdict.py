@@ -11,9 +11,9 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from orchestration.console.grid import grid
-from orchestration.console.words import moment, seconds, why
 from orchestration.demo.proof import Proof
 from orchestration.demo.ungated import Ungated
+from orchestration.words import moment, seconds, why
 from pipelines.runtime.accounting import WhereRowsAre
 
 

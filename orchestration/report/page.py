@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
-from orchestration.console.words import moment, why
 from orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from orchestration.report.flow import flow
+from orchestration.words import moment, why
 from pipelines.pictures import OUTCOMES_KEY, STYLE, bar_of
 from pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, stacked, step_chart, timeline
 from pipelines.runtime.history import ReleasedEpoch

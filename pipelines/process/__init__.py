@@ -36,6 +36,11 @@ from pipelines.process.functions import (
     TwoOutputEventTimeStreamProcessFunction,
     TwoOutputStreamProcessFunction,
 )
+from pipelines.process.generator import (
+    EventTimeExtractor,
+    EventTimeGeneratorFunction,
+    WatermarkGeneratorBuilder,
+)
 from pipelines.process.local import Arrived, LocalRun
 from pipelines.process.state.declared import (
     BroadcastStateDeclaration,
@@ -61,11 +66,6 @@ from pipelines.process.watermarks.declarations import (
     WatermarkDeclarations,
     WatermarkHandlingResult,
     WatermarkHandlingStrategy,
-)
-from pipelines.process.watermarks.generator import (
-    EventTimeExtractor,
-    EventTimeGeneratorFunction,
-    WatermarkGeneratorBuilder,
 )
 from pipelines.process.watermarks.manager import WatermarkManager
 from pipelines.process.wrapped import WrappedProcessFunction

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pipelines.process.errors import InvalidDeclaration
 from pipelines.process.functions import EventTimeProcessFunction
+from pipelines.process.generator import EventTimeExtractor, WatermarkGeneratorBuilder
 from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
 from pipelines.process.watermarks.declarations import GeneralizedWatermark
-from pipelines.process.watermarks.generator import EventTimeExtractor, WatermarkGeneratorBuilder
 from pipelines.process.wrapped import WrappedProcessFunction, wrapped
 
 

@@ -14,10 +14,10 @@ from typing import Any
 from pipelines.process.engine.binding import shape_of
 from pipelines.process.engine.epoch import Entries, KeyedRecord, KeyState, TaskRun
 from pipelines.process.engine.steps import LandedStep, steps_of
+from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.state.cells import Known, cell_of, plain
 from pipelines.process.state.types import nestings
 from pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
-from pipelines.process.watermarks.generator import EventTimeGeneratorFunction
 from pipelines.watermarks import BEGINNING, Watermark
 
 Key = Callable[[Any], Any]

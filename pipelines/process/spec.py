@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.process.engine.binding import Shape, shape_of
+from pipelines.process.generator import WatermarkGeneratorBuilder
 from pipelines.process.watermarks.combining import BUILT_IN, by_identifier
 from pipelines.process.watermarks.declarations import WatermarkDeclaration
-from pipelines.process.watermarks.generator import WatermarkGeneratorBuilder
 from pipelines.process.windows.windowed import WindowedQuery
 
 BUCKETS = 64

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from delta import configure_spark_with_delta_pip  # noqa: F401  (fails early, and clearly, where delta-spark is missing)
 from pyspark.sql import SparkSession
 
+from pipelines.jars import DELTA, KAFKA, MARIADB_JDBC, java, resolve
 from pipelines.progress import Progress, SilentProgress, step
-from pipelines.runtime.jars import DELTA, KAFKA, MARIADB_JDBC, java, resolve
 from pipelines.sql.model import SECRET_NAMES
 
 DEFAULTS: Mapping[str, str] = {

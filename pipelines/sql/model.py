@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 if TYPE_CHECKING:
     from pipelines.functions import UserFunction
+    from pipelines.process.generator import WatermarkGeneratorBuilder
     from pipelines.process.spec import ProcessSpec
-    from pipelines.process.watermarks.generator import WatermarkGeneratorBuilder
     from pipelines.process.windows.windowed import WindowedQuery
     from pipelines.watermarks import WatermarkStrategy
 

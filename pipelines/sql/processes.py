@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from pipelines.errors import PlanningError
 from pipelines.process.engine.binding import Shape, shape_of
+from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.identity import identity_of
 from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from pipelines.process.state.types import nestings
 from pipelines.process.watermarks.combining import by_identifier
 from pipelines.process.watermarks.declarations import WatermarkDeclaration
-from pipelines.process.watermarks.generator import EventTimeGeneratorFunction
 from pipelines.sql.connectors import InstalledConnectors
 from pipelines.sql.dialect import parse_type, read_script
 from pipelines.sql.model import CompiledScript, Insert, Projection, Table, severest_first

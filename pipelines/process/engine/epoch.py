@@ -20,12 +20,12 @@ from pipelines.process.engine.binding import Binding
 from pipelines.process.engine.calls import Calls, told
 from pipelines.process.engine.steps import Moves, Steps
 from pipelines.process.errors import FunctionRaised, NotKeyed, shown
+from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.state.cells import Cells, fresh
 from pipelines.process.timers import TimerQueue
 from pipelines.process.watermarks.combining import by_identifier, combined
 from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.process.watermarks.declarations import GeneralizedWatermark
-from pipelines.process.watermarks.generator import EventTimeGeneratorFunction
 from pipelines.watermarks import MAX_TIMESTAMP
 
 KeyedRecord = tuple[int, Any]

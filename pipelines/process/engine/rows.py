@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from pipelines.process.engine.arrow_values import python_values
 from pipelines.process.engine.epoch import KeyedRecord
+from pipelines.process.generator import event_time
 from pipelines.process.records import record_type
-from pipelines.process.watermarks.generator import event_time
 
 BUCKET, STEP, TIME = "_bucket", "_step", "_time"
 

@@ -24,13 +24,7 @@ import pyarrow.parquet as pq
 
 from pipelines.process.engine.arrow_values import python_values
 from pipelines.process.engine.binding import shape_of, unwrapped
-from pipelines.process.engine.epoch import Entries, KeyState, TaskRun
-from pipelines.process.engine.outputs import as_tuple
-from pipelines.process.engine.rows import InputShape, Rows
-from pipelines.process.engine.steps import Steps
-from pipelines.process.errors import WrongValue, cut, shown
-from pipelines.process.records import record_type
-from pipelines.process.state.bucket import (
+from pipelines.process.engine.bucket import (
     BROADCAST_BUCKET,
     BUCKET,
     EPOCH,
@@ -42,6 +36,12 @@ from pipelines.process.state.bucket import (
     encoded,
     read_groups,
 )
+from pipelines.process.engine.epoch import Entries, KeyState, TaskRun
+from pipelines.process.engine.outputs import as_tuple
+from pipelines.process.engine.rows import InputShape, Rows
+from pipelines.process.engine.steps import Steps
+from pipelines.process.errors import WrongValue, cut, shown
+from pipelines.process.records import record_type
 
 KIND, REPORTED, TASK, OFFSET = "_kind", "_report", "_task", "_offset"
 REPORT = 9

@@ -14,7 +14,6 @@ from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
 from pipelines.functions import UserFunction
 from pipelines.functions.failures import failure
-from pipelines.functions.registration import register
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import adopt, footers_of, surveyed
@@ -27,14 +26,15 @@ from pipelines.runtime.landing import alignment
 from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from pipelines.runtime.landing.drafts import DraftSplits, SourceDraft
 from pipelines.runtime.landing.expressions import failed_expression
+from pipelines.runtime.landing.registration import register
 from pipelines.runtime.landing.rejected import Rejected
 from pipelines.runtime.landing.split_store import Splits
-from pipelines.runtime.landing.splits import counting, stored_splits
 from pipelines.runtime.landing.user_functions import functions_of, plan_instant
 from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import source_row, stored_step
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
 from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_rows
+from pipelines.runtime.watermarking.splits import counting, stored_splits
 from pipelines.sources.delivered import as_declared
 from pipelines.sources.protocol import (
     ExplainsFailures,

@@ -10,8 +10,8 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import LakeError
+from pipelines.process.engine.bucket import StateColumns
 from pipelines.process.spec import ProcessSpec
-from pipelines.process.state.bucket import StateColumns
 from pipelines.process.state.declared import StateDeclaration, column_type
 from pipelines.sources.arrow_types import arrow_type
 from pipelines.sql.dialect import parse_type

@@ -15,7 +15,7 @@ from typing import Any
 from pipelines.errors import LakeError, PlanningError
 from pipelines.lake import StagedRow
 from pipelines.lake.delta_log import committed
-from pipelines.process.state.bucket import RowGroup
+from pipelines.process.engine.bucket import RowGroup
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing.standing import Standing
 

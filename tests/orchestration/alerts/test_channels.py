@@ -9,7 +9,7 @@ import pytest
 from orchestration.alerts import AlertOptions, Incident, Message
 from orchestration.alerts.channels import channels
 from orchestration.alerts.incident import MissedKey
-from orchestration.webhook import Undelivered
+from orchestration.alerts.webhook import Undelivered
 from tests.orchestration.services import MailServer, Webhook, free_port
 
 INCIDENT = Incident(

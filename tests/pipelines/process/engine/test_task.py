@@ -14,11 +14,11 @@ import pytest
 from pyspark import cloudpickle
 
 from pipelines.process import Arrived, EventTimeExtension, LocalRun, WrongValue
+from pipelines.process.engine.bucket import StateColumns, read_groups
 from pipelines.process.engine.rows import InputShape
 from pipelines.process.engine.steps import Steps
 from pipelines.process.engine.task import KIND, REPORT, REPORTED, TaskPlan, run_task
 from pipelines.process.records import record_type
-from pipelines.process.state.bucket import StateColumns, read_groups
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.runtime.processing.functions import SEEN, TOTAL, Timed
 

@@ -24,7 +24,7 @@ from pipelines.process import (
     WrongValue,
 )
 from pipelines.process.engine.arrow_values import python_values
-from pipelines.process.state.bucket import StateColumns
+from pipelines.process.engine.bucket import StateColumns
 from pipelines.process.state.declared import column_type
 from pipelines.process.state.types import nestings
 from pipelines.process.state.values import copy_as

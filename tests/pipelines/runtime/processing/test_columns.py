@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pipelines.errors import LakeError
-from pipelines.process.state.bucket import StateColumns
+from pipelines.process.engine.bucket import StateColumns
 from pipelines.runtime.processing.columns import ensure_state
 
 KEY = (("_key_k", pa.string()),)

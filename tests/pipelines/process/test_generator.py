@@ -10,7 +10,7 @@ import pytest
 from pipelines.process import Arrived, EventTimeExtension, FunctionRaised, InvalidDeclaration, LocalRun
 from pipelines.process.engine.binding import Binding
 from pipelines.process.errors import NoEventTime
-from pipelines.process.watermarks.generator import WatermarkGeneratorBuilder
+from pipelines.process.generator import WatermarkGeneratorBuilder
 from pipelines.watermarks import MIN_TIMESTAMP, InvalidWatermark, Watermark
 
 Click = namedtuple("Click", ["item", "timestamp"])

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from orchestration.alerts import Incident, Message, scrub
-from orchestration.webhook import Undelivered, address, post
+from orchestration.alerts.webhook import Undelivered, address, post
 from tests.orchestration.services import Webhook, free_port
 
 INCIDENT = Message(Incident("run 1", "run-failed", "run 1 failed", details={"run_id": "1", "failed_steps": ["land"]}))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runtime import jars
+from pipelines import jars
 
 COORDINATE = "io.delta:delta-spark_2.13:9.9.9"
 
