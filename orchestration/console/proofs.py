@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from orchestration.words import counted
-from pipelines.runtime.verifying.verify import VerifyReport
+from pipelines.runtime.verifying.report import VerifyReport
 
 _SHOWN = 20
 

@@ -44,6 +44,11 @@ class ReleasedEpoch:
     replaced: bool = False
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Generation and epoch."""
+        return self.plan.generation, self.plan.epoch
+
+    @property
     def state(self) -> State:
         return "superseded" if self.superseded else state_of(self.staged, self.verdict, self.published)
 

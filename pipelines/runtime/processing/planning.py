@@ -12,7 +12,7 @@ from pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
 from pipelines.runtime.processing.columns import key_columns, state_columns
 from pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
 from pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
-from pipelines.runtime.releasing.planning import ReleasePlanner
+from pipelines.runtime.releasing.planner import ReleasePlanner
 from pipelines.runtime.releasing.standing import Position, Waiting
 from pipelines.sql.model import OnUnmatched
 from pipelines.watermarks import BEGINNING

@@ -1,116 +1,132 @@
-"""Which epochs a backfill takes the place of, and which landed rows are theirs.
-
-A published epoch is replaced as a whole: its rows in the target are known by their epoch, and so is its part of every
-count. So a span that a user asks for may take a few rows more, those that were published together with some of its own;
-they meet the same versions again.
-"""
+"""Epochs that take a span of time anew: which rows, in the place of which epochs, and why not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from pipelines.lake.areas import Area, Part, joined, just_before, micros
-from pipelines.lake.due import released
+from pipelines.errors import PlanningError
+from pipelines.lake import delta_log
+from pipelines.lake.areas import just_before, micros
+from pipelines.lake.due import Due
+from pipelines.runtime.accounting import landed_rows
 from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import Backfill, Lot, ReleasePlan
-from pipelines.runtime.quarantine.kept import kept_out, lots_of
+from pipelines.runtime.plans import Backfill, Pin, ReleasePlan
+from pipelines.runtime.releasing.event_time import EventTimePlanner, Seen
+from pipelines.runtime.releasing.replaced import (
+    again,
+    fresh_areas,
+    lots_again,
+    spans_of,
+    touches,
+    with_what_they_became,
+)
+from pipelines.runtime.releasing.standing import Waiting
+from pipelines.runtime.retention import Retention
+from pipelines.sources.registry import connector
+from pipelines.sql.model import Insert
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from pipelines.watermarks.watermark import instant
 
 
-def fresh_areas(low: int, high: int, upto: int, landed: int, watermark: int) -> tuple[Area, ...]:
-    """What the releases have not taken of a span: of the probe epochs that they have seen (`upto`) what lies beyond the
-    watermark, of those that have landed since all of it.
+@dataclass(frozen=True)
+class BackfillPlanner(EventTimePlanner):
+    """Plans backfills beside the releases of an event-time INSERT."""
 
-    Args:
-        low: ms, UTC.
-        high: us, UTC: the greatest rowtime of the span that may leave now.
-        watermark: ms, UTC: where the releases stand.
-    """
-    begin = just_before(low)
-    seen = Area(0, upto, max(begin, micros(watermark)), high)
-    return tuple(area for area in (seen, Area(upto, landed, begin, high)) if not area.empty)
+    def backfill(
+        self, last: ReleasePlan | None, epochs: Sequence[ReleasedEpoch], low: int, high: int
+    ) -> ReleasePlan | Waiting:
+        """The epoch after `last` that takes the rows with low <= rowtime < high (ms, UTC; MIN and MAX: no bound).
+
+        It takes the place of every published epoch that has a row of the span, and all of its rows; and it releases
+        what the watermark has reached of the span and nothing has released yet. P and W stay where they are.
+        Raises PlanningError where versions that it would have to join are gone.
+        """
+        insert, lake = self.standing.insert, self.standing.lake
+        seen = self._seen(last)
+        if isinstance(seen, Waiting):
+            return seen
+        plan = replace(self._plan(last, seen.landed, seen.pins, seen.span), kind="backfill", instant=seen.now)
+        plan = replace(plan, upto=plan.after)
+        span = seen.span
+        new = fresh_areas(
+            low, min(just_before(high), micros(seen.watermark)), plan.upto, seen.landed.epoch, span.before
+        )
+        replaced = [epoch for epoch in epochs if epoch.published and touches(epoch, low, high)]
+        replaced = with_what_they_became(replaced, epochs)
+        lots = lots_again(replaced, epochs)
+        fill = Backfill(
+            low=low,
+            high=high,
+            replaces=spans_of(replaced),
+            again=again(replaced, epochs),
+            rows_again=sum(landed_rows((), epoch.plan) for epoch in replaced) + sum(lot.rows for lot in lots),
+            new=new,
+            without=tuple(area for area in span.ahead if any(area.meets(one) for one in new)),
+            oldest=min([low, *(epoch.oldest for epoch in replaced)]),
+            lots=lots,
+        )
+        path = lake.table_path(insert.probe)
+        rows = Due(plan.probe_generation, fill.fresh).count(path, self.spark)
+        if rows + fill.rows_again == 0:
+            return Waiting(_none_between(insert, low, high, seen), seen.waiting)
+        if rows == 0:
+            fill = replace(fill, new=())
+        self._refuse_lost_versions(seen.pins, replaced, fill.oldest)
+        self._refuse_closed_files(replaced)
+        return replace(plan, time=replace(span, rows=rows, ahead=(*span.ahead, *fill.new)), backfill=fill)
+
+    def _refuse_closed_files(self, replaced: Sequence[ReleasedEpoch]) -> None:
+        """Raise PlanningError where rows could not be taken out of a table again, before anything is planned."""
+        for path in (self.standing.target_path, self.standing.quarantine_path) if replaced else ():
+            table = delta_log.opened(path)
+            if table is not None and not delta_log.plain(table):
+                raise PlanningError(
+                    "the table has deletion vectors or column mapping, so its epochs can not be replaced",
+                    where=str(path),
+                    state="nothing was released; what is published stays",
+                    next_command=f"in Spark: ALTER TABLE delta.`{path}` DROP FEATURE deletionVectors",
+                )
+
+    def _refuse_lost_versions(self, pins: Sequence[Pin], replaced: Sequence[ReleasedEpoch], low: int) -> None:
+        """Raise PlanningError where a row at or after `low` (ms) may not meet what it would have met: retention has let
+        versions go, or a new snapshot, which knows no history, has taken the place of the one that they were in."""
+        standing = self.standing
+        for pin in pins:
+            table = standing.pipeline.table(pin.table)
+            where = f"INSERT {standing.insert.id}, build {table.name}"
+            older = [item for epoch in replaced for item in epoch.plan.pins if item.table == pin.table]
+            snapshot = connector(table.connector).spec.phases(table.options)
+            if snapshot and any(item.generation < pin.generation for item in older):
+                raise PlanningError(
+                    f"{table.name} was read from a new snapshot since this span was released, and a snapshot knows no "
+                    "version that ended before it",
+                    where=where,
+                    state="nothing was released; what is published stays",
+                    next_command="tidegate run SCRIPT --from TIME   with a time after the new snapshot",
+                )
+            retention = Retention(standing.lake, standing.pipeline, self.clock, self.environment)
+            lost = retention.lost_before(table, pin.generation)
+            if low >= lost:
+                continue
+            known = [epoch.extent[1] // 1000 + 1 for epoch in replaced if epoch.oldest < lost]
+            whole = "TIME" if lost == MAX_TIMESTAMP else instant(max([lost, *known]))
+            before = "" if lost == MAX_TIMESTAMP else f" that were valid before {instant(lost)}"
+            raise PlanningError(
+                f"versions of {table.name}{before} are gone ('changelog.retention'), so rows of this span would not "
+                "find what they had found",
+                where=where,
+                state="nothing was released; what is published stays",
+                next_command=f"tidegate run SCRIPT --from {whole}",
+            )
 
 
-def touches(epoch: ReleasedEpoch, low: int, high: int) -> bool:
-    """Whether a published epoch has a row with low <= rowtime < high (ms). Rows out of quarantine are those of the
-    epochs that had them first (`with_what_they_became`)."""
-    if epoch.plan.from_quarantine is not None:
-        return False
-    least, greatest = epoch.extent
-    return least <= greatest and least <= just_before(high) and greatest > just_before(low)
-
-
-def spans_of(epochs: Sequence[ReleasedEpoch]) -> tuple[tuple[int, int], ...]:
-    """The numbers of epochs as rows of neighbours: first and last."""
-    found: list[tuple[int, int]] = []
-    for number in sorted(epoch.plan.epoch for epoch in epochs):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return tuple(found)
-
-
-def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> tuple[Part, ...]:
-    """The landed rows of replaced epochs. Releases that came one after another are one part, however many they were."""
-    chosen = {epoch.plan.epoch for epoch in replaced}
-    found: list[Part] = []
-    line: list[ReleasePlan] = []
-    for epoch in epochs:
-        if not (epoch.published or epoch.replaced) or not epoch.plan.follows:
-            continue
-        if epoch.plan.epoch in chosen:
-            line.append(epoch.plan)
-        elif line:
-            found.append(_line(line))
-            line = []
-    if line:
-        found.append(_line(line))
-    fills = [epoch.plan.backfill for epoch in replaced if epoch.plan.backfill is not None]
-    return joined([*found, *(part for fill in fills for part in fill.parts)])
-
-
-def with_what_they_became(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> list[ReleasedEpoch]:
-    """`replaced`, and all published epochs that have joined rows of their quarantine again: those hold rows of theirs,
-    so their place is taken, too. What a person has discarded was in no other epoch."""
-    found = list(replaced)
-    numbers = {epoch.plan.epoch for epoch in found}
-    # An epoch takes rows of earlier ones only, so that one look in their order finds all.
-    for epoch in epochs:
-        taken = any(lot.first <= number <= lot.last for lot in epoch.plan.lots for number in numbers)
-        if epoch.published and taken and epoch.plan.epoch not in numbers:
-            found.append(epoch)
-            numbers.add(epoch.plan.epoch)
-    return sorted(found, key=lambda epoch: epoch.plan.epoch)
-
-
-def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> tuple[Lot, ...]:
-    """What replaced epochs had taken out of the quarantine of epochs that stay."""
-    numbers, kept = {epoch.plan.epoch for epoch in replaced}, kept_out(epochs)
-    wanted = [
-        item
-        for item in kept
-        if item.epoch not in numbers and item.taken is not None and item.taken.epoch in numbers and item.taken.lots
-    ]
-    return lots_of(wanted, kept)
-
-
-def _line(plans: Sequence[ReleasePlan]) -> Part:
-    """What releases took that came one after another; what backfills took before the last is in none of them."""
-    first, last = plans[0], plans[-1]
-    assert first.time is not None
-    assert last.time is not None
-    without = tuple(dict.fromkeys(area for plan in plans if plan.time for area in plan.time.ahead))
-    return released(first.after, last.upto, first.time.before, last.time.watermark, first.time.since, without)
-
-
-def given_up(plan: ReleasePlan) -> ReleasePlan:
-    """A discard. That of a backfill takes nothing: what it would have replaced stays, and what it would have released
-    first goes on waiting. Nor does one of quarantined rows: they are where they were."""
-    if plan.from_quarantine is not None:
-        return replace(plan, from_quarantine=replace(plan.from_quarantine, lots=()))
-    if plan.backfill is None or plan.time is None:
-        return plan
-    ahead = plan.time.ahead[: len(plan.time.ahead) - len(plan.backfill.new)]
-    gone = Backfill(plan.backfill.low, plan.backfill.high, oldest=plan.backfill.oldest)
-    return replace(plan, time=replace(plan.time, rows=0, ahead=ahead), backfill=gone)
+def _none_between(insert: Insert, low: int, high: int, seen: Seen) -> str:
+    after = "" if low == MIN_TIMESTAMP else f" from {instant(low)}"
+    upto = "" if high == MAX_TIMESTAMP else f" before {instant(high)}"
+    told = f"no row of {insert.probe}{after}{upto} can be released"
+    if seen.waiting and seen.watermark < high:
+        held = f" (held by {' and '.join(seen.holds)})" if seen.holds else ""
+        stands = "no watermark is told yet" if seen.watermark == MIN_TIMESTAMP else instant(seen.watermark)
+        return f"{told}; the watermark stands at {stands}{held}"
+    return told

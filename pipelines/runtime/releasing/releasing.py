@@ -27,7 +27,10 @@ from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.judging import ask
 from pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from pipelines.runtime.quarantine.kept import refuse_process
-from pipelines.runtime.releasing.planning import EventTimePlanner, ProcessingTimePlanner, ReleasePlanner
+from pipelines.runtime.releasing.backfill import BackfillPlanner
+from pipelines.runtime.releasing.event_time import EventTimePlanner
+from pipelines.runtime.releasing.planner import ReleasePlanner
+from pipelines.runtime.releasing.processing_time import ProcessingTimePlanner
 from pipelines.runtime.releasing.staging import Stager
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting, held
 from pipelines.sql.model import OnUnmatched
@@ -85,8 +88,8 @@ class Releasing(Standing):
 
         Raises GateHeld when that one is held, PlanningError where rows have no time of their own, or versions are gone.
         """
-        planner, position = self.planner, self._own_position()
-        if not isinstance(planner, EventTimePlanner):
+        position = self._own_position()
+        if self.insert.time != "event":
             raise PlanningError(
                 f"{self.insert.id} joins by processing time: its rows have no time of their own, so no "
                 "span of them can be told",
@@ -96,6 +99,7 @@ class Releasing(Standing):
             )
         if position.unfinished is not None:
             return position.unfinished
+        planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
         return self._stored(planner.backfill(position.plan, self._history(), low, high))
 
     def out_of_quarantine(self, request: FromQuarantine, on_unmatched: OnUnmatched | None = None) -> ReleasePlan | None:

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from pipelines.errors import GateHeld
 from pipelines.lake import rows as lake_rows
 from pipelines.runtime.plans import source_row
-from pipelines.runtime.verifying.verify import VerifyReport, verify
+from pipelines.runtime.verifying.report import VerifyReport
+from pipelines.runtime.verifying.verify import verify
 from pipelines.sources.protocol import Step
 from pipelines.testing import Harness
 

@@ -1,0 +1,188 @@
+"""What every epoch of an INSERT is planned from: where its last one stands, and the pins of its builds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pipelines.clock import Clock
+from pipelines.errors import PlanningError
+from pipelines.lake import WatermarkRow
+from pipelines.runtime.history import ReleasedEpoch
+from pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan
+from pipelines.runtime.quarantine.kept import chosen, kept_out, lots_of
+from pipelines.runtime.releasing.replaced import (
+    given_up,
+)
+from pipelines.runtime.releasing.standing import Position, Standing, Waiting
+from pipelines.sql.model import OnUnmatched
+from pipelines.watermarks import MIN_TIMESTAMP
+
+
+@dataclass(frozen=True)
+class ReleasePlanner(ABC):
+    """Plans the epochs of one INSERT."""
+
+    standing: Standing
+    clock: Clock
+
+    @abstractmethod
+    def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
+        """The epoch after `last`, or why there is none yet."""
+
+    def _plan(
+        self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], time: TimeSpan | None = None
+    ) -> ReleasePlan:
+        """The epoch after `last` that takes the probe up to `landed`. Raises PlanningError when the probe was started
+        again, or the script now joins by another time."""
+        insert = self.standing.insert
+        self._refuse_other_time(last, event=time is not None)
+        if last is not None and landed.generation != last.probe_generation:
+            raise PlanningError(
+                f"{insert.probe} was started again (generation {landed.generation}), "
+                f"and {insert.id} has published rows of generation {last.probe_generation}",
+                state="nothing was released",
+                next_command="give the INSERT a new 'insert.id' to release the new generation from its start",
+            )
+        return ReleasePlan(
+            insert=insert.id,
+            generation=last.generation if last else 1,
+            epoch=last.epoch + 1 if last else 1,
+            kind="release",
+            instant=self.clock(),
+            probe=insert.probe,
+            probe_generation=landed.generation,
+            after=last.upto if last else 0,
+            upto=landed.epoch,
+            pins=pins,
+            on_unmatched=self.standing.on_unmatched,
+            computes=self.standing.pipeline.digest(insert),
+            time=time,
+        )
+
+    def _refuse_other_time(self, last: ReleasePlan | None, *, event: bool) -> None:
+        """Raises PlanningError where the INSERT has released in the other kind of time."""
+        if last is not None and (last.time is not None) != event:
+            was = "processing time" if last.time is None else "event time"
+            raise PlanningError(
+                f"{self.standing.insert.id} has released {last.epoch} epochs in {was}, and the script now joins by "
+                "another time: which rows are still to be released can not be told",
+                state="nothing was released",
+                next_command="give the INSERT a new 'insert.id', or put the old join back",
+            )
+
+    def instead_of(
+        self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None
+    ) -> ReleasePlan:
+        """The epoch that takes the place of the held one: the same probe rows, against newer pins or discarded.
+
+        Raises PlanningError when no epoch is held.
+        """
+        insert, held = self.standing.insert, position.plan
+        if held is None or position.state != "held":
+            raise PlanningError(
+                f"no epoch of {insert.id} is held",
+                state=f"its newest epoch is {position.state or 'not planned yet'}",
+                next_command="tidegate status",
+            )
+        pins = held.pins if kind == "discard" else self._pins()
+        if isinstance(pins, Waiting):
+            raise PlanningError(pins.reason, state="the epoch stays held", next_command="tidegate status")
+        plan = replace(
+            held,
+            epoch=held.epoch + 1,
+            kind=kind,
+            instant=self.clock(),
+            pins=pins,
+            on_unmatched=on_unmatched or held.on_unmatched,
+            computes=self.standing.pipeline.digest(insert),
+            supersedes=held.epoch,
+        )
+        return given_up(plan) if kind == "discard" else plan
+
+    def out_of_quarantine(
+        self,
+        last: ReleasePlan | None,
+        epochs: Sequence[ReleasedEpoch],
+        request: FromQuarantine,
+        on_unmatched: OnUnmatched | None,
+    ) -> ReleasePlan | None:
+        """The epoch after `last` that takes what a request names and nobody has taken; None where that is nothing.
+
+        Raises PlanningError where a build still loads, or the rows are of another probe than the script's.
+        """
+        insert, kept = self.standing.insert, kept_out(epochs)
+        wanted = chosen(insert.id, kept, request)
+        landed = self.standing.lake.watermarks.last(insert.probe)
+        if last is None or not wanted:
+            return None
+        stands = last.time
+        if stands is not None:
+            stands = replace(stands, before=stands.watermark, rows=0, earlier=stands.earlier + stands.rows)
+        numbers = {item.epoch for item in wanted}
+        known = [epoch.oldest for epoch in epochs if epoch.plan.epoch in numbers] if stands is not None else []
+        taken = replace(request, lots=lots_of(wanted, kept), oldest=min(known, default=MIN_TIMESTAMP))
+        same_builds = {pin.table for pin in last.pins} == set(insert.builds)
+        pins = last.pins if request.discards and same_builds else self._pins()
+        if isinstance(pins, Waiting):
+            raise PlanningError(pins.reason, state="the rows stay in quarantine", next_command="tidegate status")
+        if request.discards:  # nothing is read, so neither the probe's generation nor its time can stand in its way
+            return replace(
+                last,
+                pins=pins,
+                epoch=last.epoch + 1,
+                kind="quarantine-discard",
+                instant=self.clock(),
+                after=last.upto,
+                computes=self.standing.pipeline.digest(insert),
+                supersedes=None,
+                time=stands,
+                backfill=None,
+                from_quarantine=taken,
+            )
+        strange = next((item.plan for item in wanted if item.plan.probe != insert.probe), None)
+        if landed is None or strange is not None:
+            raise PlanningError(
+                f"the quarantined rows of {insert.id} are rows of {strange.probe if strange else insert.probe}, which "
+                "its INSERT does not read any more",
+                where=f"line {insert.location.line} of the script",
+                state="the rows stay in quarantine",
+                next_command="put the old FROM back, or discard them: tidegate quarantine discard SCRIPT "
+                f"{insert.id} --because TEXT",
+            )
+        self._refuse_other_time(last, event=insert.time == "event")
+        plan = self._plan(last, landed, pins, stands)
+        # Rows that are in quarantine already are no reason to hold their INSERT; nor do they leave it without a match
+        # unless somebody says so: a version that they met once may be gone.
+        return replace(
+            plan,
+            kind="quarantine-release",
+            upto=plan.after,
+            on_unmatched=on_unmatched or "quarantine",
+            from_quarantine=taken,
+        )
+
+    def _pins(self) -> tuple[Pin, ...] | Waiting:
+        """The newest flipped generation of every build, at its newest landed epoch."""
+        pins, unflipped = [], []
+        for build in self.standing.insert.builds:
+            pin = self._pin(build)
+            if pin is None:
+                unflipped.append(build)
+            else:
+                pins.append(pin)
+        if unflipped:
+            names = " and ".join(unflipped)
+            return Waiting(f"{names} is still loading: its snapshot is not proved complete", 0, tuple(unflipped))
+        return tuple(pins)
+
+    def _pin(self, build: str) -> Pin | None:
+        log = self.standing.lake.watermarks
+        newest = log.last(build)
+        for generation in range(newest.generation if newest else 0, 0, -1):
+            row = log.last(build, generation)
+            if row is not None and row.flip_epoch is not None:
+                return Pin(build, generation, row.epoch, row.flip_epoch)
+        return None

@@ -1,0 +1,97 @@
+"""Which epochs can still be recomputed: all that they read is there, and their INSERT has the same text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.clock import system_clock
+from pipelines.lake import Lake
+from pipelines.lake import rows as lake_rows
+from pipelines.runtime.history import ReleasedEpoch
+from pipelines.runtime.retention import Retention
+from pipelines.runtime.verifying.report import EpochState
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
+
+Counts = dict[str, dict[tuple[int, int], int]]
+"""Place -> (generation, epoch) -> rows."""
+
+
+Unproved = dict[tuple[int, int], tuple[EpochState, str]]
+"""(generation, epoch) -> what it is instead of proved, and why."""
+
+
+@dataclass(frozen=True)
+class Provable:
+    """What can be told of the epochs of one INSERT before anything is recomputed."""
+
+    pipeline: Pipeline
+    lake: Lake
+    insert: Insert
+
+    def counts(self, spark: SparkSession) -> Counts:
+        """Rows of every table that is looked at, by generation and epoch, in one job."""
+        places = {f"table {table}": self.lake.table_path(table) for table in (self.insert.probe, *self.insert.builds)}
+        target = self.pipeline.table(self.insert.target)
+        places |= {
+            "target": self.lake.target_path(target),
+            "quarantine": self.lake.quarantine_path(target, self.insert),
+        }
+        frames = [
+            lake_rows.read(spark, path).groupBy("_generation", "_epoch").count().withColumn("place", F.lit(place))
+            for place, path in places.items()
+        ]
+        found: Counts = {place: {} for place in places}
+        for row in reduce(DataFrame.unionByName, frames).collect():
+            found[row["place"]][(row["_generation"], row["_epoch"])] = row["count"]
+        return found
+
+    def unproved(self, counts: Counts, epochs: Sequence[ReleasedEpoch]) -> Unproved:
+        """Epochs whose rows are no longer all there, or whose INSERT had another text; with the reason."""
+        found: Unproved = {}
+        digest = self.pipeline.digest(self.insert)
+        tables = {self.insert.probe, *self.insert.builds}
+        gone = {table: self._gone(table, counts[f"table {table}"]) for table in tables}
+        retention = Retention(self.lake, self.pipeline, system_clock, os.environ)
+        reach = cache(retention.gone)
+        for epoch in epochs:
+            plan = epoch.plan
+            if plan.computes != digest:
+                text = "the script's INSERT has changed since this epoch was made"
+                found[epoch.key] = ("other script", text)
+                continue
+            spans = [(plan.probe, plan.probe_generation, *plan.reads)]
+            joined = plan.pins if plan.reads[0] < plan.reads[1] else ()
+            spans += [
+                (pin.table, pin.generation, 0, pin.epoch)
+                for pin in joined
+                if gone[pin.table] and not retention.spares(epoch, pin, reach(pin.table, pin.generation))
+            ]
+            lost = {
+                table: sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
+                for table, generation, after, upto in spans
+            }
+            texts = [
+                f"{rows_in_words(number)} of {table} that it read {'is' if number == 1 else 'are'} gone"
+                for table, number in lost.items()
+                if number
+            ]
+            if texts:
+                found[epoch.key] = ("beyond retention", " and ".join(texts))
+        return found
+
+    def _gone(self, table: str, there: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+        """(generation, epoch) -> rows that landed by the watermark log and are not in the table any more."""
+        log = {(row.generation, row.epoch): row.rows for row in self.lake.watermarks.rows(table)}
+        return {key: count - there.get(key, 0) for key, count in log.items() if count > there.get(key, 0)}
+
+
+def rows_in_words(number: int) -> str:
+    """1 row, 2,000 rows."""
+    return "1 row" if number == 1 else f"{number:,} rows"

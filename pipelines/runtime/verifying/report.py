@@ -1,0 +1,74 @@
+"""What `verify` finds, epoch by epoch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Place = Literal["publish", "quarantine", "drop", "violation"]
+EpochState = Literal["equal", "different", "beyond retention", "other script"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Rows of one epoch that are `missing` from a place though its pins give them, or `unexpected` there.
+
+    What is dropped, and which constraints a row violates (place violation), is only counted. `keys`: up to ten of them,
+    as JSON of the target's primary key (of the whole row where it has none); reasons where rows are only counted.
+    """
+
+    place: Place
+    kind: Literal["missing", "unexpected"]
+    rows: int
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """One published epoch. `rows` were released by it; `detail` says why it was not recomputed."""
+
+    generation: int
+    epoch: int
+    rows: int
+    state: EpochState
+    differences: tuple[Difference, ...] = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """All published epochs of an INSERT. `problems` are findings that belong to no single epoch."""
+
+    insert: str
+    epochs: tuple[EpochReport, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def differences(self) -> int:
+        """Rows that are missing or unexpected."""
+        return sum(difference.rows for epoch in self.epochs for difference in epoch.differences)
+
+    @property
+    def rows(self) -> int:
+        """Released rows that were recomputed."""
+        return sum(epoch.rows for epoch in self.epochs if epoch.state in ("equal", "different"))
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found. Epochs beyond retention do not count against it: ask `unproved` for them."""
+        return not self.problems and all(epoch.state != "different" for epoch in self.epochs)
+
+    @property
+    def unproved(self) -> tuple[EpochReport, ...]:
+        """Epochs that can not be recomputed any more."""
+        return tuple(epoch for epoch in self.epochs if epoch.state in ("beyond retention", "other script"))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {
+            **asdict(self),
+            "differences": self.differences,
+            "rows": self.rows,
+            "passed": self.passed,
+            "unproved": len(self.unproved),
+        }
