@@ -22,8 +22,8 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from benchmarks.measure import Figure, show
 from pipelines.sources.mysql_cdc.binlog import BinlogPosition, ServerOptions, WantedTable
 from pipelines.sources.mysql_cdc.binlog.decoder import Decoder
-from pipelines.sources.mysql_cdc.binlog.framing import read_file
 from pipelines.sources.mysql_cdc.binlog.transport import connect, facts
+from pipelines.sources.mysql_cdc.binlog.wire.framing import read_file
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from pipelines.errors import SourceError
 from pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged
-from pipelines.sources.mysql_cdc.binlog.events import ARTIFICIAL, GTIDS, Event
 from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition, ServerOptions
 from pipelines.sources.mysql_cdc.binlog.transport import dump
+from pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, GTIDS, Event
 from pipelines.sources.mysql_cdc.log import Birth
 
 _HEADER = struct.Struct("<IBIIIH")

@@ -20,7 +20,7 @@ from pipelines.progress import Task
 from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 from pipelines.sources.mysql_cdc.binlog.errors import BinlogError
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
-from pipelines.sources.mysql_cdc.binlog.output import SPLIT
+from pipelines.sources.mysql_cdc.binlog.rows.output import SPLIT
 from pipelines.sources.mysql_cdc.binlog.scan import shares
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
 from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server

@@ -13,7 +13,6 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.sources.mysql_cdc.binlog import checksum
 from pipelines.sources.mysql_cdc.binlog.errors import (
     FRESH,
     BinlogEnded,
@@ -22,7 +21,9 @@ from pipelines.sources.mysql_cdc.binlog.errors import (
     UnknownEvent,
     UnsupportedEvent,
 )
-from pipelines.sources.mysql_cdc.binlog.events import (
+from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
+from pipelines.sources.mysql_cdc.binlog.wire import checksum
+from pipelines.sources.mysql_cdc.binlog.wire.events import (
     BETWEEN_FILES,
     CHECKSUM_BYTES,
     HEADER_BYTES,
@@ -33,10 +34,9 @@ from pipelines.sources.mysql_cdc.binlog.events import (
     TYPE_AT,
     Event,
 )
-from pipelines.sources.mysql_cdc.binlog.framing import Chunk
-from pipelines.sources.mysql_cdc.binlog.gather import Offsets, unsigned_at
-from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
-from pipelines.sources.mysql_cdc.binlog.positions import Cursor
+from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
+from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
+from pipelines.sources.mysql_cdc.binlog.wire.positions import Cursor
 
 _ROTATE_POSITION_BYTES = 8
 

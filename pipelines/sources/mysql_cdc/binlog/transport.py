@@ -17,7 +17,6 @@ import numpy as np
 import pymysql
 from pymysql.connections import Connection
 
-from pipelines.sources.mysql_cdc.binlog.columns import Collations
 from pipelines.sources.mysql_cdc.binlog.errors import (
     FRESH,
     BinlogEnded,
@@ -26,8 +25,16 @@ from pipelines.sources.mysql_cdc.binlog.errors import (
     BinlogRefused,
     ConnectionLost,
 )
-from pipelines.sources.mysql_cdc.binlog.framing import CHUNK_BYTES, EOF, MAX_PACKET, Chunk, PacketWalker, join_packets
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
+from pipelines.sources.mysql_cdc.binlog.wire.framing import (
+    CHUNK_BYTES,
+    EOF,
+    MAX_PACKET,
+    Chunk,
+    PacketWalker,
+    join_packets,
+)
 
 _COM_BINLOG_DUMP = 0x12
 _NON_BLOCKING, _SEND_ANNOTATE_ROWS = 0x01, 0x02

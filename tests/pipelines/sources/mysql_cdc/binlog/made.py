@@ -8,8 +8,8 @@ from zlib import crc32
 import numpy as np
 
 from pipelines.sources.mysql_cdc.binlog import BinlogPosition, WantedTable
-from pipelines.sources.mysql_cdc.binlog.events import HEADER_BYTES, Event
-from pipelines.sources.mysql_cdc.binlog.framing import Chunk, split_events
+from pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, Event
+from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
 from pipelines.sources.mysql_cdc.types import SourceColumn
 
 FILE = "binlog.000007"

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from pipelines.sources.mysql_cdc.binlog import BinlogPosition, BinlogRange, ServerOptions, WantedTable, read_range
 from pipelines.sources.mysql_cdc.binlog.decoder import OnChange
-from pipelines.sources.mysql_cdc.binlog.framing import CHUNK_BYTES
-from pipelines.sources.mysql_cdc.binlog.output import schema_of
+from pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
+from pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES
 from pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
 from tests.conftest import Database
 

@@ -25,12 +25,12 @@ from pipelines.sources.mysql_cdc.binlog.errors import (
     UnknownEvent,
     UnsupportedEvent,
 )
-from pipelines.sources.mysql_cdc.binlog.events import ARTIFICIAL, PASSED_OVER, REFUSED, Event
-from pipelines.sources.mysql_cdc.binlog.framing import Chunk, read_file, split_events
-from pipelines.sources.mysql_cdc.binlog.output import schema_of
+from pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
+from pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, PASSED_OVER, REFUSED, Event
+from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, read_file, split_events
 from pipelines.sources.mysql_cdc.types import SourceColumn
 from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, FILE, START, TABLE, Log
-from tests.pipelines.sources.mysql_cdc.binlog.test_table_map import FIXTURES, RECORDED
+from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import FIXTURES, RECORDED
 
 
 def decode(

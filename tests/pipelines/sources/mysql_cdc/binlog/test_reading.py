@@ -30,7 +30,7 @@ from pipelines.sources.mysql_cdc.binlog.errors import (
     StatementEvent,
     UnsupportedEvent,
 )
-from pipelines.sources.mysql_cdc.binlog.output import schema_of
+from pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from pipelines.sources.mysql_cdc.types import SourceColumn, canonical, quote, snapshot_expression
 from tests.conftest import Database

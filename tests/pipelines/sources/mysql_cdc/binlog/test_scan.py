@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from pipelines.sources.mysql_cdc.binlog import BinlogPosition, commit_time, last_border, next_border, scan_borders
-from pipelines.sources.mysql_cdc.binlog.events import Event
 from pipelines.sources.mysql_cdc.binlog.scan import Borders, borders_of
 from pipelines.sources.mysql_cdc.binlog.stream import EventStream
+from pipelines.sources.mysql_cdc.binlog.wire.events import Event
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of
-from tests.pipelines.sources.mysql_cdc.binlog.test_table_map import RECORDED
+from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import RECORDED
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.sources.mysql_cdc.binlog import BinlogPosition, BinlogRange, WantedTable, read_range
 from pipelines.sources.mysql_cdc.binlog.errors import ConnectionLost, SpoolDamaged
-from pipelines.sources.mysql_cdc.binlog.output import schema_of
+from pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, server_of, wanted

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from pipelines.sources.mysql_cdc.binlog import BinlogPosition
-from pipelines.sources.mysql_cdc.binlog.events import Event
-from pipelines.sources.mysql_cdc.binlog.framing import Chunk, split_events
 from pipelines.sources.mysql_cdc.binlog.stream import EventStream
 from pipelines.sources.mysql_cdc.binlog.touching import PieceEnd, Running, TableName, end_of_piece, touching
+from pipelines.sources.mysql_cdc.binlog.wire.events import Event
+from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of

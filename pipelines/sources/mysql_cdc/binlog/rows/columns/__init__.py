@@ -1,0 +1,173 @@
+"""Column types of the binlog: one module per family, and here the choice between them.
+
+`decoder_of` compares what the TABLE_MAP says with what the generation knows of the column, so that a column whose
+type has changed is an error and never a misread value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import pyarrow as pa
+
+from pipelines.sources.mysql_cdc.binlog.errors import FRESH, SchemaChanged, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.rows.columns import addresses, bits, numbers, temporal
+from pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import BINARY_COLLATION, decode_text, to_utf8
+from pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
+from pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import decode_decimal, decode_wide_decimal
+from pipelines.sources.mysql_cdc.binlog.rows.columns.json_binary import decode_json
+from pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, decimal_shape, width_of
+from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
+from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn, Type
+from pipelines.sources.mysql_cdc.types import (
+    ADDRESSES,
+    BYTES,
+    GEOMETRIES,
+    MAX_DECIMAL_DIGITS,
+    TEXTS,
+    SourceColumn,
+    canonical,
+)
+
+__all__ = ["Collations", "Decode", "FixedValues", "VariableValues", "Width", "array_of", "decoder_of", "width_of"]
+
+Collations = Mapping[int, str]
+"""The server's collation ids -> the character set of each."""
+
+Decode = Callable[..., pa.Array]
+"""Takes FixedValues, or VariableValues where the column has a length; gives the canonical Arrow array."""
+
+_SRID_BYTES = 4
+
+_SAME_TYPE: Mapping[Type, frozenset[str]] = {
+    Type.TINY: frozenset({"tinyint"}),
+    Type.SHORT: frozenset({"smallint"}),
+    Type.INT24: frozenset({"mediumint"}),
+    Type.LONG: frozenset({"int"}),
+    Type.LONGLONG: frozenset({"bigint"}),
+    Type.FLOAT: frozenset({"float"}),
+    Type.DOUBLE: frozenset({"double"}),
+    Type.YEAR: frozenset({"year"}),
+    Type.DATE: frozenset({"date"}),
+    Type.NEWDATE: frozenset({"date"}),
+    Type.DATETIME2: frozenset({"datetime"}),
+    Type.TIMESTAMP2: frozenset({"timestamp"}),
+    Type.TIME2: frozenset({"time"}),
+    Type.NEWDECIMAL: frozenset({"decimal"}),
+    Type.BIT: frozenset({"bit"}),
+    Type.ENUM: frozenset({"enum"}),
+    Type.SET: frozenset({"set"}),
+    Type.JSON: frozenset({"json"}),
+    Type.GEOMETRY: GEOMETRIES,
+}
+"""Type codes that mean one data type, whatever else the column says. The others are strings of some kind."""
+
+
+def decoder_of(
+    column: MapColumn, known: SourceColumn, collations: Collations, table: str, where: object = ""
+) -> Decode:
+    """What turns the column's bytes into the canonical array of `known`.
+
+    Raises SchemaChanged when the binlog's column can not be the one that is known.
+    """
+    kind = column.type
+    if kind in _SAME_TYPE:
+        fits = known.data_type in _SAME_TYPE[kind] and _same_numbers(column, known)
+        decode = _simple_decoder(column, known, collations, where) if fits else None
+    else:
+        decode = _string_decoder(column, known, collations, table, where)
+    if decode is None:
+        raise SchemaChanged(
+            f"column {known.name} of {table} was {known.column_type} when this generation began;"
+            f" here the binlog has it as {kind.name}{' UNSIGNED' if column.unsigned else ''}",
+            where=where,
+            next_command=FRESH,
+        )
+    return decode
+
+
+def _same_numbers(column: MapColumn, known: SourceColumn) -> bool:
+    if known.data_type in ("tinyint", "smallint", "mediumint", "int", "bigint"):
+        return column.unsigned == known.unsigned
+    if known.data_type == "decimal":
+        return (known.precision, known.scale) == tuple(column.metadata)
+    if known.data_type == "bit":
+        bits_left, whole_bytes = column.metadata
+        return known.precision == 8 * whole_bytes + bits_left
+    return True
+
+
+def _simple_decoder(column: MapColumn, known: SourceColumn, collations: Collations, where: object) -> Decode:
+    kind, target = column.type, canonical(known).arrow
+    if kind in (Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG):
+        return partial(numbers.decode_integer, kind=target, unsigned=column.unsigned)
+    if kind in (Type.FLOAT, Type.DOUBLE):
+        return partial(numbers.decode_float, kind=target)
+    if kind == Type.YEAR:
+        return partial(numbers.decode_year, kind=target)
+    if kind in (Type.DATE, Type.NEWDATE):
+        return temporal.decode_date
+    if kind == Type.DATETIME2:
+        return temporal.decode_datetime
+    if kind == Type.TIMESTAMP2:
+        return temporal.decode_timestamp
+    if kind == Type.TIME2:
+        return partial(temporal.decode_time, digits=column.metadata[0])
+    if kind == Type.NEWDECIMAL:
+        shape = decimal_shape(column)
+        return partial(decode_decimal if shape.precision <= MAX_DECIMAL_DIGITS else decode_wide_decimal, shape=shape)
+    if kind == Type.BIT:
+        return bits.decode_boolean if known.precision == 1 else bits.decode_bits
+    if kind in (Type.ENUM, Type.SET):
+        charset = _charset(column, known, collations, where)
+        members = [decode_text(charset, raw, known.name, where) for raw in column.members]
+        return partial(bits.decode_enum if kind == Type.ENUM else bits.decode_set, members=members, column=known.name)
+    if kind == Type.JSON:
+        return lambda values: decode_json(values.binary())
+    return lambda values: values.binary(skip=_SRID_BYTES)
+
+
+def _string_decoder(
+    column: MapColumn, known: SourceColumn, collations: Collations, table: str, where: object
+) -> Decode | None:
+    """CHAR, VARCHAR, TEXT and their binary kin, and the types that look like BINARY(n)."""
+    if known.data_type in ADDRESSES:
+        if column.type != Type.STRING or column.max_bytes != addresses.WIDTHS[known.data_type]:
+            return None
+        decode = addresses.decode_uuid if known.data_type == "uuid" else addresses.decode_address
+        width = addresses.WIDTHS[known.data_type]
+        return lambda values: decode(values.padded(width))
+    binary = column.collation == BINARY_COLLATION
+    if known.data_type not in (BYTES if binary else TEXTS - {"enum", "set"}):
+        return None
+    unpack = _unpacked(column)
+    if not binary:
+        charset = _charset(column, known, collations, where)
+        return lambda values: to_utf8(charset, unpack(values), f"{known.name} of {table}", where)
+    if known.data_type == "binary":
+        width = column.max_bytes
+        return lambda values: _padded_binary(values, width)
+    return unpack
+
+
+def _unpacked(column: MapColumn) -> Callable[[VariableValues], pa.Array]:
+    if column.type in (Type.BLOB_COMPRESSED, Type.VARCHAR_COMPRESSED):
+        return lambda values: decompress_column(values.binary())
+    return lambda values: values.binary()
+
+
+def _padded_binary(values: VariableValues, width: int) -> pa.Array:
+    if values.nulls is None and (values.lengths == width).all():
+        return values.binary()
+    return bits.decode_bits(values.padded(width))
+
+
+def _charset(column: MapColumn, known: SourceColumn, collations: Collations, where: object) -> str:
+    if column.collation is not None and column.collation in collations:
+        return collations[column.collation]
+    raise UnsupportedEvent(
+        f"column {known.name} has the collation {column.collation}, which the server does not list",
+        where=where,
+        next_command="SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS   (on the server)",
+    )

@@ -1,0 +1,187 @@
+"""TABLE_MAP events: what the rows after them hold. Column names need binlog_row_metadata=FULL.
+
+Layout: MySQL `Table_map_event` (libs/mysql/binlog/event/rows_event.h), the same in MariaDB's `Table_map_log_event`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.rows.map_columns import (
+    ENUM_OR_SET,
+    METADATA_BYTES,
+    NUMERIC,
+    TEXT_OF_MARIADB,
+    TEXT_OF_MYSQL,
+    MapColumn,
+    Type,
+)
+
+TABLE_ID_BYTES = 6
+POST_HEADER_BYTES = 8
+"""Table id and flags, before the body that `parse` takes."""
+
+
+class _Field(IntEnum):
+    """Kinds of optional metadata."""
+
+    SIGNEDNESS = 1
+    DEFAULT_CHARSET = 2
+    COLUMN_CHARSET = 3
+    COLUMN_NAME = 4
+    SET_VALUES = 5
+    ENUM_VALUES = 6
+    ENUM_AND_SET_DEFAULT_CHARSET = 10
+    ENUM_AND_SET_COLUMN_CHARSET = 11
+
+
+@dataclass(frozen=True)
+class TableMap:
+    """A table as the row events after it see it."""
+
+    database: str
+    name: str
+    columns: tuple[MapColumn, ...]
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+def table_name(body: bytes) -> tuple[str, str]:
+    """(database, table) of a TABLE_MAP body, without looking at its columns."""
+    end = 1 + body[0]
+    start = end + 2
+    return body[1:end].decode(), body[start : start + body[end + 1]].decode()
+
+
+def parse(body: bytes, where: object = "", *, mariadb: bool = True) -> TableMap:
+    """A TABLE_MAP body: what follows table id and flags, without the checksum. `mariadb`: it wrote the event.
+
+    Raises UnsupportedEvent for a column type that is not known: without its length no row can be read.
+    """
+    try:
+        return _parse(body, where, TEXT_OF_MARIADB if mariadb else TEXT_OF_MYSQL)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise MalformedEvent(f"a table map that can not be read: {error}", where=where) from error
+
+
+def _parse(body: bytes, where: object, texts: frozenset[Type]) -> TableMap:
+    database, name = table_name(body)
+    at = 1 + body[0] + 1
+    at += 1 + body[at] + 1
+    count, at = lenenc(body, at)
+    codes = body[at : at + count]
+    at += count
+    length, at = lenenc(body, at)
+    columns = list(_types(codes, body[at : at + length], f"{database}.{name}", where))
+    at += length + (count + 7) // 8  # the bits say which columns may be NULL; the rows' own bits say which are
+    fields = dict(_optional_fields(body, at))
+    return TableMap(database, name, tuple(_described(columns, fields, texts)))
+
+
+def _types(codes: bytes, metadata: bytes, table: str, where: object) -> Iterator[MapColumn]:
+    at = 0
+    for ordinal, code in enumerate(codes):
+        if code not in METADATA_BYTES:
+            raise UnsupportedEvent(
+                f"column {ordinal + 1} of {table} has the type code {code}, whose length in a row is not known",
+                where=where,
+                next_command=f"ALTER TABLE {table} …   (move that column to a table of its own)",
+            )
+        size = METADATA_BYTES[Type(code)]
+        bytes_ = metadata[at : at + size]
+        at += size
+        # A STRING's first byte says what it really is; its spare bits hold the upper part of a CHAR's length.
+        real = Type(bytes_[0]) if code == Type.STRING and bytes_[0] in ENUM_OR_SET else Type(code)
+        yield MapColumn(real, bytes_)
+
+
+def _optional_fields(body: bytes, at: int) -> Iterator[tuple[int, bytes]]:
+    while at < len(body):
+        kind = body[at]
+        size, at = lenenc(body, at + 1)
+        yield kind, body[at : at + size]
+        at += size
+
+
+def _described(columns: Sequence[MapColumn], fields: dict[int, bytes], texts: frozenset[Type]) -> Iterator[MapColumn]:
+    names = [raw.decode() for raw in _texts(fields[_Field.COLUMN_NAME])] if _Field.COLUMN_NAME in fields else None
+    signs = _bits(fields.get(_Field.SIGNEDNESS, b""))
+    collations = _collations(fields, _Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET)
+    member_collations = _collations(fields, _Field.ENUM_AND_SET_DEFAULT_CHARSET, _Field.ENUM_AND_SET_COLUMN_CHARSET)
+    enums, sets = _members(fields.get(_Field.ENUM_VALUES, b"")), _members(fields.get(_Field.SET_VALUES, b""))
+    for ordinal, column in enumerate(columns):
+        kind = column.type
+        members: tuple[bytes, ...] = ()
+        collation = None
+        if kind in ENUM_OR_SET:
+            collation = next(member_collations, None)
+            members = next(enums if kind == Type.ENUM else sets, ())
+        elif kind in texts:
+            collation = next(collations, None)
+        yield MapColumn(
+            kind,
+            column.metadata,
+            name=names[ordinal] if names else None,
+            unsigned=kind in NUMERIC and next(signs, False),
+            collation=collation,
+            members=members,
+        )
+
+
+def _collations(fields: dict[int, bytes], default_field: int, column_field: int) -> Iterator[int]:
+    """Collation ids of the text columns in order: either one for each, or a default and its exceptions."""
+    if column_field in fields:
+        yield from _numbers(fields[column_field])
+    elif default_field in fields:
+        default, *pairs = _numbers(fields[default_field])
+        exceptions = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        ordinal = 0
+        while True:
+            yield exceptions.get(ordinal, default)
+            ordinal += 1
+
+
+def _bits(raw: bytes) -> Iterator[bool]:
+    return (bool(byte >> bit & 1) for byte in raw for bit in range(7, -1, -1))
+
+
+def _numbers(raw: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(raw):
+        number, at = lenenc(raw, at)
+        yield number
+
+
+def _texts(raw: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(raw):
+        size, at = lenenc(raw, at)
+        yield raw[at : at + size]
+        at += size
+
+
+def _members(raw: bytes) -> Iterator[tuple[bytes, ...]]:
+    at = 0
+    while at < len(raw):
+        count, at = lenenc(raw, at)
+        names = []
+        for _ in range(count):
+            size, at = lenenc(raw, at)
+            names.append(raw[at : at + size])
+            at += size
+        yield tuple(names)
+
+
+def lenenc(raw: bytes, at: int) -> tuple[int, int]:
+    """A length-encoded integer of the client protocol at `at`, and where it ends."""
+    first = raw[at]
+    if first < 251:
+        return first, at + 1
+    width = {252: 2, 253: 3, 254: 8}.get(first)
+    if width is None:
+        raise IndexError(f"{first} begins no length-encoded integer")
+    return int.from_bytes(raw[at + 1 : at + 1 + width], "little"), at + 1 + width

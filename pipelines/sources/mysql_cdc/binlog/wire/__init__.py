@@ -1,0 +1,1 @@
+"""Bytes of a binlog as whole, checked events, each with its place."""

@@ -1,0 +1,230 @@
+"""Column families on bytes made by hand: (bytes of the values, what they mean)."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import uuid
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.rows.columns import bits, numbers, temporal
+from pipelines.sources.mysql_cdc.binlog.rows.columns.addresses import decode_address, decode_uuid
+from pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
+from pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import DecimalShape, decode_decimal, decode_wide_decimal
+from pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, width_of
+from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
+from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn, Type
+
+
+def fixed(*values: str | bytes | None) -> FixedValues:
+    """Values of one width, in hex; None is NULL, whose bytes are noise."""
+    raw = [bytes.fromhex(value) if isinstance(value, str) else value for value in values]
+    width = len(next(value for value in raw if value is not None))
+    rows = np.frombuffer(b"".join(b"\xee" * width if value is None else value for value in raw), np.uint8)
+    nulls = np.array([value is None for value in raw])
+    return FixedValues(rows.reshape(-1, width), nulls if nulls.any() else None)
+
+
+def variable(*values: bytes | None, gap: bytes = b"##") -> VariableValues:
+    """Values of any length with something between them."""
+    data, starts = b"", []
+    for value in values:
+        data += gap
+        starts.append(len(data))
+        data += value or b""
+    nulls = np.array([value is None for value in values])
+    lengths = np.array([len(value or b"") for value in values])
+    return VariableValues(data, np.array(starts), lengths, nulls if nulls.any() else None)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "unsigned", "expected"),
+    [
+        (fixed("80", None, "7f"), pa.int8(), False, [-128, None, 127]),
+        (fixed("80", "ff"), pa.int16(), True, [128, 255]),
+        (fixed("0080", "ff7f"), pa.int16(), False, [-32768, 32767]),
+        (fixed("000080", "ffff7f", "ffffff"), pa.int32(), False, [-8388608, 8388607, -1]),
+        (fixed("000080", "ffffff"), pa.int32(), True, [8388608, 16777215]),
+        (fixed("ffffffff"), pa.int64(), True, [4294967295]),
+        (fixed("ffffffffffffffff", None), pa.decimal128(20, 0), True, [Decimal(2**64 - 1), None]),
+    ],
+)
+def test_integers(values: FixedValues, kind: pa.DataType, unsigned: bool, expected: list[object]) -> None:
+    assert numbers.decode_integer(values, kind, unsigned=unsigned).to_pylist() == expected
+
+
+def test_floats_keep_every_bit() -> None:
+    raw = fixed("00000080", "0000c07f", None)
+    found = numbers.decode_float(raw, pa.float32())
+    assert found.null_count == 1
+    assert np.frombuffer(found.buffers()[1], np.uint32)[:2].tolist() == [0x80000000, 0x7FC00000]
+
+
+def test_years() -> None:
+    assert numbers.decode_year(fixed("00", "01", "ff", None), pa.int32()).to_pylist() == [0, 1901, 2155, None]
+
+
+@pytest.mark.parametrize(
+    ("shape", "raw", "expected"),
+    [
+        # The examples of MySQL's own description of decimal2bin.
+        (DecimalShape(14, 4), "810dfb38d204d2", "1234567890.1234"),
+        (DecimalShape(14, 4), "7ef204c72dfb2d", "-1234567890.1234"),
+        (DecimalShape(1, 0), "76", "-9"),
+        (DecimalShape(4, 4), "80" + "01", "0.0001"),
+        (DecimalShape(18, 9), "8000007b05f5e100", "123.100000000"),
+        (DecimalShape(38, 0), "e33b9ac9ff3b9ac9ff3b9ac9ff3b9ac9ff", "9" * 38),
+        (DecimalShape(38, 0), "1cc4653600c4653600c4653600c4653600", "-" + "9" * 38),
+    ],
+)
+def test_decimals(shape: DecimalShape, raw: str, expected: str) -> None:
+    assert shape.width == len(raw) // 2
+    assert decode_decimal(fixed(raw, None), shape).to_pylist() == [Decimal(expected), None]
+    assert decode_wide_decimal(fixed(raw, None), shape).to_pylist() == [expected, None]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [("21a00f", datetime.date(2000, 1, 1)), ("000000", None), ("00a00f", None), ("20a00f", None), ("210000", None)],
+)
+def test_dates(raw: str, expected: datetime.date | None) -> None:
+    assert temporal.decode_date(fixed(raw)).to_pylist() == [expected]
+
+
+@settings(deadline=None)
+@given(st.dates())
+def test_days_are_those_of_the_calendar(day: datetime.date) -> None:
+    year, month, number = (np.array([part]) for part in (day.year, day.month, day.day))
+    assert temporal.days_since_epoch(year, month, number)[0] == (day - datetime.date(1970, 1, 1)).days
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("9981825080", datetime.datetime(2009, 1, 1, 5, 2)),
+        ("998182508001e240", datetime.datetime(2009, 1, 1, 5, 2, 0, 123456)),
+        ("99818250804d", datetime.datetime(2009, 1, 1, 5, 2, 0, 770000)),
+        ("99818250800d05", datetime.datetime(2009, 1, 1, 5, 2, 0, 333300)),
+        ("8000000000", None),
+        ("9980000000", None),
+    ],
+)
+def test_datetimes(raw: str, expected: datetime.datetime | None) -> None:
+    assert temporal.decode_datetime(fixed(raw)).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("00000001", datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)),
+        ("7fffffff0f423f", datetime.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=datetime.UTC)),
+        ("ffffffff", datetime.datetime(2106, 2, 7, 6, 28, 15, tzinfo=datetime.UTC)),
+        ("00000000", None),
+    ],
+)
+def test_timestamps(raw: str, expected: datetime.datetime | None) -> None:
+    assert temporal.decode_timestamp(fixed(raw)).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("raw", "digits", "expected"),
+    [
+        ("800000", 0, "00:00:00"),
+        ("b46efb", 0, "838:59:59"),
+        ("4b9105", 0, "-838:59:59"),
+        ("7fffffff", 2, "-00:00:00.01"),
+        ("7fffff9d", 1, "-00:00:00.9"),
+        ("80000063", 2, "00:00:00.99"),
+        ("7fffffffffff", 6, "-00:00:00.000001"),
+        ("80f00f0003e8", 6, "15:00:15.001000"),
+    ],
+)
+def test_times(raw: str, digits: int, expected: str) -> None:
+    assert temporal.decode_time(fixed(raw, None), digits).to_pylist() == [expected, None]
+
+
+def test_bits() -> None:
+    assert bits.decode_boolean(fixed("01", "00", None)).to_pylist() == [True, False, None]
+    assert bits.decode_bits(fixed("0105", None)).to_pylist() == [b"\x01\x05", None]
+
+
+def test_enums() -> None:
+    assert bits.decode_enum(fixed("00", "01", "03", None), ["a", "b", "ü"], "c").to_pylist() == ["", "a", "ü", None]
+    assert bits.decode_enum(fixed("0201"), [f"m{number}" for number in range(300)], "c").to_pylist() == ["m257"]
+    with pytest.raises(MalformedEvent, match="column c holds member 4 of an ENUM of 3"):
+        bits.decode_enum(fixed("04"), ["a", "b", "c"], "c")
+
+
+def test_sets() -> None:
+    members = [f"m{number}" for number in range(64)]
+    assert bits.decode_set(fixed("00", "03", None), ["a", "b"], "c").to_pylist() == ["", "a,b", None]
+    assert bits.decode_set(fixed("0100000000000080"), members, "c").to_pylist() == ["m0,m63"]
+    with pytest.raises(MalformedEvent, match="a bit that none of the SET's 2 members has"):
+        bits.decode_set(fixed("04"), ["a", "b"], "c")
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.uuids(), min_size=1).filter(any))
+def test_uuids(values: list[uuid.UUID | None]) -> None:
+    raw = fixed(*(value and value.bytes for value in values))
+    assert decode_uuid(raw).to_pylist() == [value and str(value) for value in values]
+
+
+def test_addresses() -> None:
+    texts = ["0.0.0.0", "255.255.255.255", None, "10.1.2.3"]
+    raw = [text and ipaddress.ip_address(text).packed for text in texts]
+    assert decode_address(fixed(*raw)).to_pylist() == texts
+    texts = ["::", "::1", None, "2001:db8::1", "::ffff:1.2.3.4"]
+    raw = [text and ipaddress.ip_address(text).packed for text in texts]
+    assert decode_address(fixed(*raw)).to_pylist() == texts
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.binary(max_size=9)), st.sampled_from([b"", b"##"]))
+def test_values_of_any_length_are_copied_out(values: list[bytes | None], gap: bytes) -> None:
+    found = variable(*values, gap=gap)
+    assert found.binary().to_pylist() == values
+    assert found.binary(skip=4).to_pylist() == [value if value is None else value[4:] for value in values]
+    if values:
+        padded = found.padded(9).rows.tobytes()
+        assert padded == b"".join((value or b"").ljust(9, b"\0") for value in values)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [(b"", b""), (b"\x00plain", b"plain"), (bytes.fromhex("8a01f44b4a1a05230d0000"), b"b" * 500)],
+)
+def test_compressed_columns(raw: bytes, expected: bytes) -> None:
+    assert decompress_column(pa.array([raw, None], pa.binary())).to_pylist() == [expected, None]
+
+
+@pytest.mark.parametrize("raw", [b"\x90\x01x", b"\x81\x05\x78\x9c\x00", bytes.fromhex("8a01f54b4a1a05230d0000")])
+def test_a_compressed_column_that_is_broken_is_an_error(raw: bytes) -> None:
+    with pytest.raises(MalformedEvent):
+        decompress_column(pa.array([raw], pa.binary()))
+
+
+def test_fixed_and_variable_widths() -> None:
+    assert width_of(MapColumn(Type.BIT, b"\x03\x01"), "d.t") == Width(2)
+    assert width_of(MapColumn(Type.TIME2, b"\x05"), "d.t") == Width(6)
+    assert width_of(MapColumn(Type.NEWDECIMAL, bytes([65, 30])), "d.t") == Width(30)
+    assert width_of(MapColumn(Type.SET, b"\xf8\x08"), "d.t") == Width(8)
+    assert width_of(MapColumn(Type.BLOB, b"\x03"), "d.t") == Width(length_bytes=3)
+    assert width_of(MapColumn(Type.VARCHAR, b"\xff\x00"), "d.t") == Width(length_bytes=1)
+    assert width_of(MapColumn(Type.VARCHAR, b"\x00\x01"), "d.t") == Width(length_bytes=2)
+    assert width_of(MapColumn(Type.STRING, b"\xee\xfe"), "d.t") == Width(length_bytes=2)  # CHAR of 510 bytes
+
+
+@pytest.mark.parametrize("kind", [Type.TIME, Type.DATETIME, Type.TIMESTAMP, Type.DECIMAL])
+def test_formats_before_mysql_5_6_are_refused_with_the_fix(kind: Type) -> None:
+    with pytest.raises(UnsupportedEvent) as caught:
+        width_of(MapColumn(kind, b"", "old"), "d.t", "binlog.000001:4")
+    assert "column old of d.t" in caught.value.what
+    assert caught.value.next_command.startswith("ALTER TABLE d.t FORCE")
