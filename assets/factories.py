@@ -7,16 +7,16 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.backfill import by_time_asset, by_time_job
-from assets.dry_run import dry_run_job
 from assets.inserts import gate_checks, published_asset, staged_asset
 from assets.jobs import pipeline_job, pipeline_schedule
-from assets.maintenance import maintenance_asset, maintenance_schedule
 from assets.names import Names
+from assets.operations.backfill import by_time_asset, by_time_job
+from assets.operations.dry_run import dry_run_job
+from assets.operations.maintenance import maintenance_asset, maintenance_schedule
+from assets.operations.quarantine import quarantine_jobs
+from assets.operations.quarantine_list import quarantine_list_job
+from assets.operations.reconcile import reconcile_asset, reconcile_schedules
 from assets.presentation import Presentation
-from assets.quarantine import quarantine_jobs
-from assets.quarantine_list import quarantine_list_job
-from assets.reconcile import reconcile_asset, reconcile_schedules
 from assets.resources import TidegateResource
 from assets.sources import source_assets
 from pipelines.lake import Layout

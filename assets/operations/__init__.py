@@ -1,0 +1,1 @@
+"""What a person starts beside the pipeline itself: assets and jobs of their own."""
