@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from pipelines.sources.mysql_cdc.chunks import SnapshotKey
 from pipelines.sources.mysql_cdc.log import Birth
+from pipelines.sources.mysql_cdc.snapshot.chunks import SnapshotKey
 from pipelines.sources.mysql_cdc.types import SourceColumn
 from pipelines.sources.protocol import Json
 

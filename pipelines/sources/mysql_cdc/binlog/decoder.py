@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipelines.sources.mysql_cdc.binlog import ddl, query
 from pipelines.sources.mysql_cdc.binlog.columns import Collations
 from pipelines.sources.mysql_cdc.binlog.compression import decompress_transaction
-from pipelines.sources.mysql_cdc.binlog.errors import FRESH, BinlogError, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.errors import BinlogError, UnsupportedEvent
 from pipelines.sources.mysql_cdc.binlog.events import HEADER_BYTES, LENGTH_AT, TYPE_AT, Event
 from pipelines.sources.mysql_cdc.binlog.framing import Chunk
 from pipelines.sources.mysql_cdc.binlog.gather import Offsets, rows_at, unsigned_at
@@ -30,6 +30,7 @@ from pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, requi
 from pipelines.sources.mysql_cdc.binlog.table_reader import Rows, TableReader
 from pipelines.sources.mysql_cdc.binlog.tables import Indices, TableIds
 from pipelines.sources.mysql_cdc.binlog.times import CommitTimes, gtid_indices
+from pipelines.sources.mysql_cdc.errors import FRESH
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from pipelines.sources.mysql_cdc.binlog import checksum
 from pipelines.sources.mysql_cdc.binlog.errors import (
-    FRESH,
     BinlogEnded,
     ChecksumMismatch,
     MalformedEvent,
@@ -37,6 +36,7 @@ from pipelines.sources.mysql_cdc.binlog.framing import Chunk
 from pipelines.sources.mysql_cdc.binlog.gather import Offsets, unsigned_at
 from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
 from pipelines.sources.mysql_cdc.binlog.positions import Cursor
+from pipelines.sources.mysql_cdc.errors import FRESH
 
 _ROTATE_POSITION_BYTES = 8
 

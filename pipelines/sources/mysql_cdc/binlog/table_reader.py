@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from pipelines.sources.mysql_cdc.binlog.columns import Collations, Decode, decoder_of, width_of
 from pipelines.sources.mysql_cdc.binlog.columns.values import FixedValues, VariableValues
 from pipelines.sources.mysql_cdc.binlog.compression import decompress_rows
-from pipelines.sources.mysql_cdc.binlog.errors import FRESH, MalformedEvent, SchemaChanged, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, SchemaChanged, UnsupportedEvent
 from pipelines.sources.mysql_cdc.binlog.events import FIRST_COMPRESSED, HEADER_BYTES, KIND_OF, VERSION_2, Kind
 from pipelines.sources.mysql_cdc.binlog.gather import Offsets, unsigned_at
 from pipelines.sources.mysql_cdc.binlog.lockstep import Images, RowLayout, columns_of, locate
 from pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from pipelines.sources.mysql_cdc.binlog.output import CREATE, DELETE, UPDATE, schema_of
 from pipelines.sources.mysql_cdc.binlog.table_map import POST_HEADER_BYTES, TableMap
+from pipelines.sources.mysql_cdc.errors import FRESH
 from pipelines.sources.mysql_cdc.types import canonical
 
 _LONG_COUNT = 251

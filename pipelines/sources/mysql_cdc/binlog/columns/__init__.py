@@ -18,8 +18,9 @@ from pipelines.sources.mysql_cdc.binlog.columns.decimals import decode_decimal, 
 from pipelines.sources.mysql_cdc.binlog.columns.json_binary import decode_json
 from pipelines.sources.mysql_cdc.binlog.columns.layout import Width, decimal_shape, width_of
 from pipelines.sources.mysql_cdc.binlog.columns.values import FixedValues, VariableValues, array_of
-from pipelines.sources.mysql_cdc.binlog.errors import FRESH, SchemaChanged, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged, UnsupportedEvent
 from pipelines.sources.mysql_cdc.binlog.map_columns import MapColumn, Type
+from pipelines.sources.mysql_cdc.errors import FRESH
 from pipelines.sources.mysql_cdc.types import (
     ADDRESSES,
     BYTES,

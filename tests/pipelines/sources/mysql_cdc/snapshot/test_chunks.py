@@ -16,9 +16,9 @@ from pipelines.errors import SourceError
 from pipelines.progress import SilentProgress
 from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
 from pipelines.sources.mysql_cdc.catalog import SourceTable, read_table
-from pipelines.sources.mysql_cdc.chunks import Chunk, plan_bounds
 from pipelines.sources.mysql_cdc.connection import Session
-from pipelines.sources.mysql_cdc.key import KeyColumn, after, at_or_after, before
+from pipelines.sources.mysql_cdc.snapshot.chunks import Chunk, plan_bounds
+from pipelines.sources.mysql_cdc.snapshot.key import KeyColumn, after, at_or_after, before
 from tests.conftest import Database
 
 
