@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -339,11 +340,13 @@ class Landing:
             self.path, application=application, generation=stored.generation, epoch=stored.epoch
         )
         folder.mkdir()
-        names = source.write(spark, stored, str(folder))
-        if names is None:
-            folder.rmdir()
-            return None
-        return folder, {name: pq.read_metadata(folder / name) for name in names}
+        names: Sequence[str] | None = ()
+        try:
+            names = source.write(spark, stored, str(folder))
+        finally:
+            if not names:  # what other tasks had written when one failed goes too
+                shutil.rmtree(folder, ignore_errors=True)
+        return None if names is None else (folder, {name: pq.read_metadata(folder / name) for name in names})
 
     def _log(self, context: SourceContext, step: StoredStep, row: WatermarkRow) -> LandedEpoch:
         """Write the epoch's row of the watermark log: from here on it has landed."""

@@ -164,10 +164,12 @@ class MysqlCdcSource:
         return declared_rows(rows, self.context.table, ranges.columns, self.options)
 
     def write(self, spark: SparkSession, step: StoredStep, folder: str) -> Sequence[str] | None:
-        """`protocol.WritesFiles`: chunks, where the script declares what the server has."""
+        """`protocol.WritesFiles`: chunks, where the script declares what the server has; and nothing of an empty step,
+        which the flip often is."""
         ranges = step_of(step.step.ranges)
-        if not isinstance(ranges, SnapshotStep):
-            return None
+        if isinstance(ranges, BinlogStep):
+            self._check_log(ranges)
+            return [] if ranges.empty else None
         columns = file_columns(self.context.table, ranges.columns, self.options)
         if columns is None:
             return None

@@ -67,6 +67,8 @@ def _file_column(column: Column, source: Mapping[str, SourceColumn], options: My
     wider = _WIDER.get(column.spark_type)
     if wider is not None and pa.types.is_integer(have.arrow):
         return FileColumn(column.name, wider, column.name)
+    if column.spark_type == "BOOLEAN" and have.arrow == pa.int8():  # what the servers make of BOOLEAN
+        return FileColumn(column.name, pa.bool_(), column.name)
     return None
 
 

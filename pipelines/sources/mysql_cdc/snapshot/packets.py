@@ -26,7 +26,8 @@ PIECE_BYTES = 2 << 20
 SLACK_BYTES = 16
 """So many bytes after its last row can be read of every piece, whatever they are."""
 
-_LEAST_RECEIVED = 1 << 16
+_LEAST_RECEIVED, _MOST_RECEIVED = 1 << 16, 8 << 20
+"""At once. The most is less than a packet of a row that takes several: its header is seen before its end is there."""
 _ROW = 0x00
 _uint32 = struct.Struct("<I").unpack_from
 
@@ -53,7 +54,7 @@ def pieces(sock: Any, begun: bytes, piece_bytes: int = PIECE_BYTES) -> Iterator[
         walker.walk(buffer, size)
         while not walker.stopped and not (walker.starts and size >= piece_bytes):
             buffer = _with_room(buffer, size)
-            size += _some(sock, memoryview(buffer)[size : len(buffer) - SLACK_BYTES])
+            size += _some(sock, memoryview(buffer)[size : min(len(buffer) - SLACK_BYTES, size + _MOST_RECEIVED)])
             walker.walk(buffer, size)
         starts, ends = walker.rows()
         rest, last = walker.at, None
@@ -93,26 +94,21 @@ class _Walker:
 
     def rows(self) -> tuple[Offsets, Offsets]:
         """Where the bodies of the whole packets begin and end."""
-        starts = np.frombuffer(self._places, np.int64).copy() if self._places else np.zeros(0, np.int64)
-        ends = np.append(starts[1:] - PACKET_HEADER_BYTES, self.at)[: len(starts)]
-        return starts, ends
+        places = np.array(self._places, np.int64)
+        return places + PACKET_HEADER_BYTES, np.append(places[1:], self.at)[: len(places)]
 
     def walk(self, data: bytearray, size: int) -> None:
         """Go on through the first `size` bytes of `data`."""
-        at, add, uint32, last = self.at, self._places.append, _uint32, size - PACKET_HEADER_BYTES
-        while at < last:
-            length = uint32(data, at)[0] & MAX_PACKET
-            end = at + PACKET_HEADER_BYTES + length
-            if length == MAX_PACKET:
-                self.long_row = self.stopped = True
-                break
-            if end > size:
-                break
-            add(at + PACKET_HEADER_BYTES)
-            at = end
+        at, places, last = self.at, self._places, size - PACKET_HEADER_BYTES
+        add, uint32 = places.append, _uint32
+        while at <= last:  # nothing more: it is done for each row
+            add(at)
+            at += (uint32(data, at)[0] & MAX_PACKET) + PACKET_HEADER_BYTES
+        if at > size:
+            at = places.pop()
+            self.long_row = _uint32(data, at)[0] & MAX_PACKET == MAX_PACKET
         self.at = at
-        if self._places and data[self._places[-1]] != _ROW:
-            self.stopped = True
+        self.stopped = self.long_row or (bool(places) and data[places[-1] + PACKET_HEADER_BYTES] != _ROW)
 
 
 def _with_room(buffer: bytearray, size: int) -> bytearray:

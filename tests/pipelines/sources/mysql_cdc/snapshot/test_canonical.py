@@ -48,7 +48,7 @@ BIG = column("bigint", "bigint unsigned")
         (BIG, Wire.LONGLONG, True, [b"\xff" * 8, None], [Decimal(2**64 - 1), None]),
         (column("year"), Wire.YEAR, True, [b"\x6b\x08", b"\x00\x00"], [2155, 0]),
         (column("bit", precision=1), Wire.LONGLONG, False, [bytes(8), b"\x01" + bytes(7), None], [False, True, None]),
-        (column("float"), Wire.FLOAT, False, [struct.pack("<f", 0.1)], [struct.unpack("<f", struct.pack("<f", 0.1))[0]]),
+        (column("float"), Wire.FLOAT, False, [struct.pack("<f", 0.1)], [struct.unpack("<f", b"\xcd\xcc\xcc\x3d")[0]]),
         (column("decimal", precision=5, scale=2), TEXT, False, [sized(b"-007.50")], [Decimal("-7.50")]),
         (column("date"), Wire.LONG, False, [struct.pack("<i", n) for n in (1, -719_162, -719_163)],
          [datetime.date(1970, 1, 2), datetime.date(1, 1, 1), None]),
