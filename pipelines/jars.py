@@ -22,7 +22,6 @@ from pipelines.errors import TidegateError
 from pipelines.progress import Progress, SilentProgress, step
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
-MARIADB_JDBC = "org.mariadb.jdbc:mariadb-java-client:3.5.3"
 KAFKA = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",

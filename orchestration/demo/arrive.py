@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Callable
 
 from orchestration.demo.site import Site
-from pipelines.jars import DELTA, KAFKA, MARIADB_JDBC, home
+from pipelines.jars import DELTA, KAFKA, home
 from pipelines.sources.mysql_cdc.server_install import ARCHIVE
 
 
 def announce(site: Site, say: Callable[[str], None]) -> None:
     """Say it."""
-    missing = [coordinate.split(":")[1] for coordinate in (DELTA, MARIADB_JDBC, *KAFKA[:1]) if not _have(coordinate)]
+    missing = [coordinate.split(":")[1] for coordinate in (DELTA, *KAFKA[:1]) if not _have(coordinate)]
     if not _own_server() and not _have(ARCHIVE):
         missing.append("a MariaDB server (149 MB)")
     if missing:

@@ -105,13 +105,7 @@ def append(rows: DataFrame, path: Path, *, application: str, generation: int, ep
 
 def write(rows: DataFrame, path: Path, *, application: str, generation: int, epoch: int) -> Path:
     """The first half of `append`: a folder in the table with an epoch's files, which no commit names yet."""
-    if delta_log.committed(path, application) >= epoch:
-        raise ConcurrentRun(
-            f"epoch {epoch} was committed by another runner",
-            where=str(path),
-            state="its rows stand, this run's were not written",
-            next_command="tidegate status",
-        )
+    folder = folder_of(path, application=application, generation=generation, epoch=epoch)
     order = [name for name in LAKE_COLUMNS if name not in ("_generation", "_epoch")]
     order += [name for name in rows.columns if name not in LAKE_COLUMNS]
     tagged = rows.select(
@@ -119,9 +113,20 @@ def write(rows: DataFrame, path: Path, *, application: str, generation: int, epo
         F.lit(epoch).cast("bigint").alias("_epoch"),
         *[quoted(name) for name in order],
     )
-    folder = path / f"g{generation}-e{epoch}-{uuid.uuid4().hex[:8]}"
     tagged.write.mode("errorifexists").parquet(str(folder))
     return folder
+
+
+def folder_of(path: Path, *, application: str, generation: int, epoch: int) -> Path:
+    """The name of a new folder in the table for an epoch's files. Raises ConcurrentRun when the epoch is there."""
+    if delta_log.committed(path, application) >= epoch:
+        raise ConcurrentRun(
+            f"epoch {epoch} was committed by another runner",
+            where=str(path),
+            state="its rows stand, this run's were not written",
+            next_command="tidegate status",
+        )
+    return path / f"g{generation}-e{epoch}-{uuid.uuid4().hex[:8]}"
 
 
 def read(spark: SparkSession, path: Path) -> DataFrame:

@@ -283,6 +283,20 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class WritesFiles(Protocol):
+    """A source that can also write a step's rows as files of the lake, faster than Spark writes a frame of them."""
+
+    def write(self, spark: SparkSession, step: StoredStep, folder: str) -> Sequence[str] | None:
+        """Write the rows of `step` into `folder`, which is there; the names of the Parquet files.
+
+        They hold just what the lake stores of `read`'s rows: `_generation`, `_epoch`, SOURCE_COLUMNS and the table's
+        physical columns in their Spark types, none of them rejected, none a truncate. None, and nothing written, where
+        the rows of this step have to be read as a frame.
+        """
+        ...
+
+
+@runtime_checkable
 class ExplainsFailures(Protocol):
     """A source that can also say what a failed read of one of its steps means."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -45,6 +47,7 @@ from pipelines.sources.protocol import (
     SplitStore,
     Step,
     StoredStep,
+    WritesFiles,
 )
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
@@ -56,6 +59,9 @@ from pipelines.watermarks.duration import milliseconds
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""
 
+
+Written = tuple[Path, Mapping[str, pq.FileMetaData]]
+"""A folder in the table that no commit names yet, and the footers of its files by name."""
 
 MAX_ROWS = "scan.max-rows-per-epoch"
 ALIGNED_ROWS = 100_000
@@ -286,16 +292,24 @@ class Landing:
             if time.processing_time:
                 signal.before_first_record()
             if committed(self.path, application) < epoch:
-                observed = Observation(f"landed {name} {generation} {epoch}")
-                rows = self._computed(rejected.apart(source.read(spark, stored)), stored)
-                seen, counted = time.counted(rows.withColumn("_instant", plan_instant(stored)))
-                seen = seen.observe(observed, *map(F.expr, TALLY), *counted)
-                seen = seen.select(*map(lake_rows.quoted, rows.columns))
-                folder = lake_rows.write(seen, self.path, application=application, generation=generation, epoch=epoch)
-                kept_out = rejected.keep(lambda: source.read(spark, stored))
+                written = self._written_by(source, spark, stored, time, application)
+                if written is None:
+                    observed = Observation(f"landed {name} {generation} {epoch}")
+                    rows = self._computed(rejected.apart(source.read(spark, stored)), stored)
+                    seen, counted = time.counted(rows.withColumn("_instant", plan_instant(stored)))
+                    seen = seen.observe(observed, *map(F.expr, TALLY), *counted)
+                    seen = seen.select(*map(lake_rows.quoted, rows.columns))
+                    folder = lake_rows.write(
+                        seen, self.path, application=application, generation=generation, epoch=epoch
+                    )
+                    footers = footers_of(folder)
+                    tally = {**observed.get, **splits_of_files(footers.values())}
+                    kept_out = rejected.keep(lambda: source.read(spark, stored))
+                else:
+                    folder, footers = written
+                    tally = {"rows": sum(footer.num_rows for footer in footers.values()), "truncates": 0}
+                    kept_out = None
                 faults.point("source.written", self.table.name)
-                footers = footers_of(folder)
-                tally = {**observed.get, **splits_of_files(footers.values())}
                 adopt(self.path, folder, surveyed(folder, footers), application=application, epoch=epoch)
                 faults.point("source.appended", self.table.name)
             else:
@@ -312,6 +326,27 @@ class Landing:
         if tally["truncates"] or (before and before.truncated):
             row = replace(row, truncated=True)
         return self._log(context, stored, row)
+
+    def _written_by(
+        self, source: Source, spark: SparkSession, stored: StoredStep, time: EpochTime, application: str
+    ) -> Written | None:
+        """The files of a step that its source writes itself; None where it does not, or where Spark has to look at
+        each row: to compute a column of it, or its watermark."""
+        columns = self.table.stored_columns
+        computed = any(column.expression is not None or column.delivered is not None for column in columns)
+        if computed or not time.processing_time or not isinstance(source, WritesFiles):
+            return None
+        folder = lake_rows.folder_of(
+            self.path, application=application, generation=stored.generation, epoch=stored.epoch
+        )
+        folder.mkdir()
+        names: Sequence[str] | None = ()
+        try:
+            names = source.write(spark, stored, str(folder))
+        finally:
+            if not names:  # what other tasks had written when one failed goes too
+                shutil.rmtree(folder, ignore_errors=True)
+        return None if names is None else (folder, {name: pq.read_metadata(folder / name) for name in names})
 
     def _log(self, context: SourceContext, step: StoredStep, row: WatermarkRow) -> LandedEpoch:
         """Write the epoch's row of the watermark log: from here on it has landed."""

@@ -12,21 +12,18 @@ from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from pipelines.sources.mysql_cdc.catalog import Server, SourceTable
 from pipelines.sources.mysql_cdc.chunks import Chunk, plan_bounds
 from pipelines.sources.mysql_cdc.connection import Session
-from pipelines.sources.mysql_cdc.cut import CutRule
 from pipelines.sources.mysql_cdc.declared import declared_rows
 from pipelines.sources.mysql_cdc.failures import explain
 from pipelines.sources.mysql_cdc.key import KeyColumn
 from pipelines.sources.mysql_cdc.log import resnapshot
 from pipelines.sources.mysql_cdc.options import MysqlOptions
-from pipelines.sources.mysql_cdc.plan_snapshot import STEP_CHUNKS, declared_columns
 from pipelines.sources.mysql_cdc.retention import position_after
-from pipelines.sources.mysql_cdc.snapshot import (
-    SnapshotQuery,
-    jdbc_properties,
-    jdbc_url,
-    read_chunks,
-    read_one_view,
-)
+from pipelines.sources.mysql_cdc.snapshot.cut import CutRule
+from pipelines.sources.mysql_cdc.snapshot.plan import STEP_CHUNKS, declared_columns
+from pipelines.sources.mysql_cdc.snapshot.query import WHOLE, SnapshotQuery
+from pipelines.sources.mysql_cdc.snapshot.reading import Work
+from pipelines.sources.mysql_cdc.snapshot.rows import read_chunks
+from pipelines.sources.mysql_cdc.snapshot.view import reader
 from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, step_of
 from pipelines.sources.mysql_cdc.types import quote
 from pipelines.sources.protocol import LogPlace, SourceContext, StoredStep
@@ -64,8 +61,7 @@ class MysqlComparison:
                 state="nothing was read",
                 next_command=f"{resnapshot(context.table.name)}, after the column is taken out of the script",
             )
-        self._url = jdbc_url(options.server)
-        self._properties = jdbc_properties(options.server, server.isolation_variable, options.jdbc)
+        self._reader = reader(options, server.isolation_variable)
 
     def low(self) -> LogPlace:
         with self._session.cursor() as cursor:
@@ -86,13 +82,13 @@ class MysqlComparison:
         pairs = zip(bounds, [*bounds[1:], None], strict=True)
         chunks = [Chunk(ordinal, lower, upper) for ordinal, (lower, upper) in enumerate(pairs)]
         for first in range(0, len(chunks), STEP_CHUNKS):
-            batch = chunks[first : first + STEP_CHUNKS]
-            read = read_chunks(spark, self._query(), batch, self._url, self._properties)
+            batch = tuple(chunks[first : first + STEP_CHUNKS])
+            read = read_chunks(spark, Work(self._reader, self._query(), batch))
             yield self._declared(read), first + len(batch), len(chunks)
 
     def at_once(self, spark: SparkSession, keys: Sequence[Mapping[str, Any]] | None) -> DataFrame:
         condition = "TRUE" if keys is None else self._condition(keys)
-        return self._declared(read_one_view(spark, self._query(), condition, self._url, self._properties))
+        return self._declared(read_chunks(spark, Work(self._reader, self._query(), (WHOLE,), condition)))
 
     def explain(self, error: BaseException) -> SourceError | None:
         return explain(error, self._context.table.name, "reading the table again", self._options.where)

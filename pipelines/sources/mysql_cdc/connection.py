@@ -11,6 +11,7 @@ from pymysql.cursors import Cursor
 
 from pipelines.errors import SourceError
 from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+from pipelines.sources.mysql_cdc.client import Client
 
 _LOST = {2006, 2013, 2014, 2055, 1927, 1053, 1152, 1158, 1159, 1160, 1161}
 _UNREACHABLE = {2002, 2003, 2005}
@@ -26,7 +27,7 @@ def connect(server: ServerOptions, answer_within: float | None = None) -> Connec
     planning a snapshot may ask for much.
     """
     with explaining(server.where):
-        return pymysql.connect(
+        return Client(
             **server.connecting, init_command=SESSION, read_timeout=answer_within, write_timeout=answer_within
         )
 

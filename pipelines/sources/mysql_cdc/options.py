@@ -66,8 +66,8 @@ OPTIONS: tuple[OptionSpec, ...] = (
     ),
     OptionSpec(
         f"{JDBC_PREFIX}*",
-        doc="Properties of the MariaDB JDBC driver, for snapshot reads. sslMode and serverSslCert hold for all "
-        "connections.",
+        doc="For scripts of flink-cdc: sslMode and serverSslCert hold for all connections, sessionVariables, "
+        "connectTimeout and socketTimeout for those that read a snapshot; see below.",
     ),
 )
 
@@ -88,8 +88,20 @@ class Startup:
 
 
 @dataclass(frozen=True)
+class SnapshotOptions:
+    """What `jdbc.properties.*` say of the connections that read a snapshot; timeouts in s. None: what is usual.
+
+    `session_variables` are as SET takes them ("a=1,b=2"), and may be secret.
+    """
+
+    session_variables: str = field(default="", repr=False)
+    connect_timeout: float | None = None
+    answer_timeout: float | None = None
+
+
+@dataclass(frozen=True)
 class MysqlOptions:
-    """The options of one table, resolved and parsed. `jdbc` holds driver properties, which may be secret."""
+    """The options of one table, resolved and parsed."""
 
     server: ServerOptions
     database: str
@@ -97,7 +109,7 @@ class MysqlOptions:
     startup: Startup
     time_zone: str = "UTC"
     chunk_rows: int = DEFAULT_CHUNK_ROWS
-    jdbc: Mapping[str, str] = field(default_factory=dict, repr=False)
+    snapshot: SnapshotOptions = SnapshotOptions()
 
     @property
     def where(self) -> str:
@@ -132,8 +144,15 @@ def parse(options: Mapping[str, str]) -> MysqlOptions:
         startup=_startup(values),
         time_zone=values["server-time-zone"],
         chunk_rows=int(values["scan.incremental.snapshot.chunk.size"]),
-        jdbc=jdbc,
+        snapshot=SnapshotOptions(
+            jdbc.get("sessionVariables", ""), _seconds(jdbc.get("connectTimeout")), _seconds(jdbc.get("socketTimeout"))
+        ),
     )
+
+
+def _seconds(milliseconds: str | None) -> float | None:
+    """A JDBC driver's time limit, where 0 is none."""
+    return int(milliseconds) / 1000 if milliseconds and int(milliseconds) else None
 
 
 def check_table(table: Table) -> Sequence[str]:
@@ -173,6 +192,7 @@ def check_options(options: Mapping[str, str]) -> Sequence[str]:
         else:
             problems += [f"'{key}' is for 'scan.startup.mode' = '{wanted}'" for key in keys if key in options]
     problems += _tls_problems(known)
+    problems += [wrong for key in options if key.startswith(JDBC_PREFIX) and (wrong := _unread(key))]
     return problems
 
 
@@ -242,6 +262,11 @@ def _one_of_modes(value: str) -> str | None:
     return None if value in MODES else f"one of {', '.join(MODES)} is wanted"
 
 
+def _no_tls(value: str) -> str | None:
+    wanted = f"write '{JDBC_PREFIX}sslMode' = 'verify-full' and '{JDBC_PREFIX}serverSslCert'"
+    return None if value.strip().lower() == "false" else wanted
+
+
 _RULES = {
     "port": _whole(1, 65535),
     "database-name": _plain_name,
@@ -253,8 +278,41 @@ _RULES = {
     "scan.startup.timestamp-millis": _whole(0, 2**63 - 1),
     "scan.incremental.snapshot.chunk.size": _whole(1, 2**31 - 1),
     "connect.timeout": _duration,
+    f"{JDBC_PREFIX}connectTimeout": _whole(0, 2**31 - 1),
+    f"{JDBC_PREFIX}socketTimeout": _whole(0, 2**31 - 1),
+    f"{JDBC_PREFIX}useSSL": _no_tls,
     "heartbeat.interval": _duration,
 }
+
+_READ = ("sslMode", "serverSslCert", "sessionVariables", "connectTimeout", "socketTimeout")
+_NEEDLESS = frozenset(
+    {
+        "useSSL",
+        "allowPublicKeyRetrieval",
+        "characterEncoding",
+        "connectionTimeZone",
+        "fetchsize",
+        "rewriteBatchedStatements",
+        "serverTimezone",
+        "tinyInt1isBit",
+        "useCursorFetch",
+        "useServerPrepStmts",
+        "useUnicode",
+        "zeroDateTimeBehavior",
+    }
+)
+"""Properties of JDBC drivers that scripts have, and that say how values get into Java: no row depends on them here."""
+
+
+def _unread(key: str) -> str | None:
+    name = key.removeprefix(JDBC_PREFIX)
+    if name in _READ or name in _NEEDLESS:
+        return None
+    return (
+        f"'{key}' can not be followed: a snapshot is read without a JDBC driver. Of the driver's properties "
+        f"{', '.join(_READ)} are"
+    )
+
 
 _NAMED_TLS = {"verify-full", "verify_identity"}
 _CHECKED_TLS = {"verify-ca", "verify_ca", *_NAMED_TLS}

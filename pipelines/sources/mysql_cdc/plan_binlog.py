@@ -13,7 +13,7 @@ from pipelines.sources.mysql_cdc.catalog import SourceTable
 from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.log import LogFiles, check_reachable, log_files
 from pipelines.sources.mysql_cdc.options import MysqlOptions
-from pipelines.sources.mysql_cdc.plan_snapshot import declared_columns
+from pipelines.sources.mysql_cdc.snapshot.plan import declared_columns
 from pipelines.sources.mysql_cdc.start import start_position
 from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep
 from pipelines.sql.model import Table

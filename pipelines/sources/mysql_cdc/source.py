@@ -27,19 +27,23 @@ from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_name
 from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
 from pipelines.sources.mysql_cdc.compare import MysqlComparison
 from pipelines.sources.mysql_cdc.connection import Session
-from pipelines.sources.mysql_cdc.cut import CutRule, cut_rule, status_position
 from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
 from pipelines.sources.mysql_cdc.failures import explain
-from pipelines.sources.mysql_cdc.footers import Span, spans_of
 from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.log import Birth, check_birth, check_reachable, log_files, resnapshot, with_number
 from pipelines.sources.mysql_cdc.log_time import log_time
 from pipelines.sources.mysql_cdc.options import parse
 from pipelines.sources.mysql_cdc.plan_binlog import from_options, from_snapshot, next_piece
-from pipelines.sources.mysql_cdc.plan_snapshot import chunks_of, first_batch, greatest_cut, next_batch
 from pipelines.sources.mysql_cdc.preflight import preflight
 from pipelines.sources.mysql_cdc.retention import position_after, retention
-from pipelines.sources.mysql_cdc.snapshot import SnapshotQuery, jdbc_properties, jdbc_url, read_chunks
+from pipelines.sources.mysql_cdc.snapshot.cut import CutRule, cut_rule, status_position
+from pipelines.sources.mysql_cdc.snapshot.files import Files, file_columns, write_chunks
+from pipelines.sources.mysql_cdc.snapshot.footers import Span, spans_of
+from pipelines.sources.mysql_cdc.snapshot.plan import chunks_of, first_batch, greatest_cut, next_batch
+from pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
+from pipelines.sources.mysql_cdc.snapshot.reading import Work
+from pipelines.sources.mysql_cdc.snapshot.rows import read_chunks
+from pipelines.sources.mysql_cdc.snapshot.view import reader
 from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep, step_of
 from pipelines.sources.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep
 from pipelines.sql.model import Table
@@ -151,7 +155,7 @@ class MysqlCdcSource:
         ranges = step_of(step.step.ranges)
         self._check_log(ranges)
         rows = (
-            self._read_chunks(spark, ranges)
+            read_chunks(spark, self._work(ranges))
             if isinstance(ranges, SnapshotStep)
             else self._read_log(spark, ranges, step)
         )
@@ -159,7 +163,21 @@ class MysqlCdcSource:
             return empty_rows(spark, self.context.table)
         return declared_rows(rows, self.context.table, ranges.columns, self.options)
 
-    def _read_chunks(self, spark: SparkSession, step: SnapshotStep) -> DataFrame:
+    def write(self, spark: SparkSession, step: StoredStep, folder: str) -> Sequence[str] | None:
+        """`protocol.WritesFiles`: chunks, where the script declares what the server has; and nothing of an empty step,
+        which the flip often is."""
+        ranges = step_of(step.step.ranges)
+        if isinstance(ranges, BinlogStep):
+            self._check_log(ranges)
+            return [] if ranges.empty else None
+        columns = file_columns(self.context.table, ranges.columns, self.options)
+        if columns is None:
+            return None
+        self._read_at = time.monotonic()
+        self._check_log(ranges)
+        return write_chunks(spark, self._work(ranges), Files(folder, step.generation, step.epoch, columns))
+
+    def _work(self, step: SnapshotStep) -> Work:
         with self._session.cursor() as cursor:
             cut_columns = self._cut_rule().columns(cursor, step.start)
         query = SnapshotQuery(
@@ -172,10 +190,8 @@ class MysqlCdcSource:
         )
         if self._chunks is None:
             self._chunks = chunks_of(self.context.splits.rows())
-        properties = jdbc_properties(self.options.server, self._server_facts().isolation_variable, self.options.jdbc)
-        return read_chunks(
-            spark, query, self._chunks[step.first : step.last], jdbc_url(self.options.server), properties
-        )
+        chunks = tuple(self._chunks[step.first : step.last])
+        return Work(reader(self.options, self._server_facts().isolation_variable), query, chunks)
 
     def _read_log(self, spark: SparkSession, step: BinlogStep, stored: StoredStep) -> DataFrame | None:
         if step.empty:

@@ -2,11 +2,10 @@
 
 Three steps, each a function here:
 
-    server ── snapshot_expression ──> JDBC ── snapshot_to_canonical ──┐
-    binlog ── the decoder's columns ──────────────────────────────────┴─> canonical ── cast_to_declared ──> the script's
+    server ── snapshot_expression ──> rows ── snapshot.canonical ──┐
+    binlog ── the decoder's columns ───────────────────────────────┴─> canonical ── cast_to_declared ──> the script's
 
-Dates and times cross JDBC as whole numbers, so that neither a driver's nor a session's time zone nor the Julian
-calendar can touch them.
+Dates and times come from the server as whole numbers, so that no session's time zone can touch them.
 """
 
 from __future__ import annotations
@@ -175,13 +174,11 @@ def quote(name: str) -> str:
 def snapshot_expression(column: SourceColumn) -> str:
     """The server's SQL for one column of the snapshot's SELECT list; alias it with the column's own name.
 
-    The value still has JDBC's type: `snapshot_to_canonical` makes the canonical one of it.
+    `snapshot.canonical` makes the canonical value of what comes for it.
     """
     name, kind = quote(column.name), column.data_type
-    if kind == "tinyint" or kind == "year" or (kind == "bit" and column.precision == 1):
-        return f"{name} + 0"  # else the driver makes booleans of TINYINT(1), dates of YEAR
-    if kind == "float" or (kind == "double" and column.scale is not None):
-        return f"{name} * 1e0"  # the text of a FLOAT has six digits, of a DOUBLE(m,d) d after the point
+    if kind == "bit" and column.precision == 1:
+        return f"{name} + 0"
     if kind == "date":
         return f"TO_DAYS({name}) - {_EPOCH_DAY}"
     if kind == "datetime":
@@ -189,11 +186,10 @@ def snapshot_expression(column: SourceColumn) -> str:
     if kind == "timestamp":
         return f"CAST(UNIX_TIMESTAMP({name}) * 1000000 AS SIGNED)"  # the stored instant: no time zone takes part
     if kind == "bit":
-        return f"CAST({name} AS BINARY)"  # else the driver makes text of the bits
+        return f"CAST({name} AS BINARY)"  # else the server takes the bits for text
     if kind == "decimal" and canonical(column) is STRING:
         return f"CAST({name} + 0 AS CHAR)"  # + 0 drops ZEROFILL's zeros
-    if kind in ("char", "time", "enum", "set", "json") or kind in ADDRESSES:
-        # A CHAR would come as CHAR(n), which Spark pads to n again.
+    if kind in ("time", "enum", "set", "json") or kind in ADDRESSES:
         return f"CAST({name} AS CHAR)"
     if kind in GEOMETRIES:
         return f"SUBSTR({name}, 5)"  # past the SRID; ST_AsWKB swaps the axes of some on MySQL 8
@@ -201,24 +197,6 @@ def snapshot_expression(column: SourceColumn) -> str:
 
 
 _EPOCH_DAY = 719_528
-_FIRST_DAY = -719_162
-_FIRST_MICROSECOND = _FIRST_DAY * 86_400_000_000
-"""0001-01-01. The servers count year 0 as 365 days, the calendar as 366, so year 0 (outside their documented range)
-is read as NULL, like a zero date."""
-
-
-def snapshot_to_canonical(column: SourceColumn) -> str:
-    """Spark SQL that makes the canonical value of what JDBC gave for `snapshot_expression(column)`, under its name."""
-    name, kind = quote(column.name), column.data_type
-    if kind == "date":
-        return f"IF({name} < {_FIRST_DAY}, NULL, DATE_ADD(DATE'1970-01-01', CAST({name} AS INT)))"
-    if kind == "datetime":
-        moved = f"TIMESTAMPADD(MICROSECOND, {name}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
-        return f"IF({name} < {_FIRST_MICROSECOND}, NULL, {moved})"
-    if kind == "timestamp":
-        return f"TIMESTAMP_MICROS(NULLIF({name}, 0))"
-    return f"CAST({name} AS {canonical(column).spark})"
-
 
 _INTEGERS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 """Spark's whole numbers, and how many decimal digits each may need."""

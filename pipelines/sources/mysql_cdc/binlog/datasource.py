@@ -1,8 +1,8 @@
 """The binlog as a Spark Python Data Source: each range is a partition, read on an executor, handed over as Arrow.
 
 The ranges and the table travel as options, which plans and logs show. The server does not: a class of its own is made
-for it and registered once per session, so its password is part of what Spark ships to the executors (as that of the
-JDBC source is) and of nothing that is printed.
+for it and registered once per session, so its password is part of what Spark ships to the executors and of nothing
+that is printed.
 """
 
 from __future__ import annotations

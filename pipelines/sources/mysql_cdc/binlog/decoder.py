@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.sources.mysql_cdc.binlog.errors import FRESH, BinlogError, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.errors import BinlogError, UnsupportedEvent
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
 from pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_transaction
@@ -30,6 +30,7 @@ from pipelines.sources.mysql_cdc.binlog.times import CommitTimes, gtid_indices
 from pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, LENGTH_AT, TYPE_AT, Event
 from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
 from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
+from pipelines.sources.mysql_cdc.errors import FRESH
 
 log = logging.getLogger(__name__)
 

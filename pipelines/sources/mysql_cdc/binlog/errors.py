@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from pipelines.errors import SourceError
-
-NOTHING_COMMITTED = "no row of this range was committed; what earlier epochs committed stands"
-RETRY = "tidegate run …   (reads the same range again)"
-FRESH = "tidegate run … --resnapshot TABLE   (a new generation of the table: snapshot, then binlog)"
+from pipelines.sources.mysql_cdc.errors import NOTHING_COMMITTED, ReadError
 
 
-class BinlogError(SourceError):
+class BinlogError(ReadError):
     """Base of what follows. `where` is `file:position`, and the table when one is concerned."""
-
-    def __init__(
-        self, what: str, *, where: object = "", state: str = NOTHING_COMMITTED, next_command: str = RETRY
-    ) -> None:
-        super().__init__(what, where=str(where), state=state, next_command=next_command)
 
 
 class ChecksumMismatch(BinlogError):
@@ -70,40 +61,3 @@ class SpoolDamaged(BinlogError):
 
 class BinlogEnded(BinlogError):
     """The binlog ends, or its range does, at a place that the plan did not expect."""
-
-
-def find(error: BaseException) -> SourceError | None:
-    """The typed error that `error` carries: itself, a cause, or the text of one that was raised in a Spark task.
-
-    Spark hands over what a Python worker raised as text only. The text says all that a TidegateError does.
-    """
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, SourceError):
-            return seen
-        found = _from_text(str(seen))
-        if found is not None:
-            return found
-        seen = seen.__cause__ or seen.__context__
-    return None
-
-
-def _from_text(text: str) -> BinlogError | None:
-    """The last error of this module in a traceback, made anew from its lines."""
-    found: BinlogError | None = None
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        name, colon, what = line.strip().partition(": ")
-        kind = _KINDS.get(name.rpartition(".")[2]) if colon and name.startswith(__name__) else None
-        if kind is None:
-            continue
-        parts = {"where": "", "state": "", "next": ""}
-        for following in lines[number + 1 : number + 1 + len(parts)]:
-            key, _, value = following.strip().partition(":")
-            if key in parts:
-                parts[key] = value.strip()
-        found = kind(what, where=parts["where"], state=parts["state"], next_command=parts["next"])
-    return found
-
-
-_KINDS = {kind.__name__: kind for kind in BinlogError.__subclasses__()}

@@ -46,7 +46,7 @@ class ServerOptions:
             "host": self.hostname,
             "port": self.port,
             "user": self.username,
-            # As the JDBC driver sends it; of a text pymysql would make latin1.
+            # In UTF-8; of a text pymysql would make latin1.
             "password": self.password.encode(),
             "charset": "utf8mb4",
             "autocommit": True,

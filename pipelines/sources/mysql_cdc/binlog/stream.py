@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.sources.mysql_cdc.binlog.errors import (
-    FRESH,
     BinlogEnded,
     ChecksumMismatch,
     MalformedEvent,
@@ -37,6 +36,7 @@ from pipelines.sources.mysql_cdc.binlog.wire.events import (
 from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
 from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
 from pipelines.sources.mysql_cdc.binlog.wire.positions import Cursor
+from pipelines.sources.mysql_cdc.errors import FRESH
 
 _ROTATE_POSITION_BYTES = 8
 

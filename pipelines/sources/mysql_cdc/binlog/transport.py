@@ -18,7 +18,6 @@ import pymysql
 from pymysql.connections import Connection
 
 from pipelines.sources.mysql_cdc.binlog.errors import (
-    FRESH,
     BinlogEnded,
     BinlogError,
     BinlogPurged,
@@ -35,6 +34,8 @@ from pipelines.sources.mysql_cdc.binlog.wire.framing import (
     PacketWalker,
     join_packets,
 )
+from pipelines.sources.mysql_cdc.client import Client
+from pipelines.sources.mysql_cdc.errors import FRESH
 
 _COM_BINLOG_DUMP = 0x12
 _NON_BLOCKING, _SEND_ANNOTATE_ROWS = 0x01, 0x02
@@ -60,7 +61,7 @@ class ServerFacts:
 def connect(server: ServerOptions) -> Connection[Any]:
     """An open connection. Raises ConnectionLost, or BinlogRefused when the server does not let the user in."""
     try:
-        return pymysql.connect(**server.connecting, read_timeout=server.read_timeout, write_timeout=server.read_timeout)
+        return Client(**server.connecting, read_timeout=server.read_timeout, write_timeout=server.read_timeout)
     except pymysql.err.OperationalError as error:
         code, text = _code_and_text(error)
         kind = BinlogRefused if code in _NO_GRANT else ConnectionLost

@@ -17,8 +17,8 @@ from pipelines.errors import SourceError
 from pipelines.lake import Lake
 from pipelines.runtime import faults
 from pipelines.runtime.runner import Runner
-from pipelines.sources.mysql_cdc import snapshot
 from pipelines.sources.mysql_cdc.binlog.errors import ConnectionLost, SchemaChanged
+from pipelines.sources.mysql_cdc.snapshot import query
 from pipelines.sql import compile_script
 from tests.conftest import Database
 from tests.oracle.pins import rows_of
@@ -188,12 +188,12 @@ def test_whatever_goes_wrong_is_told_and_the_next_run_goes_on(
         assert "--resnapshot user_info" in error.next_command
 
     # The new snapshot's chunks lose their connections; what is published stays on the generation before.
-    plain = snapshot.snapshot_expression
+    plain = query.snapshot_expression
     with (
         monkeypatch.context() as slow,
-        killing(database, "INFO LIKE '%SLEEP%`_chunk` = %'", from_point="source.planned") as seen,
+        killing(database, "INFO LIKE 'SELECT%SLEEP(0.3)%'", from_point="source.planned") as seen,
     ):
-        slow.setattr(snapshot, "snapshot_expression", lambda column: f"{plain(column)} + SLEEP(0.3)")
+        slow.setattr(query, "snapshot_expression", lambda column: f"{plain(column)} + SLEEP(0.3)")
         error = run.stopped("user_info", resnapshot=True)
     assert seen.is_set()
     assert "connection to the server was lost" in error.what

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.clock import Clock, system_clock
+from pipelines.lake.rows import LAKE_COLUMNS, struct_type
 from pipelines.progress import Progress, SilentProgress
 from pipelines.sources.mysql_cdc import CONNECTOR
-from pipelines.sources.protocol import Json, Landed, Source, SourceContext, StoredStep
+from pipelines.sources.protocol import Json, Landed, Source, SourceContext, StoredStep, WritesFiles
 from pipelines.sql.model import Column, Options, Table
 
 SPARK_TYPES = {"INT": "INT", "BIGINT": "BIGINT", "STRING": "STRING", "TIMESTAMP(3)": "TIMESTAMP_NTZ", "BYTES": "BINARY"}
@@ -75,8 +76,11 @@ class Driver:
         clock: Clock = system_clock,
         progress: Progress | None = None,
         peers: Sequence[Table] = (),
+        files: bool = True,
     ) -> None:
         self.peers = peers
+        self.files = files
+        """Whether the source may write files itself; else all is read as frames."""
         self.limit: int | None = None
         self.max_rows: int | None = None
         self.ahead: frozenset[str] = frozenset()
@@ -159,10 +163,13 @@ class Driver:
         folder = self.directory / f"epoch={stored.epoch}"
         if not folder.exists():
             temporary = self.directory / f"_{stored.epoch}"
-            source.read(self.spark, stored).write.mode("overwrite").parquet(str(temporary))
+            temporary.mkdir(parents=True, exist_ok=True)
+            assert isinstance(source, WritesFiles)
+            if not self.files or source.write(self.spark, stored, str(temporary)) is None:
+                source.read(self.spark, stored).write.mode("overwrite").parquet(str(temporary))
             temporary.rename(folder)
         self._point(crash, "appended", stored)
-        rows = self.spark.read.parquet(str(folder))
+        rows = self._read(str(folder))
         self.landed.append(source.landed(stored, None if rows.isEmpty() else rows))
         self._point(crash, "landed", stored)
 
@@ -181,7 +188,12 @@ class Driver:
         folders = [
             str(self.directory / f"epoch={step.epoch}") for step in self.steps if upto is None or step.epoch <= upto
         ]
-        return self.spark.read.parquet(*folders)
+        return self._read(*folders)
+
+    def _read(self, *folders: str) -> DataFrame:
+        """With its schema told, as the lake has it: a step without rows may have no file."""
+        columns = {**LAKE_COLUMNS, **{column.name: column.spark_type for column in self.table.physical_columns}}
+        return self.spark.read.schema(struct_type(columns)).parquet(*folders)
 
     def state(self, upto: int | None = None) -> dict[tuple[Any, ...], tuple[Any, ...]]:
         """The table as its changelog says: per key the latest row by `_seq`, unless it is a delete."""

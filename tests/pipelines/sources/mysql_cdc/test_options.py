@@ -10,7 +10,7 @@ import pytest
 from pipelines.errors import PlanningError
 from pipelines.sources.mysql_cdc import CONNECTOR
 from pipelines.sources.mysql_cdc.options import check_options, parse
-from pipelines.sources.mysql_cdc.snapshot import jdbc_properties, jdbc_url
+from pipelines.sources.mysql_cdc.snapshot.view import reader
 from pipelines.sources.reference import filled
 from pipelines.sql import compile_script
 from pipelines.sql.model import Column
@@ -75,6 +75,9 @@ def test_everything_said() -> None:
         ({"jdbc.properties.sslMode": "trust"}, "encrypt alike only with 'verify-ca'"),
         ({"jdbc.properties.sslMode": "verify-ca"}, "needs 'jdbc.properties.serverSslCert'"),
         ({"jdbc.properties.serverSslCert": "ca.pem"}, "needs 'jdbc.properties.sslMode'"),
+        ({"jdbc.properties.useSSL": "true"}, "write 'jdbc.properties.sslMode' = 'verify-full'"),
+        ({"jdbc.properties.socketTimeout": "soon"}, "whole number"),
+        ({"jdbc.properties.proxy": "http://p"}, "'jdbc.properties.proxy' can not be followed"),
     ],
 )
 def test_what_can_not_be_right(given: dict[str, str], says: str) -> None:
@@ -111,15 +114,26 @@ def test_a_probe_and_an_unknown_metadata_column_are_refused() -> None:
     assert "no metadata column 'rank'; it has database_name, op_ts, table_name" in CONNECTOR.spec.check(odd)[0]
 
 
-def test_driver_properties_of_the_script_can_not_undo_what_exactness_needs() -> None:
-    options = parse(GOOD | {"jdbc.properties.sessionVariables": "a=1", "jdbc.properties.socketTimeout": "5"})
-    extra = {**options.jdbc, "sessionInitStatement": "SELECT 1", "password": "other"}
-    properties = jdbc_properties(options.server, "tx_isolation", extra)
-    assert properties["sessionInitStatement"] == "START TRANSACTION WITH CONSISTENT SNAPSHOT"
-    assert properties["sessionVariables"].startswith("a=1,tx_isolation='REPEATABLE-READ',")
-    assert (properties["password"], properties["socketTimeout"]) == ("s3cret", "5")
-    assert "s3cret" not in jdbc_url(options.server)
-    assert jdbc_url(replace(options.server, hostname="::1")).startswith("jdbc:mysql://[::1]:3306/")
+def test_session_variables_of_the_script_can_not_undo_what_exactness_needs() -> None:
+    options = parse(GOOD | {"jdbc.properties.sessionVariables": "a=1,tx_isolation='READ-COMMITTED'"})
+    settings = reader(options, "tx_isolation").settings
+    assert settings.startswith("SET a=1,tx_isolation='READ-COMMITTED', tx_isolation='REPEATABLE-READ', time_zone=")
+    assert "a=1" not in repr(options) + repr(reader(options, "tx_isolation"))
+
+
+def test_time_limits_of_the_script_are_for_those_that_read_chunks() -> None:
+    usual = reader(parse(GOOD), "tx_isolation").server
+    assert (usual.connect_timeout, usual.read_timeout) == (30.0, 900.0)
+    given = {"jdbc.properties.connectTimeout": "1500", "jdbc.properties.socketTimeout": "5000"}
+    options = parse(GOOD | given)
+    told = reader(options, "tx_isolation").server
+    assert (told.connect_timeout, told.read_timeout) == (1.5, 5.0)
+    assert options.server.connect_timeout == 30.0
+
+
+def test_properties_that_no_row_depends_on_are_taken() -> None:
+    flink = {"jdbc.properties.useSSL": "false", "jdbc.properties.serverTimezone": "UTC"}
+    assert parse(GOOD | flink) == parse(GOOD)
 
 
 def test_metadata_as_flink_cdc_declares_it() -> None:

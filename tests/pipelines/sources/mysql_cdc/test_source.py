@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc import plan_binlog, plan_snapshot
+from pipelines.sources.mysql_cdc import plan_binlog
+from pipelines.sources.mysql_cdc.snapshot import plan
 from pipelines.sources.protocol import StoredStep
 from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 from tests.conftest import Database
@@ -122,7 +123,7 @@ def test_the_log_is_read_in_bounded_pieces_and_only_the_last_one_flips(
 def test_after_a_crash_the_stored_step_is_run_again(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, epoch: int
 ) -> None:
-    monkeypatch.setattr(plan_snapshot, "STEP_CHUNKS", 2)
+    monkeypatch.setattr(plan, "STEP_CHUNKS", 2)
     driver = Driver(spark, tmp_path, small(database, rows=40))
     with pytest.raises(Crash):
         driver.run(crash=lambda at, step: (at, step.epoch) == (point, epoch))

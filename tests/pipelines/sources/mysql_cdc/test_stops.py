@@ -15,8 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc import CONNECTOR, plan_snapshot
+from pipelines.sources.mysql_cdc import CONNECTOR
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from pipelines.sources.mysql_cdc.snapshot import plan
 from pipelines.sources.protocol import ExplainsFailures
 from pipelines.sql.model import Options, Table
 from tests.conftest import Database
@@ -134,7 +135,7 @@ def test_another_server_under_the_same_name(spark: SparkSession, lone: Database,
 def test_a_table_that_is_dropped_between_two_batches(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_snapshot, "STEP_CHUNKS", 2)
+    monkeypatch.setattr(plan, "STEP_CHUNKS", 2)
     driver = Driver(spark, tmp_path, small(database))
     with pytest.raises(Crash):
         driver.run(crash=lambda point, step: (point, step.epoch) == ("planned", 2))
@@ -171,7 +172,7 @@ def meddling(database: Database, with_reader: str) -> Iterator[threading.Event]:
     def watch() -> None:
         with database.connect() as connection, connection.cursor() as cursor:
             while not stop.is_set():
-                cursor.execute("SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE '%SLEEP%`_chunk` = %'"
+                cursor.execute("SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT%SLEEP(0.3)%'"
                                " AND ID <> CONNECTION_ID()")  # fmt: skip
                 for (number,) in cursor.fetchall():
                     seen.set()
@@ -194,13 +195,13 @@ def meddling(database: Database, with_reader: str) -> Iterator[threading.Event]:
 def test_a_connection_or_a_server_that_is_lost_mid_chunk(
     spark: SparkSession, lone: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    from pipelines.sources.mysql_cdc import snapshot
+    from pipelines.sources.mysql_cdc.snapshot import query
 
     driver = Driver(spark, tmp_path, small(lone))
-    plain = snapshot.snapshot_expression
+    plain = query.snapshot_expression
     with monkeypatch.context() as slow, meddling(lone, how) as seen:
         # Slow enough to be caught in the middle of its rows.
-        slow.setattr(snapshot, "snapshot_expression", lambda column: f"{plain(column)} + SLEEP(0.3)")
+        slow.setattr(query, "snapshot_expression", lambda column: f"{plain(column)} + SLEEP(0.3)")
         error = stopped(driver)
     assert seen.is_set()
     assert "connection to the server was lost" in error.what

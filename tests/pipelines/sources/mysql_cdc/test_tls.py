@@ -1,4 +1,4 @@
-"""Encrypted connections: of the driver, of the snapshot's JDBC, of the binlog; and to nobody else."""
+"""Encrypted connections: of the driver, of the snapshot, of the binlog; and to nobody else."""
 
 from __future__ import annotations
 

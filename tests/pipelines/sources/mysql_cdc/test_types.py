@@ -33,13 +33,18 @@ def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_z
     # Connections take the zone that the server has when they come about; the values are told in UTC.
     with time_zone(database, "+05:30"):
         assert database.execute("SELECT @@SESSION.time_zone") == (("+05:30",),)
-        for name, more in (("snapshot", {}), ("binlog", {"scan.startup.mode": "latest-offset"})):
+        latest = {"scan.startup.mode": "latest-offset"}
+        for name, more in (("snapshot", {}), ("files", {}), ("binlog", latest)):
             table = declare(database.options(all_types.TABLE, **more), types, ["id"], name=name)
-            drivers[name] = Driver(spark, tmp_path / name, table)
+            drivers[name] = Driver(spark, tmp_path / name, table, files=name == "files")
             drivers[name].run()
         database.execute("UPDATE everything SET id = id + 10")  # each row once more: deleted and created
         drivers["binlog"].run()
     by_snapshot = drivers["snapshot"].rows().where("_op = 'r'").orderBy("id").toArrow()
+    assert drivers["files"].rows().where("_op = 'r'").orderBy("id").select(*types).toArrow() == by_snapshot.select(
+        types
+    )
+    assert list((tmp_path / "files").glob("epoch=1/chunk-*.parquet"))
     by_binlog = drivers["binlog"].rows().where("_op = 'c'").orderBy("id").toArrow()
     assert by_snapshot["id"].to_pylist() == [0, 1, 2, 3]
     assert by_binlog["id"].to_pylist() == [10, 11, 12, 13]

@@ -24,7 +24,7 @@ SPLIT = "binlog"
 CREATE, UPDATE, DELETE, TRUNCATE = 0, 1, 2, 3
 _OPS = pa.array(["c", "u", "d", "t"])
 
-_SEQ = pa.struct(
+SEQ = pa.struct(
     [
         ("phase", pa.int32()),
         ("log", pa.int32()),
@@ -33,9 +33,9 @@ _SEQ = pa.struct(
         ("row", pa.int32()),
     ]
 )
-_ARROW = {
+ARROW = {
     "_op": pa.string(),
-    "_seq": _SEQ,
+    "_seq": SEQ,
     "_rowtime": pa.timestamp("us", "UTC"),
     "_split": pa.string(),
     "_offset": pa.int64(),
@@ -45,7 +45,7 @@ _ARROW = {
 def schema_of(table: WantedTable) -> pa.Schema:
     """The Arrow schema of the batches: the table's columns in their canonical types, then SOURCE_COLUMNS."""
     columns = [pa.field(column.name, canonical(column).arrow) for column in table.columns]
-    return pa.schema([*columns, *(pa.field(name, _ARROW[name]) for name in SOURCE_COLUMNS)])
+    return pa.schema([*columns, *(pa.field(name, ARROW[name]) for name in SOURCE_COLUMNS)])
 
 
 def spark_schema_of(table: WantedTable) -> str:
@@ -77,12 +77,12 @@ def batch_of(schema: pa.Schema, columns: Sequence[pa.Array], origin: Origin) -> 
             array_of(pa.int64(), origin.positions, None),
             array_of(pa.int32(), origin.rows.astype(np.int32), None),
         ],
-        fields=list(_SEQ),
+        fields=list(SEQ),
     )
     source = [
         _OPS.take(pa.array(origin.ops)),
         seq,
-        array_of(_ARROW["_rowtime"], origin.times, None),
+        array_of(ARROW["_rowtime"], origin.times, None),
         pa.repeat(SPLIT, count),
         array_of(pa.int64(), offsets(origin.file_number, origin.positions, origin.rows), None),
     ]

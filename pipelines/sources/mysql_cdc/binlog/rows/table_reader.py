@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.sources.mysql_cdc.binlog.errors import FRESH, MalformedEvent, SchemaChanged, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, SchemaChanged, UnsupportedEvent
 from pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from pipelines.sources.mysql_cdc.binlog.rows.columns import Collations, Decode, decoder_of, width_of
 from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
@@ -20,6 +20,7 @@ from pipelines.sources.mysql_cdc.binlog.rows.output import CREATE, DELETE, UPDAT
 from pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TableMap
 from pipelines.sources.mysql_cdc.binlog.wire.events import FIRST_COMPRESSED, HEADER_BYTES, KIND_OF, VERSION_2, Kind
 from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
+from pipelines.sources.mysql_cdc.errors import FRESH
 from pipelines.sources.mysql_cdc.types import canonical
 
 _LONG_COUNT = 251

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pipelines.sources.mysql_cdc.binlog.errors import FRESH, SchemaChanged, StatementEvent, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged, StatementEvent, UnsupportedEvent
 from pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from pipelines.sources.mysql_cdc.binlog.statements.alter import RowsRewritten, altered_columns, past_if
 from pipelines.sources.mysql_cdc.binlog.statements.query import Query
 from pipelines.sources.mysql_cdc.binlog.statements.sql_tokens import Kind, Token, tokens
+from pipelines.sources.mysql_cdc.errors import FRESH
 
 
 class Effect(Enum):

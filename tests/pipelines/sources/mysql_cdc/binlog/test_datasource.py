@@ -7,8 +7,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.sources.mysql_cdc.binlog import BinlogRange, read_binlog, split_by_file
-from pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged, find
+from pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged
 from pipelines.sources.mysql_cdc.binlog.rows.output import spark_schema_of
+from pipelines.sources.mysql_cdc.errors import find
 from pipelines.sources.protocol import SOURCE_COLUMNS
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, server_of, wanted

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pipelines.sources.mysql_cdc.binlog import BinlogPosition
-from pipelines.sources.mysql_cdc.binlog.errors import ChecksumMismatch, find
+from pipelines.sources.mysql_cdc.binlog.errors import ChecksumMismatch
+from pipelines.sources.mysql_cdc.errors import find
 
 
 def test_a_typed_error_is_found_in_causes_and_texts() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from pipelines.sources.mysql_cdc.binlog.errors import FRESH, SchemaChanged, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged, UnsupportedEvent
 from pipelines.sources.mysql_cdc.binlog.rows.columns import addresses, bits, numbers, temporal
 from pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import BINARY_COLLATION, decode_text, to_utf8
 from pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
@@ -20,6 +20,7 @@ from pipelines.sources.mysql_cdc.binlog.rows.columns.json_binary import decode_j
 from pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, decimal_shape, width_of
 from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
 from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn, Type
+from pipelines.sources.mysql_cdc.errors import FRESH
 from pipelines.sources.mysql_cdc.types import (
     ADDRESSES,
     BYTES,

@@ -14,7 +14,7 @@ from pipelines.errors import SourceError
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
 from pipelines.sources.mysql_cdc.catalog import Server
 from pipelines.sources.mysql_cdc.connection import Session
-from pipelines.sources.mysql_cdc.cut import GtidSet, MariaDbCut, MySqlCut, cut_rule
+from pipelines.sources.mysql_cdc.snapshot.cut import GtidSet, MariaDbCut, MySqlCut, cut_rule
 from tests.conftest import Database
 
 ONE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

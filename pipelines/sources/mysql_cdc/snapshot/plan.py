@@ -12,11 +12,11 @@ from pipelines.errors import SourceError
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from pipelines.sources.mysql_cdc.catalog import SourceTable
 from pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey, chunk_name, plan_bounds
-from pipelines.sources.mysql_cdc.cut import CutRule
 from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.log import resnapshot
 from pipelines.sources.mysql_cdc.options import MysqlOptions
 from pipelines.sources.mysql_cdc.preflight import check_prepared, refused
+from pipelines.sources.mysql_cdc.snapshot.cut import CutRule
 from pipelines.sources.mysql_cdc.steps import SnapshotStep
 from pipelines.sources.mysql_cdc.types import SourceColumn, quote
 from pipelines.sources.protocol import SourceContext

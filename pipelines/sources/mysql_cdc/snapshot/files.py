@@ -1,0 +1,104 @@
+"""Chunks written as files of the lake by the tasks that read them, where the script wants what the server has.
+
+Rows go from the server's packets to Parquet as columns of Arrow; as a frame, Spark would take each of them apart and
+write it value by value. Files of a chunk have one name each, which the task tells: one that was written by an attempt
+that Spark has given up is adopted by nobody.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from pipelines.parquet import write_file
+from pipelines.sources.mysql_cdc.binlog.rows.output import ARROW
+from pipelines.sources.mysql_cdc.chunks import Chunk
+from pipelines.sources.mysql_cdc.options import MysqlOptions
+from pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
+from pipelines.sources.mysql_cdc.snapshot.rows import by_chunk
+from pipelines.sources.mysql_cdc.types import SourceColumn, canonical, cast_to_declared
+from pipelines.sources.protocol import SOURCE_COLUMNS
+from pipelines.sql.model import Column, Table
+
+_WIDER: Mapping[str, pa.DataType] = {"SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()}
+
+
+@dataclass(frozen=True)
+class FileColumn:
+    """A column of the files: `source`, of the batches, as `type`; or, where there is none, `value` in every row."""
+
+    name: str
+    type: pa.DataType
+    source: str | None = None
+    value: str | None = None
+
+    def of(self, batch: pa.RecordBatch) -> pa.Array:
+        """Its values for the rows of `batch`."""
+        if self.source is None:
+            return pa.repeat(pa.scalar(self.value, self.type), batch.num_rows)
+        values = batch.column(self.source)
+        return values if values.type == self.type else values.cast(self.type)
+
+
+def file_columns(table: Table, columns: Sequence[SourceColumn], options: MysqlOptions) -> tuple[FileColumn, ...] | None:
+    """The table's columns as files hold them; None where one needs a cast that only Spark makes."""
+    source = {column.name: column for column in columns}
+    found = [_file_column(column, source, options) for column in table.physical_columns]
+    return None if None in found else tuple(column for column in found if column is not None)
+
+
+def _file_column(column: Column, source: Mapping[str, SourceColumn], options: MysqlOptions) -> FileColumn | None:
+    if column.metadata is not None:
+        told = {"database_name": options.database, "table_name": options.table}
+        if column.metadata in told and column.spark_type == "STRING":
+            return FileColumn(column.name, pa.string(), value=told[column.metadata])
+        if column.metadata == "op_ts" and column.spark_type == "TIMESTAMP":
+            return FileColumn(column.name, ARROW["_rowtime"])
+        return None
+    have = canonical(source[column.name])
+    if cast_to_declared("", have, column.spark_type) == "":
+        return FileColumn(column.name, have.arrow, column.name)
+    wider = _WIDER.get(column.spark_type)
+    if wider is not None and pa.types.is_integer(have.arrow):
+        return FileColumn(column.name, wider, column.name)
+    if column.spark_type == "BOOLEAN" and have.arrow == pa.int8():  # what the servers make of BOOLEAN
+        return FileColumn(column.name, pa.bool_(), column.name)
+    return None
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where files of an epoch are written, and what they hold beside the source's columns."""
+
+    folder: str
+    generation: int
+    epoch: int
+    columns: tuple[FileColumn, ...]
+
+    def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch as the lake stores it."""
+        count = batch.num_rows
+        tags = {
+            "_generation": pa.repeat(pa.scalar(self.generation, pa.int32()), count),
+            "_epoch": pa.repeat(pa.scalar(self.epoch, pa.int64()), count),
+        }
+        own = {name: batch.column(name) for name in SOURCE_COLUMNS}
+        return pa.RecordBatch.from_pydict({**tags, **own, **{column.name: column.of(batch) for column in self.columns}})
+
+
+def write_chunks(spark: SparkSession, work: Work, files: Files) -> list[str]:
+    """Read the chunks and write each to a file of its own; the names of the files. A chunk without rows has none."""
+    written = by_chunk(spark, work, partial(_written, files), "name STRING")
+    return [row["name"] for row in written.collect()]  # one row a chunk
+
+
+def _written(files: Files, work: Work, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    name = f"{chunk.name}-{uuid.uuid4().hex[:8]}.parquet"
+    rows = write_file(Path(files.folder) / name, map(files.stored, read_chunk(work, chunk)))
+    yield pa.RecordBatch.from_pydict({"name": pa.array([name] if rows else [], pa.string())})

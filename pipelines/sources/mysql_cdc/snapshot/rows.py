@@ -1,0 +1,40 @@
+"""The rows of chunks as a frame of Spark, for all that only Spark computes of them. One task a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.sources.mysql_cdc.chunks import Chunk
+from pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
+from pipelines.sources.mysql_cdc.types import canonical, quote
+from pipelines.sources.protocol import SOURCE_COLUMNS
+
+OfChunk = Callable[[Work, Chunk], Iterable[pa.RecordBatch]]
+
+
+def read_chunks(spark: SparkSession, work: Work) -> DataFrame:
+    """The rows of the chunks: SOURCE_COLUMNS, and the columns in their canonical types.
+
+    Reading happens when the rows are written; the read view of a chunk is opened by its own task. An error then comes
+    as Spark's, with its whole text inside; `errors.find` gets the typed one back.
+    """
+    columns = {**SOURCE_COLUMNS, **{quote(column.name): canonical(column).spark for column in work.query.columns}}
+    return by_chunk(spark, work, read_chunk, ", ".join(f"{name} {kind}" for name, kind in columns.items()))
+
+
+def by_chunk(spark: SparkSession, work: Work, of_chunk: OfChunk, schema: str) -> DataFrame:
+    """What `of_chunk` gives for each chunk, each in a task of its own. `schema` is Spark's DDL.
+
+    The work travels inside the task: its password is in no plan and no option.
+    """
+
+    def chunk_by_chunk(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from of_chunk(work, work.chunks[number])
+
+    count = len(work.chunks)
+    return spark.range(0, count, 1, max(count, 1)).mapInArrow(chunk_by_chunk, schema)

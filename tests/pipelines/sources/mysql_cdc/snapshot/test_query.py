@@ -1,0 +1,24 @@
+"""The SQL of a chunk."""
+
+from __future__ import annotations
+
+from pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey
+from pipelines.sources.mysql_cdc.key import KeyColumn
+from pipelines.sources.mysql_cdc.snapshot.query import WHOLE, SnapshotQuery
+from pipelines.sources.mysql_cdc.types import SourceColumn
+
+KEY = SnapshotKey((KeyColumn("k", "number", integer=True),), "PRIMARY")
+QUERY = SnapshotQuery(
+    "shop", "we`ird", [SourceColumn("k", "int", "int"), SourceColumn("d", "date", "date")], KEY, ("1", "2")
+)
+VALUES = "SELECT `k` AS `k`, TO_DAYS(`d`) - 719528 AS `d` FROM `shop`.`we``ird`"
+
+
+def test_a_chunk_is_read_by_the_index_that_it_was_cut_by() -> None:
+    assert QUERY.rows(Chunk(0)) == f"{VALUES} FORCE INDEX (`PRIMARY`)"
+    wanted = "(`k` >= 5 AND `k` < 9)"
+    assert QUERY.rows(Chunk(1, ("5",), ("9",))) == f"{VALUES} FORCE INDEX (`PRIMARY`) WHERE {wanted}"
+
+
+def test_a_condition_leaves_the_index_to_the_server() -> None:
+    assert QUERY.rows(WHOLE, "`k` IN (1)") == f"{VALUES} WHERE (`k` IN (1))"

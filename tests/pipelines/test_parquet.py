@@ -1,0 +1,71 @@
+"""Files that a Delta table can adopt: whole or not there, with statistics, and read by Spark as they were written."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import parquet
+from pipelines.lake.footers import column_bounds
+from pipelines.parquet import write_file
+
+SEQ = pa.struct([("file", pa.int64()), ("position", pa.int64())])
+
+
+def batch(first: int, count: int = 10) -> pa.RecordBatch:
+    numbers = range(first, first + count)
+    return pa.RecordBatch.from_pydict(
+        {
+            "split": pa.repeat("chunk-0", count),
+            "seq": pa.array([{"file": 3, "position": 450}] * count, SEQ),
+            "k": pa.array(numbers, pa.int64()),
+            "price": pa.array([Decimal(n).scaleb(-2) for n in numbers], pa.decimal128(12, 2)),
+            "at": pa.array([datetime.datetime(1, 1, 1)] * count, pa.timestamp("us")),
+        }
+    )
+
+
+def test_the_footer_tells_of_every_column(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    assert write_file(path, [batch(0), batch(10, 0), batch(10)]) == 20
+    footer = pq.read_metadata(path)
+    assert (footer.num_rows, footer.num_row_groups) == (20, 1)
+    assert column_bounds(footer, "split") == ("chunk-0", "chunk-0")
+    assert column_bounds(footer, "seq.position") == (450, 450)
+    assert column_bounds(footer, "k") == (0, 19)
+    assert pq.read_table(path)["price"].to_pylist() == [Decimal(n).scaleb(-2) for n in range(20)]
+    columns = {footer.row_group(0).column(n).path_in_schema: footer.row_group(0).column(n) for n in range(6)}
+    assert "RLE_DICTIONARY" in columns["split"].encodings
+    assert "RLE_DICTIONARY" not in columns["k"].encodings
+
+
+def test_what_is_held_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 3 * batch(0).nbytes)
+    write_file(tmp_path / "a.parquet", (batch(10 * n) for n in range(10)))
+    footer = pq.read_metadata(tmp_path / "a.parquet")
+    assert [footer.row_group(n).num_rows for n in range(footer.num_row_groups)] == [30, 30, 30, 10]
+    assert column_bounds(footer, "k") == (0, 99)
+
+
+def test_no_rows_make_no_file(tmp_path: Path) -> None:
+    assert write_file(tmp_path / "a.parquet", [batch(0, 0)]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 1)
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batch(0)
+        assert [path.suffix for path in tmp_path.iterdir()] == [".writing"]
+        raise ConnectionResetError("gone")
+
+    with pytest.raises(ConnectionResetError):
+        write_file(tmp_path / "a.parquet", broken())
+    assert list(tmp_path.iterdir()) == []
