@@ -45,7 +45,7 @@ bench: install-dev ## Side by side with peers: snapshot, binlog, tick, join, che
 
 soak: install-dev ## 200 kills of the process group, 100 snapshots beside eight writers, long transactions (hours)
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest --durations=25 --timeout=0 \
-		tests/pipelines/runtime/test_kills.py tests/pipelines/sources/mysql_cdc/test_exact_cut.py \
+		tests/pipelines/runtime/test_kills.py tests/pipelines/sources/mysql_cdc/snapshot/test_exact_cut.py \
 		tests/pipelines/sources/mysql_cdc/binlog/test_long_transaction.py $(ARGS)
 
 clean: ## Remove the demo's lake and database; .venv and downloads stay

@@ -110,7 +110,7 @@ def published_asset(
     @dg.multi_asset(
         name=names.op(spec.key),
         specs=[spec],
-        check_specs=adds_up_specs(pipeline, insert, spec.key),
+        check_specs=adds_up_specs(insert, spec.key),
         required_resource_keys={names.resource},
         description=spec.description,
     )

@@ -6,18 +6,20 @@ What is open, and what a channel did not take, is remembered in the sensor's cur
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import cast
 
 import dagster as dg
 
 from orchestration.alerts import AlertOptions
-from orchestration.alerts.builds import lagging, not_flipped
+from orchestration.alerts.builds import not_flipped
 from orchestration.alerts.channels import channels
 from orchestration.alerts.gates import growing_quarantine, held_epoch
 from orchestration.alerts.incident import Incident, Kind, Message, scrub
 from orchestration.alerts.journal import journal
+from orchestration.alerts.lag import Asked, ask, key_of, lagging
 from orchestration.alerts.logs import ASK_EVERY_S, passing_log
 from orchestration.alerts.memory import REMEMBERED, Memory, Open
 from orchestration.alerts.patience import Unanswered, answers
@@ -54,16 +56,15 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     assert context.repository_def is not None
     now = datetime.now(UTC).timestamp()
     found, memory = watched(context.repository_def), Memory.of(context.cursor)
-    active, looked_at = _of_lakes(found, context.instance, options, context.log, now)
+    active, looked_at = _of_lakes(found, memory, context.instance, options, context.log, now)
     memory, messages = memory.observed(active, looked_at, now)
     memory, of_runs = _runs(context.instance, memory, found, options, now)
     messages = (*messages, *of_runs)
     memory = _told(messages, memory, found, options, context.log, now)
     if now - memory.asked >= ASK_EVERY_S:
         # What is known is told by now: a server that takes its time keeps nobody from hearing it.
-        memory = replace(memory, asked=now)
-        kinds, incidents = _asked(found, context.instance, options, context.log)
-        memory, of_sources = memory.observed(incidents, kinds, now)
+        unread, incidents, kinds = _asked(found, memory, context.instance, options, context.log, now)
+        memory, of_sources = replace(memory, asked=now, unread=unread).observed(incidents, kinds, now)
         memory = _told(of_sources, memory, found, options, context.log, now)
         messages = (*messages, *of_sources)
     told = ", ".join(f"{message.incident.key} ({message.state})" for message in messages)
@@ -81,26 +82,55 @@ def _told(
 
 
 def _of_lakes(
-    found: Watched, instance: dg.DagsterInstance, options: AlertOptions, log: logging.Logger, now: float
+    found: Watched,
+    memory: Memory,
+    instance: dg.DagsterInstance,
+    options: AlertOptions,
+    log: logging.Logger,
+    now: float,
 ) -> tuple[list[Incident], set[Kind]]:
-    """What the lakes tell. A kind that could not be looked at is left as it was."""
+    """What the lakes tell, with what the sources said last. A kind that could not be looked at is left as it was."""
     at = round(now * 1000)
     questions: list[tuple[Kind, list[Callable[[], Incident | None]]]] = [
         ("gate-held", [lambda i=i: held_epoch(i, instance, options) for i in found.inserts]),
         ("quarantine-growing", [lambda i=i: growing_quarantine(i, instance, options, at) for i in found.inserts]),
         ("not-flipped", [lambda t=t: not_flipped(t, instance, options, at) for t in found.tables]),
-        ("lag", [lambda t=t: lagging(t, instance, options, at) for t in found.tables]),
+        _of_lag(found, memory.unread, instance, options, at),
     ]
     return _answers(questions, log)
 
 
+def _of_lag(
+    found: Watched, unread: Mapping[str, Asked], instance: dg.DagsterInstance, options: AlertOptions, at: int
+) -> tuple[Kind, list[Callable[[], Incident | None]]]:
+    return "lag", [lambda t=t: lagging(t, instance, options, at, unread.get(key_of(t))) for t in found.tables]
+
+
 def _asked(
-    found: Watched, instance: dg.DagsterInstance, options: AlertOptions, log: logging.Logger
-) -> tuple[set[Kind], list[Incident]]:
-    """What the sources themselves tell. One that does not answer is left as it was, and holds up no other."""
-    asked: list[Callable[[], Incident | None]] = [lambda t=t: passing_log(t, instance, options) for t in found.tables]
-    incidents, kinds = _answers([("retention", answers(asked, ASK_FOR_S))], log)
-    return kinds, incidents
+    found: Watched,
+    memory: Memory,
+    instance: dg.DagsterInstance,
+    options: AlertOptions,
+    log: logging.Logger,
+    now: float,
+) -> tuple[dict[str, Asked], list[Incident], set[Kind]]:
+    """What the sources themselves tell: what of each is unread, and what follows from that. One that does not answer is
+    left as it was, and holds up no other."""
+    at, known = round(now * 1000), memory.unread
+    passing: list[Callable[[], Incident | None]] = [lambda t=t: passing_log(t, instance, options) for t in found.tables]
+    asking: list[Callable[[], Asked | None]] = [lambda t=t: ask(t, known.get(key_of(t)), at) for t in found.tables]
+    given = answers([*passing, *asking], ASK_FOR_S)
+    unread: dict[str, Asked] = {}
+    for table, answer in zip(found.tables, given[len(passing) :], strict=True):
+        try:
+            said = cast("Asked | None", answer())
+        except Exception as error:  # noqa: BLE001 one that fails must not silence the others
+            log.warning(scrub(f"{table.name} could not be asked what is unread: {_words(error)}"))
+            said = known.get(key_of(table))
+        unread |= {key_of(table): said} if said is not None else {}
+    looked = cast("list[Callable[[], Incident | None]]", given[: len(passing)])
+    incidents, kinds = _answers([("retention", looked), _of_lag(found, unread, instance, options, at)], log)
+    return unread, incidents, kinds
 
 
 def _answers(
@@ -114,14 +144,18 @@ def _answers(
             try:
                 incident = question()
             except Exception as error:  # noqa: BLE001 one question that fails must not silence the others
-                told = error if isinstance(error, TidegateError | OSError | Unanswered) else type(error).__name__
-                log.warning(scrub(f"{kind} could not be looked at: {told}"))
+                log.warning(scrub(f"{kind} could not be looked at: {_words(error)}"))
                 whole = False
                 continue
             incidents += [incident] if incident is not None else []
         if whole:
             kinds.add(kind)
     return incidents, kinds
+
+
+def _words(error: Exception) -> object:
+    """What an error says, where somebody has seen to it that it holds no secret; else its kind."""
+    return error if isinstance(error, TidegateError | OSError | Unanswered) else type(error).__name__
 
 
 def _runs(

@@ -1,13 +1,14 @@
 """Over all history of an INSERT: is every landed probe row in exactly one place, and do the tables hold what is said?
 
 Two counts of the same rows are compared. One is the control tables' (watermark log, plans, staged counts, verdicts; see
-pipelines.runtime.accounting). The other is the Delta logs' of the tables themselves. Neither needs Spark.
+pipelines.runtime.accounting, and for processes pipelines.runtime.processing.accounting). The other is the Delta logs'
+of the tables themselves. Neither needs Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,11 +17,12 @@ from pipelines.lake import Lake
 from pipelines.lake.delta_log import opened
 from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from pipelines.runtime.history import history_of
+from pipelines.runtime.processing.accounting import ProcessRows, process_rows
 from pipelines.sql.model import Insert
 from pipelines.sql.pipeline import Pipeline
 from quality_checks.words import many
 
-__all__ = ["Reconciliation", "WhereRowsAre", "reconcile", "reconcile_all"]
+__all__ = ["Added", "ProcessReconciliation", "Reconciliation", "WhereRowsAre", "reconcile", "reconcile_all"]
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,130 @@ class Reconciliation:
     def passed(self) -> bool:
         return not self.problems
 
+    @property
+    def said(self) -> dict[str, int]:
+        """What `tables` should hold, by the control tables."""
+        return {"probe": self.rows.landed, "target": self.rows.published, "quarantine": self.rows.kept_out}
 
-def reconcile_all(lake: Lake, pipeline: Pipeline) -> tuple[Reconciliation, ...]:
-    """Every INSERT of a script."""
-    return tuple(reconcile(lake, pipeline, insert) for insert in pipeline.inserts)
+    @property
+    def counts(self) -> dict[str, int]:
+        """The rows by their places, each with its name."""
+        rows = self.rows
+        return {
+            "rows landed": rows.landed,
+            "rows published": rows.published,
+            "rows quarantined": sum(rows.quarantined.values()),
+            "rows dropped": sum(rows.dropped.values()),
+            "rows waiting": rows.waiting,
+        }
+
+
+@dataclass(frozen=True)
+class ProcessReconciliation:
+    """Where the rows of one process are, and what is wrong with that. `tables`: rows of its inputs, targets and
+    quarantines by their Delta logs, as in `Reconciliation`; `said`: what they should hold."""
+
+    rows: ProcessRows
+    tables: Mapping[str, int | None]
+    said: Mapping[str, int]
+    problems: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The rows by their places, each with its name."""
+        rows = self.rows
+        return {
+            "rows landed": sum(item.landed for item in rows.inputs),
+            "rows handled": rows.handled,
+            "rows left out": sum(rows.left_out.values()),
+            "rows waiting": sum(item.waiting for item in rows.inputs),
+            "rows given": sum(item.given for item in rows.outputs),
+            "rows published": sum(item.published for item in rows.outputs),
+            "rows quarantined": sum(item.quarantined for item in rows.outputs),
+            "rows not having": sum(item.not_having for item in rows.outputs),
+        }
+
+
+Added = Reconciliation | ProcessReconciliation
+
+
+def reconcile_all(lake: Lake, pipeline: Pipeline) -> tuple[Added, ...]:
+    """Every INSERT of a script, and every process."""
+    return tuple(
+        reconcile(lake, pipeline, insert) if insert.process is None else reconcile_process(lake, pipeline, insert)
+        for insert in pipeline.inserts
+    )
+
+
+def reconcile_process(lake: Lake, pipeline: Pipeline, insert: Insert) -> ProcessReconciliation:
+    """Compare both counts for one process. Its inputs may go on landing meanwhile. An epoch that is being published
+    right now may show as a difference."""
+    assert insert.process is not None
+    rows = process_rows(lake, insert.id, insert.process, history_of(lake, pipeline, insert))
+    problems: list[str] = []
+    for item in rows.inputs:
+        if item.landed != item.taken + item.waiting:
+            problems.append(
+                f"of {many(item.landed, 'row')} of {item.table} that landed, {item.taken:,} are taken and "
+                f"{item.waiting:,} wait"
+            )
+    left_out = sum(rows.left_out.values())
+    if not rows.taken == rows.read == rows.handled + left_out:
+        problems.append(
+            f"of {many(rows.taken, 'row')} that its epochs take, they saw {rows.read:,}, handled {rows.handled:,} and "
+            f"left out {left_out:,}"
+        )
+    for item in rows.outputs:
+        if item.given != item.published + item.quarantined + item.not_having:
+            problems.append(
+                f"of {many(item.given, 'row')} for {item.table}, {item.published:,} are published, "
+                f"{item.quarantined:,} quarantined and {item.not_having:,} left out by HAVING"
+            )
+    tables, said, grows = _tables_of(lake, pipeline, insert, rows)
+    problems += _differences(tables, said, grows)
+    return ProcessReconciliation(rows, tables, said, tuple(f"process {insert.id}: {problem}" for problem in problems))
+
+
+def _tables_of(
+    lake: Lake, pipeline: Pipeline, insert: Insert, rows: ProcessRows
+) -> tuple[dict[str, int | None], dict[str, int], set[str]]:
+    """Rows of the tables of a process by their own logs, by the control tables; and which of them retention thins."""
+    tables: dict[str, int | None] = {}
+    said: dict[str, int] = {}
+    thinned: set[str] = set()
+    for item in rows.inputs:
+        table, name = pipeline.table(item.table), f"the table of {item.table}"
+        path = lake.target_path(table) if pipeline.process_output(item.table) else lake.table_path(item.table)
+        tables[name], said[name] = logged_rows(path, item.generation, item.upto), item.landed
+        if "changelog.retention" in table.options:
+            thinned.add(name)
+    for item in rows.outputs:
+        target = pipeline.table(item.table)
+        for name, path, number in (
+            (f"the table of {item.table}", lake.target_path(target), item.published),
+            (f"the quarantine of {item.table}", lake.quarantine_path(target, insert), item.quarantined),
+        ):
+            tables[name], said[name] = logged_rows(path), number
+    return tables, said, thinned
+
+
+def _differences(tables: Mapping[str, int | None], said: Mapping[str, int], thinned: Collection[str]) -> list[str]:
+    """What the tables hold, against what is said of them. Rows that have passed out of retention (`thinned`) were in
+    their place before."""
+    return [
+        f"{name} holds {many(there, 'row')}, by the control tables it should be {said[name]:,}"
+        for name, there in tables.items()
+        if there is not None and there != said[name] and not (name in thinned and there < said[name])
+    ]
 
 
 def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
-    """Compare both counts for one INSERT. The probe may go on landing meanwhile: rows of an epoch that has not landed
-    yet are not counted. An epoch that is being published right now may show as a difference."""
+    """Compare both counts for one INSERT that joins. The probe may go on landing meanwhile: rows of an epoch that has
+    not landed yet are not counted. An epoch that is being published right now may show as a difference."""
     rows, upto = _stands(lake, pipeline, insert)
     target = pipeline.table(insert.target)
     tables = {
@@ -62,22 +179,16 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
             f"of {many(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are in a place "
             f"(published, quarantined, dropped, waiting): {abs(rows.landed - rows.accounted):,} too {few}"
         )
-    said = {"probe": rows.landed, "target": rows.published, "quarantine": rows.kept_out}
-    names = {"probe": f"the table of {rows.probe}", "target": f"the table of {target.name}"}
-    retained = "changelog.retention" in pipeline.table(insert.probe).options
-    for place, there in tables.items():
-        if place == "probe" and retained and there is not None and there < said[place]:
-            continue  # rows that have passed out of retention were in their place before
-        if there is not None and there != said[place]:
-            name = names.get(place, f"the quarantine of {insert.id}")
-            problems.append(f"{name} holds {many(there, 'row')}, by the control tables it should be {said[place]:,}")
-    return Reconciliation(rows, tables, tuple(f"INSERT {insert.id}: {problem}" for problem in problems))
-
-
-def can_add_up(pipeline: Pipeline, insert: Insert) -> bool:
-    """Whether what an INSERT releases are landed rows, each once: not of a process, nor of what a process publishes."""
-    made = {name for item in pipeline.inserts if item.process for name in item.process.outputs}
-    return insert.process is None and insert.probe not in made
+    names = {
+        "probe": f"the table of {rows.probe}",
+        "target": f"the table of {target.name}",
+        "quarantine": f"the quarantine of {insert.id}",
+    }
+    found = Reconciliation(rows, tables, ())
+    retained = {names["probe"]} if "changelog.retention" in pipeline.table(insert.probe).options else set[str]()
+    there = {names[place]: number for place, number in tables.items()}
+    problems += _differences(there, {names[place]: number for place, number in found.said.items()}, retained)
+    return replace(found, problems=tuple(f"INSERT {insert.id}: {problem}" for problem in problems))
 
 
 def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAre, int]:

@@ -30,16 +30,19 @@ NAME = "expectations"
 def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
     """Run the suite, keep its result, and say whether every expectation was met."""
     staged = evidence.staged
-    result = run(evidence, metrics.measure(evidence, spark))
+    result, wanted = run(evidence, metrics.measure(evidence, spark)), len(expectations(evidence))
     path, _ = docs.keep(staged, result)
     failed = [told(item) for item in result.results if not item.success]
+    if len(result.results) != wanted:
+        failed.append(f"{wanted} expectations were asked, {len(result.results)} answered")
+    passed = bool(result.success) and not failed
     return CheckResult(
         NAME,
-        passed=bool(result.success),
+        passed=passed,
         observed={"expectations": len(result.results), "failed": failed, "result": path},
-        expected={"failed": []},
-        detail=f"{len(result.results)} expectations are met"
-        if result.success
+        expected={"expectations": wanted, "failed": []},
+        detail=f"{wanted} expectations are met"
+        if passed
         else f"{subject(staged)}: the suite's expectations are not met: {'; '.join(failed)} (all of them: {path}). "
         f"Nothing was published. Mend the cause and join again: {join_again(staged)}; "
         f"or quarantine the epoch: {give_up(staged)}",

@@ -1,4 +1,4 @@
-"""Sources that are late: a build that has not flipped, and one that is too far behind. Read from the lake."""
+"""A build that has not flipped. Read from the lake."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dagster as dg
 from orchestration.alerts.incident import Incident
 from orchestration.alerts.options import AlertOptions, in_ms
 from orchestration.alerts.watched import WatchedTable, last_run, opened, positions
-from orchestration.words import moment, seconds
+from orchestration.words import seconds
 from pipelines.lake import Lake
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history
@@ -59,40 +59,4 @@ def _waiting(lake: Lake, watched: WatchedTable) -> int:
     """Landed rows that wait for this build, over all INSERTs that join to it."""
     return sum(
         where_rows_are(lake, insert, probe, history(lake, insert, None)).waiting for insert, probe in watched.waits
-    )
-
-
-def lagging(watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions, now: int) -> Incident | None:
-    """A source that was too far behind when its newest epoch landed, or whose next one has been under way for so
-    long."""
-    lake = opened(watched.lake)
-    plan = lake.epochs.last(watched.table) if lake else None
-    if lake is None or plan is None:
-        return None
-    log = lake.watermarks.last(watched.table, plan.generation)
-    if log is None or (watched.build and log.flip_epoch is None):
-        return None  # while it loads, not_flipped speaks
-    told = log.lag_ms or 0
-    under_way = now - plan.planned_at if plan.epoch > log.epoch else 0
-    lag = max(told, under_way)
-    if lag <= in_ms(options.max_lag):
-        return None
-    how = (
-        f"epoch {plan.epoch} has been under way for {seconds(under_way)}"
-        if under_way >= told
-        else f"it was {seconds(told)} behind when epoch {log.epoch} landed ({moment(log.landed_at)} UTC)"
-    )
-    return Incident(
-        key=f"lag {watched.lake} {watched.table} {plan.generation}",
-        kind="lag",
-        title=f"{watched.name} is behind its source: {how}; the bound is {seconds(in_ms(options.max_lag))}.",
-        pipeline=watched.pipeline,
-        said=("What has landed stands, and nothing is lost; what is published is older than you asked for.",),
-        positions=positions(lake, [watched.table]),
-        run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
-        next=(
-            f"tidegate status {watched.script or 'SCRIPT'} --lake {watched.lake}",
-            f"tidegate run {watched.script or 'SCRIPT'} --lake {watched.lake}   (or turn its schedule on)",
-        ),
-        details={"table": watched.table, "lag_ms": lag, "lake": watched.lake},
     )

@@ -13,6 +13,7 @@ from orchestration.alerts.watched import WatchedTable, last_run, opened, positio
 from orchestration.words import seconds
 from pipelines.runtime.landing.asking import log_retention
 from pipelines.runtime.scripts import load_script
+from pipelines.sql.model import Table
 from pipelines.sql.pipeline import Pipeline
 
 ASK_EVERY_S = 60
@@ -27,12 +28,8 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
 
     Raises TidegateError where the source can not be asked.
     """
-    lake = opened(watched.lake)
-    if lake is None or not watched.script or not Path(watched.script).exists():
-        return None
-    pipeline = _compiled(watched.script, Path(watched.script).stat().st_mtime_ns)
-    table = pipeline.tables.get(watched.table)
-    if table is None:  # the script has changed since the definitions were loaded
+    lake, table = opened(watched.lake), declared(watched)
+    if lake is None or table is None:
         return None
     found = log_retention(lake, table, answer_within=ANSWER_WITHIN)
     if found is None or found.left_s is None or found.kept_s is None:
@@ -61,6 +58,13 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
         replaces=f"retention {watched.lake} {watched.table} passing" if gone else "",
         details={"table": watched.table, "left_s": found.left_s, "kept_s": found.kept_s, "lake": watched.lake},
     )
+
+
+def declared(watched: WatchedTable) -> Table | None:
+    """The table as its script declares it now; None without a script, and where the script has lost it."""
+    if not watched.script or not Path(watched.script).exists():
+        return None
+    return _compiled(watched.script, Path(watched.script).stat().st_mtime_ns).tables.get(watched.table)
 
 
 @lru_cache(maxsize=64)

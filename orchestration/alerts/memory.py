@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestration.alerts.channels import Channel
 from orchestration.alerts.incident import Incident, Message, scrub
+from orchestration.alerts.lag import Asked
 from orchestration.alerts.webhook import Undelivered
 
 GIVE_UP_S = 24 * 3600
@@ -74,7 +75,8 @@ class Memory:
     silent: channel -> since when it does not answer.
     told: ids of runs that were looked at.
     since: when the newest run that was looked at was updated (s, UTC); None before the first tick.
-    asked: when the servers' retention was asked for last (s, UTC).
+    asked: when the sources were asked last (s, UTC).
+    unread: table -> what its source said then of what has not landed.
     """
 
     open: tuple[Open, ...] = ()
@@ -83,6 +85,7 @@ class Memory:
     told: tuple[str, ...] = ()
     since: float | None = None
     asked: float = 0.0
+    unread: dict[str, Asked] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cursor: str | None) -> Memory:
@@ -100,6 +103,7 @@ class Memory:
             tuple(stored["told"]),
             stored["since"],
             stored["asked"],
+            {name: Asked(**item) for name, item in stored.get("unread", {}).items()},  # a cursor of before has none
         )
 
     def cursor(self) -> str:

@@ -106,9 +106,8 @@ def run(
             _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval)
             return
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", interval) as active:
-            for table in resnapshot or []:
-                active.advance(table, resnapshot=True)
-            report = active.run(inserts=_to_fill(pipeline) if between else None, between=between)
+            inserts = _to_fill(pipeline) if between else None
+            report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [])
         screen.result(of_run(pipeline, report), *run_tables(pipeline, report, lake))
 
 

@@ -97,8 +97,8 @@ def adopt(
     """Commit `files` (paths relative to `folder`, which lies inside `table`) to the table, once. The same commit takes
     out the rows of the epochs that they come `instead_of`.
 
-    Returns the rows added; 0 when this very epoch was committed before. Raises LakeError when a staged file is gone,
-    ConcurrentRun when a later epoch is there.
+    Returns the rows added; 0 when this very epoch was committed before. Raises LakeError when a staged file is gone, or
+    of another size than it was, ConcurrentRun when a later epoch is there.
     """
     if instead_of is None or not instead_of.spans:
         return _adopted(table, folder, files, application, epoch, None)
@@ -129,14 +129,7 @@ def _adopted(
         )
     if last == epoch:
         return 0
-    missing = [file.path for file in files if not (folder / file.path).exists()]
-    if missing:
-        raise LakeError(
-            f"{len(missing)} staged files of epoch {epoch} are gone ({missing[0]})",
-            where=str(folder),
-            state="nothing of this epoch was published",
-            next_command="bring the files back from a backup, then run the same command again",
-        )
+    require_whole(folder, files, epoch)
     actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files)]
     old: list[str] = []
     if instead_of is not None:
@@ -162,6 +155,21 @@ def _adopted(
             next_command="tidegate status",
         )
     return sum(file.rows for file in files)
+
+
+def require_whole(folder: Path, files: Sequence[StagedFile], epoch: int) -> None:
+    """Raise LakeError unless every one of `files` lies in `folder`, as long as it was written: what was judged is what
+    is published."""
+    missing = [file.path for file in files if not (folder / file.path).exists()]
+    changed = [file.path for file in files if not missing and (folder / file.path).stat().st_size != file.size]
+    for paths, what in ((missing, "are gone"), (changed, "are not as long as they were written")):
+        if paths:
+            raise LakeError(
+                f"{len(paths)} staged files of epoch {epoch} {what} ({paths[0]})",
+                where=str(folder),
+                state="nothing of this epoch was published",
+                next_command="bring the files back from a backup, then run the same command again",
+            )
 
 
 def replace(

@@ -39,12 +39,12 @@ class _Asked:
     group: str = field(default_factory=lambda: f"tidegate-gate-{uuid.uuid4().hex[:8]}")
     session: SparkSession | None = None
     answer: Any = None
-    error: Exception | SystemExit | None = None
+    error: BaseException | None = None
 
     def run(self) -> None:
         try:
             self.answer = self.gate(self.staged, self._session)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  it is raised again, in the thread that asked
+        except BaseException as error:  # noqa: BLE001  it is raised again, in the thread that asked
             self.error = error
 
     def _session(self) -> SparkSession:
@@ -86,7 +86,7 @@ def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], with
     asked = _Asked(gate, staged, spark)
     thread = threading.Thread(target=asked.run, name=asked.group, daemon=True)
     thread.start()
-    thread.join(within_s)
+    thread.join(min(within_s, threading.TIMEOUT_MAX))
     if thread.is_alive():
         asked.stop()
         what = f"did not answer within {within_s:g} s"
@@ -130,6 +130,8 @@ def problems(answer: Any, staged: StagedEpoch, names: Sequence[str]) -> list[str
         return [f"said yes though {', '.join(failed)} failed"]
     if not answer.passed and not answer.reasons:
         return ["said no without a reason"]
+    if answer.passed and answer.reasons:
+        return [f"said yes with reasons against it ({answer.reasons[0]})"]
     return []
 
 

@@ -327,12 +327,15 @@ class Runner:
         tables: Iterable[str] | None = None,
         inserts: Iterable[str] | None = None,
         between: tuple[int, int] | None = None,
+        resnapshot: Collection[str] = (),
     ) -> RunReport:
-        """Advance the sources (builds first), then release the INSERTs; with `between`, only the rows of that span of
-        time (see `backfill`). Raises the first error, after the other INSERTs had their turn where it is a GateHeld."""
+        """Advance the sources (builds first; those in `resnapshot` begin a new generation), then release the INSERTs;
+        with `between`, only the rows of that span of time (see `backfill`). Raises the first error, after the other
+        INSERTs had their turn where it is a GateHeld."""
         from pipelines.errors import GateHeld
 
-        advances = self.advance_all([table.name for table in self.pipeline.sources] if tables is None else list(tables))
+        names = [table.name for table in self.pipeline.sources] if tables is None else list(tables)
+        advances = self.advance_all(names, resnapshot=resnapshot)
         releases: list[Released] = []
         held: GateHeld | None = None
         for insert in [item.id for item in self.pipeline.inserts] if inserts is None else list(inserts):

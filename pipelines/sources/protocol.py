@@ -330,6 +330,25 @@ class KeepsALog(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Unread:
+    """What a source has that has not landed. `rest`: how much, for people ("2 versions"); empty for nothing. `since`
+    (ms, UTC): the oldest of it is from then; None where only reading it would tell."""
+
+    rest: str = ""
+    since: int | None = None
+
+
+@runtime_checkable
+class KnowsItsEnd(Protocol):
+    """A source that can be asked, without a row being read and without Spark, whether all that it has has landed."""
+
+    def unread(self) -> Unread | None:
+        """What there is after `context.previous`, now; None before the first step, and where nobody knows. Raises
+        SourceError."""
+        ...
+
+
 @dataclass(frozen=True, order=True)
 class LogPlace:
     """A place in a source's log: a row of the changelog is before it when its (`_seq.file`, `_seq.position`) is. `text`

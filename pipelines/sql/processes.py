@@ -81,6 +81,9 @@ def with_process(
     schemas: list[Any] = [schema] * len(names) if schema is None or len(names) == 1 else list(schema)
     targets = [_target(pipeline, where, one, columns, options) for one, columns in zip(names, schemas, strict=True)]
     for target in targets[1:]:
+        if target.suite is not None:
+            what = f"the suite {target.suite.path} of {target.name} would hold the epochs of {names[0]}"
+            raise _error(where, what, "make it one of the first output")
         for constraint in target.constraints:
             if constraint.action == "fail":
                 what = f"constraint {constraint.name} of {target.name} would hold the epochs of {names[0]}"

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from pipelines.process.windows.windowed import NOT_HAVING
 from pipelines.runtime.gate import CheckResult
-from quality_checks.checks import columns, keys, one_place, staged_files, unmatched_policy
+from pipelines.runtime.releasing.violations import counted
+from pipelines.sql.model import severest_first
+from quality_checks.checks import columns, constraints, keys, one_place, staged_files, unmatched_policy
 from quality_checks.evidence import Evidence, gather
 from quality_checks.outcome_counts import PROCESSED, OutcomeCounts
 from quality_checks.words import join_again, listed, many, subject
@@ -30,9 +32,13 @@ def second_output(evidence: Evidence) -> Evidence | None:
     target = staged.pipeline.table(process.outputs[1])
     counts = {name: number for name, number in told.items() if name != "files"}
     emitted = told.get("emitted", told["to:publish"] + told["to:quarantine"])  # rows of before it was told
-    row = replace(staged.staged, files=told["files"], counts=counts, facts={"emitted": emitted})
     folder = staged.lake.staged_path(target, staged.insert) / staged.staged.folder
-    return gather(replace(staged, target=target, staged=row, folder=str(folder)))
+    insert = replace(staged.insert, constraints=severest_first(target.constraints))
+    row = replace(staged.staged, files=told["files"], counts=counts, facts={"emitted": emitted})
+    found = gather(replace(staged, insert=insert, target=target, staged=row, folder=str(folder)))
+    violations = counted([folder / footer.path for footer in found.footers], insert.constraints)
+    row = replace(row, facts={**row.facts, **violations})
+    return replace(found, staged=replace(found.staged, staged=row))
 
 
 def of_every_output(check: Callable[[Evidence], CheckResult]) -> Callable[[Evidence], CheckResult]:
@@ -47,7 +53,14 @@ def of_every_output(check: Callable[[Evidence], CheckResult]) -> Callable[[Evide
         if not found.passed:
             return replace(found, detail=f"second output {name}: {found.detail}")
         observed = {"first": first.observed, name: found.observed}
-        return replace(first, observed=observed, expected={"first": first.expected, name: found.expected})
+        warning = "; ".join(filter(None, [first.warning, found.warning and f"second output {name}: {found.warning}"]))
+        return replace(
+            first,
+            observed=observed,
+            expected={"first": first.expected, name: found.expected},
+            detail=warning or first.detail,
+            warning=warning,
+        )
 
     return both
 
@@ -117,5 +130,6 @@ INSTEAD_OF = {
     staged_files.NAME: of_every_output(staged_files.check),
     columns.NAME: of_every_output(columns.check),
     keys.NAME: of_every_output(keys.check),
+    constraints.NAME: of_every_output(constraints.check),
 }
 """By the name of the check whose place they take."""

@@ -25,6 +25,9 @@ def test_a_process_is_a_staged_and_a_published_asset_with_checks(tmp_path: Path)
     assert deps["chained_staged"] == {"again"}  # what another process publishes
     checks = {key.name for key in graph.asset_check_keys if key.asset_key.path[-1] == "ruled_staged"}
     assert {"gate", "one_place", "counts_complete"} <= {name.replace("-", "_") for name in checks}
+    assert {key.asset_key.path[-1] for key in graph.asset_check_keys if key.name == "adds_up"} == {
+        "ruled", "paired", "evens", "again", "chained"
+    }  # fmt: skip
     staged = definitions.resolve_assets_def(dg.AssetKey(["pipeline", "ruled_staged"]))
     assert "Ruled over events, rules BROADCAST by k, into ruled" in (staged.descriptions_by_key[staged.key] or "")
 

@@ -249,7 +249,8 @@ def test_a_new_snapshot_is_a_new_generation(pipeline: Pipeline) -> None:
     pipeline.load(2)
     result = pipeline("run", "--resnapshot", "user_info", "--json")
     assert result.exit_code == 0
-    assert {item["table"]: item["generation"] for item in read(result)["sources"]}["user_info"] == 2
+    (users,) = [item for item in read(result)["sources"] if item["table"] == "user_info"]
+    assert (users["generation"], users["rows"], users["flipped"]) == (2, 2, True), "the run tells what it has read"
 
 
 def test_verify_finds_a_row_that_nobody_joined(pipeline: Pipeline) -> None:

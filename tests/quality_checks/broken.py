@@ -232,6 +232,41 @@ def deletes_the_staged_files(case: Case) -> None:
     case.after = lambda _: [path.unlink() for path in case.folder().glob("**/*.parquet")] and None  # type: ignore[func-returns-value]
 
 
+def stores_a_second_verdict(case: Case) -> None:
+    """A no is stored by the gate, and somebody puts a yes beside it."""
+
+    def no(verdict: GateVerdict) -> GateVerdict:
+        checks = tuple(replace(each, passed=each.name != "columns") for each in verdict.checks)
+        return replace(verdict, passed=False, checks=checks, reasons=("not one row",))
+
+    def after(runner: Runner) -> None:
+        (stored,) = runner.lake.verdicts.rows("insert enriched")
+        runner.lake.verdicts.append([replace(stored, passed=True, reasons=[])], application="somebody", version=1)
+
+    case.gate, case.after = _answering(no), after
+
+
+def changes_a_file_after_its_verdict(case: Case) -> None:
+    """Rows that go to quarantine take the place of those that are published."""
+    case.after = lambda _: case.file().write_bytes(case.file("quarantine").read_bytes()) and None  # type: ignore[func-returns-value]
+
+
+def says_yes_with_reasons_against_it(case: Case) -> None:
+    case.gate = _answering(lambda verdict: replace(verdict, reasons=("not one row",)))
+
+
+def is_interrupted(case: Case) -> None:
+    case.gate = _raising(KeyboardInterrupt())
+
+
+def has_a_suite_that_answers_nothing(case: Case) -> None:
+    from types import SimpleNamespace
+
+    nothing = SimpleNamespace(success=True, results=[], to_json_dict=dict)
+    case.patch.setattr("quality_checks.suite.run", lambda *_: nothing)
+    case.patch.setattr("quality_checks.docs.render", lambda _: "")
+
+
 def has_no_great_expectations(case: Case) -> None:
     case.patch.setitem(sys.modules, "great_expectations", None)  # type: ignore[arg-type]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
-from pipelines.lake import Lake, StagedRow
-from pipelines.lake.adopt import survey
+from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from pipelines.lake.adopt import adopt, survey
 from pipelines.process import EventTimeExtension
 from pipelines.runtime.gate import StagedEpoch
 from pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
@@ -21,25 +21,32 @@ from pipelines.sql import compile_script
 from quality_checks.checks import processes
 from quality_checks.evidence import gather
 from quality_checks.gate import prove
+from quality_checks.reconcile import reconcile_process
 from tests.pipelines.runtime.processing import functions as fn
 
 SCRIPT = """
 CREATE TABLE events (k STRING, number BIGINT, name STRING) WITH ('connector' = 'scripted');
 CREATE TABLE evens (k STRING, number BIGINT) WITH ('connector' = 'scripted');
 CREATE TABLE odds (k STRING, number BIGINT, PRIMARY KEY (k) NOT ENFORCED,
-    CONSTRAINT small EXPECT (number < 100) ON VIOLATION QUARANTINE) WITH ('connector' = 'scripted');
+    CONSTRAINT small EXPECT (number < 100) ON VIOLATION QUARANTINE,
+    CONSTRAINT liked EXPECT (number <> 5)) WITH ('connector' = 'scripted');
 """
 OWN = [("k", pa.string()), ("number", pa.int64())]
 LAKE = [("_op", pa.string()), ("_generation", pa.int32()), ("_epoch", pa.int64())]
 EXTRA = [("_probe_epoch", pa.int64()), ("_split", pa.string()), ("_offset", pa.int64()), ("_reason", pa.string())]
+MASK = [("_violated", pa.int64())]
+SMALL, LIKED = 2, 1
+"""The bits of the second output's constraints."""
 
 
-def rows(path: Path, schema: list, numbers: list[int | None]) -> None:
-    """A staged file whose keys are null where the number is."""
+def rows(path: Path, schema: list, numbers: list[int | None], violated: int = 0) -> None:
+    """A staged file whose keys are null where the number is; every row has the same mask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = {name: pa.nulls(len(numbers), kind) for name, kind in schema}
     columns["number"] = pa.array([number or 0 for number in numbers], pa.int64())
     columns["k"] = pa.array([None if number is None else "k" for number in numbers], pa.string())
+    if MASK[0] in schema:
+        columns["_violated"] = pa.array([violated] * len(numbers), pa.int64())
     pq.write_table(pa.table(columns), path)
 
 
@@ -55,8 +62,8 @@ def staged(folder: Path) -> StagedEpoch:
             DeltaTable.create(str(path), schema=pa.schema([*OWN, *LAKE, *extra]))
     folders = [lake.staged_path(pipeline.table(name), insert) / "g1-e1-x" for name in ("evens", "odds")]
     rows(folders[0] / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 4])
-    rows(folders[1] / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [5])
-    rows(folders[1] / "_disposition=quarantine" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [105])
+    rows(folders[1] / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA, *MASK], [5], LIKED)
+    rows(folders[1] / "_disposition=quarantine" / "part-0.parquet", [*OWN, *LAKE, *EXTRA, *MASK], [105], SMALL)
     state = lake.state_path(insert) / "g1-e1-x" / "part-0.parquet"
     rows(state, OWN, [1])
     files = [[vars(file) for file in survey(one)] for one in folders]
@@ -78,7 +85,15 @@ def staged(folder: Path) -> StagedEpoch:
 
 def failed(epoch: StagedEpoch) -> dict[str, str]:
     """The checks that fail, and why; those of the files."""
-    names = {"one-place", "staged-files", "unmatched-policy", "columns", "key-not-null", "counts-complete"}
+    names = {
+        "one-place",
+        "staged-files",
+        "unmatched-policy",
+        "columns",
+        "key-not-null",
+        "counts-complete",
+        "constraints",
+    }
     return {result.name: result.detail for result in prove(gather(epoch)) if not result.passed and result.name in names}
 
 
@@ -90,6 +105,18 @@ def test_an_epoch_as_it_should_be(tmp_path: Path) -> None:
     assert (second.rows("publish"), second.rows("quarantine"), second.staged.target.name) == (1, 1, "odds")
     (found,) = [result for result in prove(gather(epoch)) if result.name == "one-place"]
     assert found.observed["odds"] == {"emitted": 2, "publish": 1, "quarantine": 1, "kept out for a reason": 1}
+    (warned,) = [result for result in prove(gather(epoch)) if result.name == "constraints"]
+    assert (
+        warned.warning == 'second output odds: 1 row violates the constraint liked (number <> 5), among them {"k": "k"}'
+    )
+
+
+def test_a_row_that_is_kept_out_without_a_reason_holds_the_epoch(tmp_path: Path) -> None:
+    epoch = staged(tmp_path)
+    _second(epoch).update({"violated:small": 0})
+    found = failed(epoch)
+    assert set(found) == {"one-place", "constraints"}
+    assert "and 0 have a reason" in found["one-place"]
 
 
 def _second(epoch: StagedEpoch) -> dict[str, Any]:
@@ -101,9 +128,9 @@ def _file(epoch: StagedEpoch, disposition: str = "publish") -> Path:
     return folder / f"_disposition={disposition}" / "part-0.parquet"
 
 
-def _rewritten(schema: list, numbers: list[int | None]) -> Callable[[StagedEpoch], None]:
+def _rewritten(schema: list, numbers: list[int | None], violated: int = 0) -> Callable[[StagedEpoch], None]:
     def change(epoch: StagedEpoch) -> None:
-        rows(_file(epoch), schema, numbers)
+        rows(_file(epoch), [*schema, *MASK], numbers, violated)
         _second(epoch)["files"] = [vars(file) for file in survey(_file(epoch).parents[1])]
 
     return change
@@ -117,9 +144,9 @@ def _rewritten(schema: list, numbers: list[int | None]) -> Callable[[StagedEpoch
             "one-place",
             "second output odds: .* the function gave 3 rows",
         ),
-        (lambda epoch: _second(epoch).update({"violated:small": 0}), "one-place", "and 0 have a reason"),
+        (_rewritten([*OWN, *LAKE, *EXTRA], [5], SMALL), "constraints", "may hold rows that a constraint keeps out"),
         (lambda epoch: _file(epoch).unlink(), "staged-files", "second output odds: .*part-0.parquet is gone"),
-        (lambda epoch: rows(_file(epoch), [*OWN, *LAKE, *EXTRA], [5, 7]), "staged-files", "has 2 rows"),
+        (lambda epoch: rows(_file(epoch), [*OWN, *LAKE, *EXTRA, *MASK], [5, 7]), "staged-files", "has 2 rows"),
         (
             _rewritten([*OWN, *LAKE, *EXTRA, ("odd", pa.int64())], [5]),
             "columns",
@@ -195,3 +222,81 @@ def test_every_row_that_windows_of_sql_read_is_in_one_place(
     assert set(found) >= ({check} if check else set())
     assert check or not found
     assert told in found.get(check or "", "")
+
+
+def published(folder: Path, landed: int = 9, change: Callable[[StagedEpoch], None] = lambda epoch: None) -> StagedEpoch:
+    """The epoch of `windowed` on its lake, published; two more rows have landed since."""
+    epoch = windowed(folder)
+    change(epoch)
+    lake, plan, insert = epoch.lake, epoch.plan, epoch.insert
+    lake.epochs.append([plan.row()], application="plan", version=1)
+    lake.staged.append([epoch.staged], application="staged", version=1)
+    verdict = VerdictRow("insert told", 1, 1, plan.digest, 0, True, [], [])
+    lake.verdicts.append([verdict], application="verdict", version=1)
+    for number, count in ((1, 7), (2, landed - 7)):
+        row = WatermarkRow("events", 1, number, 0, count, 0, False)
+        lake.watermarks.append([row], application="watermark", version=number)
+    land(lake, 9)
+    application = lake.application("insert told", "publish", 1)
+    files = [file for file in survey(Path(epoch.folder)) if file.disposition == "publish"]
+    adopt(lake.target_path(epoch.target), Path(epoch.folder), files, application=application, epoch=1)
+    assert insert.process is not None
+    return epoch
+
+
+def land(lake: Lake, count: int) -> None:
+    """The rows of the input's table, the last two of them as its second epoch."""
+    path = lake.table_path("events")
+    path.mkdir(parents=True)
+    numbers = pa.array([1] * (count - 2) + [2] * 2, pa.int64())
+    write_deltalake(str(path), pa.table({"_generation": pa.array([1] * count, pa.int32()), "_epoch": numbers}))
+
+
+@pytest.mark.parametrize(
+    ("landed", "change", "told"),
+    [
+        pytest.param(9, lambda epoch: None, (), id="all of it adds up"),
+        pytest.param(
+            9,
+            lambda epoch: epoch.staged.counts.update({"processed": 5}),
+            ("of 7 rows that its epochs take, they saw 7, handled 5 and left out 3",),
+            id="a row is in two places",
+        ),
+        pytest.param(
+            9,
+            lambda epoch: epoch.staged.counts.update({"rows": 6, "processed": 3}),
+            ("of 7 rows that its epochs take, they saw 6, handled 3 and left out 3",),
+            id="a row was not seen",
+        ),
+        pytest.param(
+            9,
+            lambda epoch: epoch.staged.facts.update(emitted=4),
+            ("of 4 rows for told, 2 are published, 0 quarantined and 1 left out by HAVING",),
+            id="a row that was given is nowhere",
+        ),
+        pytest.param(
+            8,
+            lambda epoch: None,
+            ("the table of events holds 9 rows, by the control tables it should be 8",),
+            id="a row landed twice",
+        ),
+        pytest.param(
+            9,
+            lambda epoch: epoch.staged.counts.update({"to:publish": 3}) or epoch.staged.facts.update(emitted=4),
+            ("the table of told holds 2 rows, by the control tables it should be 3",),
+            id="a row was published nowhere",
+        ),
+    ],
+)
+def test_the_rows_of_a_process_add_up_over_its_history(
+    tmp_path: Path, landed: int, change: Callable[[StagedEpoch], None], told: tuple[str, ...]
+) -> None:
+    epoch = published(tmp_path, landed, change)
+    found = reconcile_process(epoch.lake, epoch.pipeline, epoch.insert)
+    assert found.problems == tuple(f"process told: {each}" for each in told)
+    assert found.passed is not bool(told)
+    (source,) = found.rows.inputs
+    assert (source.taken, source.waiting) == (7, landed - 7)
+    if not told:
+        assert found.rows.left_out == {"where": 2, "late": 1}
+        assert set(found.counts.values()) == {9, 4, 3, 2, 0, 1}

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import GateHeld
 from pipelines.sql import SqlError, compile_script
 from pipelines.testing import Harness
+from quality_checks import user_suite
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
@@ -138,6 +139,30 @@ def test_a_suite_judges_every_epoch(spark: SparkSession, tmp_path: Path) -> None
     harness.runner.resolve_held("enriched", discard=True)  # an epoch without a row to publish is judged, too
     assert _suite(harness, 3)["passed"]
     assert sorted(row["n"] for row in harness.published("enriched")) == [5, 50]
+
+
+@pytest.mark.parametrize(
+    "answers", [[0, 1, 2], [0, 0, 2, 3], []], ids=["one is missing", "one is answered twice", "none"]
+)
+def test_a_suite_that_does_not_answer_for_every_expectation_holds_the_epoch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[int]
+) -> None:
+    write(tmp_path, SUITE)
+    harness = Harness(compiled(tmp_path), spark, tmp_path)
+    whole = user_suite.run
+
+    def some(*arguments: Any) -> Any:
+        result = whole(*arguments)
+        result.results = [result.results[place] for place in answers]
+        return result
+
+    monkeypatch.setattr(user_suite, "run", some)
+    harness.push("users", [{"id": 1, "name": "ann"}])
+    harness.end_of_snapshot("users")
+    harness.push("clicks", [{"id": 1, "n": 5}])
+    with pytest.raises(GateHeld, match=f"4 expectations were asked, {len(answers)} answered"):
+        harness.run()
+    assert harness.published("enriched") == []
 
 
 def _suite(harness: Harness, epoch: int) -> dict[str, Any]:

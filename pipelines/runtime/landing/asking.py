@@ -1,5 +1,5 @@
-"""A source asked beside its runs, of what it knows itself: how long it keeps its log. No Spark, no lease: nothing is
-changed."""
+"""A source asked beside its runs, of what it knows itself: how long it keeps its log, and how much of it has not
+landed. No Spark, no lease: nothing is changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.landing.split_store import Splits
 from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import stored_step
-from pipelines.sources.protocol import KeepsALog, LogRetention, Source, SourceContext
+from pipelines.sources.protocol import KeepsALog, KnowsItsEnd, LogRetention, Source, SourceContext, Unread
 from pipelines.sources.registry import connector
 from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Table
@@ -85,3 +85,17 @@ def log_retention(
         return LogRetention(left, last.kept["for_ms"] / 1000, last.position)
     with source_after(lake, table, last, environment, clock, answer_within=answer_within) as source:
         return source.retention() if isinstance(source, KeepsALog) else None
+
+
+def unread(
+    lake: Lake,
+    table: Table,
+    last: WatermarkRow,
+    environment: Mapping[str, str] | None = None,
+    clock: Clock = system_clock,
+    answer_within: str | None = None,
+) -> Unread | None:
+    """What the source of `table` has beyond the landed epoch `last`; None where it can not be asked without being read.
+    Raises SourceError."""
+    with source_after(lake, table, last, environment, clock, answer_within=answer_within) as source:
+        return source.unread() if isinstance(source, KnowsItsEnd) else None

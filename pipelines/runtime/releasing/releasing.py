@@ -15,7 +15,7 @@ from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, LakeError, PlanningError
 from pipelines.joins import HeavyKeysByTable
 from pipelines.lake import StagedRow
-from pipelines.lake.adopt import Epochs, adopt
+from pipelines.lake.adopt import Epochs, adopt, require_whole
 from pipelines.lake.lake import CommitRole
 from pipelines.lake.leases import Leases
 from pipelines.lake.records import StagedFile
@@ -246,6 +246,8 @@ class Releasing(Standing):
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
             raise held(self.insert, position)
         with self._explained(plan, "the epoch passed the gate; where it was added it stands, and is added once"):
+            if position.state != "published":  # before anything of the epoch is committed
+                require_whole(self.staged_path / staged.folder, staged.of("publish"), plan.epoch)
             added, kept_out = self._add(plan, staged)
         faults.point("insert.published", self.insert.id)
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)

@@ -103,8 +103,10 @@ class Standing:
         return Position(plan, self._of(self.lake.staged, plan), self._of(self.lake.verdicts, plan), published)
 
     def _of(self, table: ControlTable[OfPlan], plan: ReleasePlan) -> OfPlan | None:
+        """The row on this very plan. None where there is none, and where there are two: nobody knows which holds."""
         rows = table.rows(self.owner, generation=plan.generation, epoch=plan.epoch)
-        return next((row for row in rows if row.plan_digest == plan.digest), None)
+        found = [row for row in rows if row.plan_digest == plan.digest]
+        return found[0] if len(found) == 1 else None
 
     def rows_between(self, generation: int, after: int, upto: int) -> int:
         """Landed probe rows with after < epoch <= upto, by the watermark log."""

@@ -24,6 +24,7 @@ from pipelines.sources.protocol import (
     SourceContext,
     Step,
     StoredStep,
+    Unread,
 )
 from pipelines.sql.model import Column, Table
 
@@ -148,6 +149,15 @@ class DeltaSource:
         since = self._timestamp(stop + 1) if behind else None
         lag = 0 if since is None else max(self._context.clock() - since, 0)
         return Landed(lag_ms=lag, position=f"version {stop}", splits=frozenset({SPLIT}))
+
+    def unread(self) -> Unread | None:
+        """`protocol.KnowsItsEnd`: the versions after the last step."""
+        if self._context.previous is None:
+            return None
+        stop, latest = self._context.previous.step.ranges["to"], self._log.latest()
+        if latest <= stop:
+            return Unread()
+        return Unread(f"{latest - stop:,} version{'' if latest == stop + 1 else 's'}", self._timestamp(stop + 1))
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """The runtime emits, from the flip on."""

@@ -65,6 +65,11 @@ class Catalog:
             self._files = [*self.files, *new]
         return waiting
 
+    def left(self, stop: int) -> list[File]:
+        """The finished files of the folder beside the first `stop`; takes none up. Raises SourceError."""
+        read, now = {file.name for file in self.files[:stop]}, self._now()
+        return [file for file in self._folder.files() if file.name not in read and settled(file, self._settle_ms, now)]
+
     def wait(self, names: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> None:
         """Wait until the named files have not been written to for the settle time, but not longer than that time."""
         changed = [file.modified / 1e9 for name in names if (file := self._folder.now(name)) is not None]

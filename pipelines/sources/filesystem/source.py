@@ -17,7 +17,7 @@ from pipelines.sources import paths, phaseless, source_time
 from pipelines.sources.filesystem.catalog import Catalog
 from pipelines.sources.filesystem.listing import File, Folder
 from pipelines.sources.filesystem.partitions import DEFAULT_PARTITION, Partitions
-from pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep
+from pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep, Unread
 from pipelines.sql.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -143,6 +143,16 @@ class FilesystemSource:
         rest = self._catalog.files[stop:]
         lag = max(int(time.time() * 1000) - rest[0].modified // 1_000_000, 0) if rest else 0
         return Landed(lag_ms=lag, position=f"{stop} files", splits=frozenset({SPLIT}))
+
+    def unread(self) -> Unread | None:
+        """`protocol.KnowsItsEnd`: the finished files that are not read. None is taken up."""
+        if self._context.previous is None:
+            return None
+        rest = self._catalog.left(self._context.previous.step.ranges["to"])
+        if not rest:
+            return Unread()
+        oldest = min(file.modified for file in rest) // 1_000_000
+        return Unread(f"{len(rest):,} file{'' if len(rest) == 1 else 's'}", oldest)
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a line that does not fit, and of a file that changed while it was read."""

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 from pipelines.errors import SourceError
 from pipelines.sources.hybrid.part import Part, flips
 from pipelines.sources.hybrid.switch import start_at
-from pipelines.sources.protocol import ExplainsFailures, Json, Landed, SourceContext, Step, StoredStep
+from pipelines.sources.protocol import (
+    ExplainsFailures,
+    Json,
+    KeepsALog,
+    KnowsItsEnd,
+    Landed,
+    LogRetention,
+    SourceContext,
+    Step,
+    StoredStep,
+    Unread,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,6 +93,16 @@ class HybridSource:
             return landed
         # Nothing more of this part: its splits must not hold the watermark.
         return replace(landed, ended=landed.ended | landed.splits)
+
+    def retention(self) -> LogRetention | None:
+        """`protocol.KeepsALog`: of the part that the next step is of."""
+        source = self._part(self._current).at()
+        return source.retention() if isinstance(source, KeepsALog) else None
+
+    def unread(self) -> Unread | None:
+        """`protocol.KnowsItsEnd`: of the part that the next step is of, where that can be asked."""
+        source = self._part(self._current).at()
+        return source.unread() if isinstance(source, KnowsItsEnd) else None
 
     def _of(self, step: StoredStep) -> Part:
         return self._part(step.step.ranges["part"])

@@ -24,9 +24,10 @@ so that no border has to be looked for. Rows are streamed: memory does not depen
 
 
 def from_options(
-    cursor: Cursor, options: MysqlOptions, table: Table, found: SourceTable, end: BinlogPosition
+    cursor: Cursor, options: MysqlOptions, table: Table, found: SourceTable, end: BinlogPosition, seen_at: int
 ) -> BinlogStep:
-    """Where a table without a snapshot begins: nothing read yet, the flip at `end`, the server's end as of now."""
+    """Where a table without a snapshot begins: nothing read yet, the flip at `end`, the server's end as of `seen_at`
+    (ms, UTC)."""
     start = start_position(cursor, options, end)
     return BinlogStep(
         span=BinlogRange(LOG_EPOCH, start, start),
@@ -35,12 +36,13 @@ def from_options(
         columns=declared_columns(found, table),
         flip_at=end,
         server_end=end,
-        seen_at=0,
+        seen_at=seen_at,
     )
 
 
-def from_snapshot(before: SnapshotStep, flip_at: BinlogPosition) -> BinlogStep:
-    """Where the binlog begins after a snapshot: nothing read yet, the flip at the greatest cut."""
+def from_snapshot(before: SnapshotStep, flip_at: BinlogPosition, began_at: int) -> BinlogStep:
+    """Where the binlog begins after a snapshot: nothing read yet, the flip at the greatest cut. `began_at` (ms, UTC):
+    when the snapshot was planned, just before the server's end was asked for."""
     return BinlogStep(
         span=BinlogRange(LOG_EPOCH, before.start, before.start),
         files=(),
@@ -48,7 +50,7 @@ def from_snapshot(before: SnapshotStep, flip_at: BinlogPosition) -> BinlogStep:
         columns=before.columns,
         flip_at=flip_at,
         server_end=before.start,
-        seen_at=0,
+        seen_at=began_at,
     )
 
 
@@ -103,6 +105,7 @@ def next_piece(
         files=tuple(files.crossed(start, goal)),
         server_end=end,
         seen_at=seen_at,
+        known_at=before.reached_at,
     )
     if step.empty and not step.flips:
         return Piece(None, late)

@@ -38,14 +38,14 @@ from pipelines.sources.mysql_cdc.preflight import preflight
 from pipelines.sources.mysql_cdc.retention import position_after, retention
 from pipelines.sources.mysql_cdc.snapshot.cut import CutRule, cut_rule, status_position
 from pipelines.sources.mysql_cdc.snapshot.files import Files, file_columns, write_chunks
-from pipelines.sources.mysql_cdc.snapshot.footers import Span, spans_of
+from pipelines.sources.mysql_cdc.snapshot.footers import Span, newest_rowtime, spans_of
 from pipelines.sources.mysql_cdc.snapshot.plan import chunks_of, first_batch, greatest_cut, next_batch
 from pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
 from pipelines.sources.mysql_cdc.snapshot.reading import Work
 from pipelines.sources.mysql_cdc.snapshot.rows import read_chunks
 from pipelines.sources.mysql_cdc.snapshot.view import reader
 from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep, step_of
-from pipelines.sources.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep
+from pipelines.sources.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep, Unread
 from pipelines.sql.model import Table
 from pipelines.watermarks import Watermark
 
@@ -121,9 +121,10 @@ class MysqlCdcSource:
             if isinstance(before, SnapshotStep) and not before.done:
                 return self._snapshot(next_batch(before, self.options))
             if before is None:
-                before = from_options(cursor, self.options, self.context.table, self._table_facts(), end)
+                before = from_options(cursor, self.options, self.context.table, self._table_facts(), end, instant)
             elif isinstance(before, SnapshotStep):
-                before = from_snapshot(before, greatest_cut(self.context, before, self.options.where))
+                began_at = self.context.first.planned_at if self.context.first else 0
+                before = from_snapshot(before, greatest_cut(self.context, before, self.options.where), began_at)
             elif before.flips or self.context.flipped:
                 before = replace(before, flip_at=None)
             latest = self.context.limit if self._commit_time_is_rowtime else None
@@ -242,7 +243,9 @@ class MysqlCdcSource:
         ranges = step_of(step.step.ranges)
         self._check_log(ranges)
         landed = (
-            self._chunks_landed(step, ranges, rows) if isinstance(ranges, SnapshotStep) else self._log_landed(ranges)
+            self._chunks_landed(step, ranges, rows)
+            if isinstance(ranges, SnapshotStep)
+            else self._log_landed(ranges, rows)
         )
         if isinstance(ranges, BinlogStep) and (spool := self._spool(ranges.start_birth)):
             spool.leave(ranges.span.end)
@@ -290,20 +293,26 @@ class MysqlCdcSource:
             next_command=resnapshot(self.context.table.name),
         )
 
-    def _log_landed(self, step: BinlogStep) -> Landed:
+    def _log_landed(self, step: BinlogStep, rows: DataFrame | None) -> Landed:
         with self._session.cursor() as cursor:
             end = status_position(cursor, self._server_facts())
             files = log_files(cursor)
             there = column_names(cursor, self.options.database, self.options.table)
         behind = files.bytes_between(step.span.end, end)
-        now = self.context.clock()
-        # Whatever the server had when its end was asked for is in, if the step got that far.
-        lag_ms = 0 if not behind else max(0, now - step.seen_at) if step.span.end == step.server_end else None
+        lag_ms = max(0, self.context.clock() - self._reached_at(step, rows)) if behind else 0
         bar = self._bar("binlog", "bytes", files.bytes_between(step.span.start, end), 0)
         bar.advance(files.bytes_between(step.span.start, step.span.end), f"{behind:,} bytes behind")
         gone = [column.name for column in step.columns if column.name.lower() not in there]
         told = f"; dropped on the server, NULL since then: {', '.join(gone)}" if gone and there else ""
         return Landed(lag_ms=lag_ms, position=f"{step.span.end}{told}", watermarks=self._told(step))
+
+    def _reached_at(self, step: BinlogStep, rows: DataFrame | None) -> int:
+        """A time (ms, UTC) at which all that had committed is in with this step. A step that ends short of the server's
+        end, amid a file, has got as far as its newest change, where that tells when it committed."""
+        watermark = self.context.table.watermark
+        if rows is None or step.span.end == step.server_end or (watermark and not self._commit_time_is_rowtime):
+            return step.reached_at
+        return max(step.reached_at, newest_rowtime(rows.inputFiles()) or 0)
 
     def _told(self, step: BinlogStep) -> Sequence[tuple[str, Watermark]] | None:
         """How far the log's own time has come, where SYSTEM_WATERMARK() asks for it: just before the last transaction,
@@ -324,6 +333,18 @@ class MysqlCdcSource:
             return retention(
                 cursor, self._server_facts(), self.options.server, position_after(step), self.context.clock()
             )
+
+    def unread(self) -> Unread | None:
+        """`protocol.KnowsItsEnd`: how much of the binlog lies after the last step, of whichever tables it is."""
+        if self.context.previous is None:
+            return None
+        step = step_of(self.context.previous.step.ranges)
+        if self.options.startup.mode == "snapshot" and self.context.flipped:
+            return Unread()  # it is read no further
+        with self._session.cursor() as cursor:
+            end = status_position(cursor, self._server_facts())
+            behind = log_files(cursor).bytes_between(position_after(step), end)
+        return Unread(f"{behind:,} bytes of the server's binlog" if behind else "")
 
     def comparison(self) -> MysqlComparison:
         """`protocol.Comparable`: the table as it is now."""

@@ -58,7 +58,8 @@ class BinlogStep:
 
     `birth` is of the file that the span ends in, `start_birth` of the one it starts in (None in a plan of before there
     was one). `flip_at`: the step that reaches it flips; None when that is done.
-    `seen_at` (ms, UTC) is when the server's end, `server_end`, was asked for.
+    `seen_at` (ms, UTC) is when the server's end, `server_end`, was asked for. `known_at` is `reached_at` of the step
+    before.
     """
 
     span: BinlogRange
@@ -69,6 +70,15 @@ class BinlogStep:
     server_end: BinlogPosition
     seen_at: int
     start_birth: Birth | None = None
+    known_at: int = 0
+
+    @property
+    def reached_at(self) -> int:
+        """A time (ms, UTC) at which all that had committed lies before the span's end, told without reading the log:
+        when the server's end was asked for, if the span goes that far; else when the file was begun that it ends in."""
+        if self.span.end.order >= self.server_end.order:
+            return self.seen_at
+        return max(self.known_at, self.birth.timestamp * 1000)
 
     @property
     def empty(self) -> bool:
@@ -89,6 +99,7 @@ class BinlogStep:
             "server_end": self.server_end.to_json(),
             "seen_at": self.seen_at,
             "start_birth": self.start_birth.to_json() if self.start_birth else None,
+            "known_at": self.known_at,
         }
 
     def __str__(self) -> str:
@@ -118,6 +129,7 @@ def step_of(ranges: Mapping[str, Any]) -> SnapshotStep | BinlogStep:
         server_end=BinlogPosition.from_json(ranges["server_end"]),
         seen_at=int(ranges["seen_at"]),
         start_birth=Birth.from_json(ranges["start_birth"]) if ranges.get("start_birth") else None,
+        known_at=int(ranges.get("known_at", 0)),
     )
 
 

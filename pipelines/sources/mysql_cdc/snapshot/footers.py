@@ -1,4 +1,5 @@
-"""The cuts of a batch of chunks, from the footers of the files that hold it: no row is read again.
+"""The cuts of a batch of chunks, and the time of a step's newest change, from the footers of the files that hold them:
+no row is read again.
 
 A chunk is read by one task and written to one file, whose footer has the least and the greatest of every column. Where
 that does not tell (a file that was compacted since, say), the rows are asked.
@@ -8,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as pq
 
-from pipelines.lake.footers import column_bounds
+from pipelines.lake.footers import bounds_of_files, column_bounds
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,18 @@ def spans_of(files: Iterable[str], generation: int, epoch: int) -> dict[str, Spa
         (file, last_file), (position, last_position) = bounds  # type: ignore[misc]
         found[split] = Span((file, position), (last_file, last_position), footer.num_rows)
     return found
+
+
+def newest_rowtime(files: Iterable[str]) -> int | None:
+    """The greatest rowtime (ms, UTC) of the rows in `files` (URIs or paths); None where their footers do not tell."""
+    parsed = [urlparse(name) for name in files]
+    if any(name.scheme not in ("", "file") for name in parsed):
+        return None
+    found = bounds_of_files((pq.read_metadata(unquote(name.path)) for name in parsed), "_rowtime")
+    if found is None or found[1] is None:
+        return None
+    newest: datetime = found[1]
+    return round((newest if newest.tzinfo else newest.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _one(footer: pq.FileMetaData, column: str) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines.errors import GateHeld, LakeError, PlanningError
@@ -18,6 +19,7 @@ from pipelines.sql import compile_script
 from pipelines.sql.pipeline import Pipeline
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
+from quality_checks.reconcile import reconcile_all
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.crashing import crash_at
 
@@ -251,3 +253,12 @@ def test_the_gate_holds_an_epoch_and_its_state_with_it(spark: SparkSession, tmp_
         harness.lake, "told", "events", history_of(harness.lake, harness.pipeline, harness.pipeline.insert("told"))
     )
     assert (rows.balanced, rows.landed, rows.matched) == (True, 4, 4)
+    (added,) = reconcile_all(harness.lake, harness.pipeline)
+    assert added.problems == ()
+    assert added.counts == {
+        "rows landed": 4, "rows handled": 4, "rows left out": 0, "rows waiting": 0,
+        "rows given": 4, "rows published": 2, "rows quarantined": 2, "rows not having": 0,
+    }  # fmt: skip
+    DeltaTable(str(harness.lake.target_path(harness.pipeline.table("told")))).delete("total = 15")
+    (added,) = reconcile_all(harness.lake, harness.pipeline)
+    assert added.problems == ("process told: the table of told holds 1 row, by the control tables it should be 2",)

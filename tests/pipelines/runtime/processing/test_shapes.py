@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ from pipelines.sql import SqlError, compile_script
 from pipelines.sql.pipeline import Pipeline
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
+from quality_checks.reconcile import reconcile_all
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT, event, wrapped
 
@@ -101,6 +103,10 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     told = sorted((tuple(row) for row in odds.collect()), key=str)
     assert told == [("n", 5), ("n", 7), ("watermark", 16), ("watermark", MAX_TIMESTAMP)]
     assert [row.timestamp for row in harness.lake.watermarks.rows("chained")][-1] == MAX_TIMESTAMP
+    added = reconcile_all(harness.lake, harness.pipeline)
+    assert [item.problems for item in added] == [()] * 5
+    assert added[2].said["the table of odds"] == added[2].tables["the table of odds"] == len(told)
+    assert added[4].said["the table of again"] == 4, "what another process publishes is what it reads"
     tasks = [len(set(_tasks(row))) for row in harness.lake.staged.rows("insert ruled")]
     assert (max(tasks) > 1) == at_once
     if at_once:
@@ -221,6 +227,17 @@ def test_what_can_not_be_planned(arguments: tuple, told: str) -> None:
     assert given.process("y", ("rules", generator(1)), "k", wrapped(fn.Timed()), "k STRING").generators("rules")
     with pytest.raises(PlanningError, match=told):
         given.process(*arguments)
+
+
+def test_a_suite_of_a_second_output_is_refused_for_it_would_judge_nothing(tmp_path: Path) -> None:
+    """The gate asks the suite of the first output alone."""
+    suite = {"expectations": [{"type": "expect_column_to_exist", "kwargs": {"column": "k"}}]}
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    judged = "CREATE TABLE judged (k STRING) WITH ('connector' = 'print', 'quality.suite' = 'suite.json');"
+    given = compile_script(SCRIPT + judged, path=str(tmp_path / "script.sql"))
+    with pytest.raises(PlanningError, match=r"the suite suite\.json of judged would hold the epochs of x"):
+        given.process(["x", "judged"], "events", "k", wrapped(fn.Halved()), ["k STRING", None])
+    assert given.process(["judged", "y"], "events", "k", wrapped(fn.Halved()), [None, "k STRING"])
 
 
 def test_functions_and_schemas_are_looked_at_when_they_are_declared() -> None:

@@ -19,6 +19,7 @@ from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history_of
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from quality_checks.reconcile import ProcessReconciliation, reconcile_all
 from tests.pipelines.runtime.processing.crashing import crash_at
 
 SCRIPT = """
@@ -208,6 +209,14 @@ def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path
         assert places.landed == landed == places.matched + sum(left_out.values())
         assert places.balanced
         assert left_out["late"], "no row was late: the test says less than it should"
+    for added, (target, (_, left_out)) in zip(reconcile_all(harness.lake, harness.pipeline), told.items(), strict=True):
+        assert added.problems == ()
+        assert isinstance(added, ProcessReconciliation)
+        assert added.rows.left_out == {reason: rows for reason, rows in left_out.items() if rows}
+        ((output,), (source,)) = added.rows.outputs, added.rows.inputs
+        assert (source.landed, source.waiting, added.rows.handled) == (landed, 0, landed - sum(left_out.values()))
+        assert (output.table, bool(output.not_having)) == (target, target == "hopped")
+        assert output.given == output.published + output.not_having
 
 
 VIEWS = """

@@ -11,7 +11,7 @@ from pipelines.errors import PlanningError, SourceError
 from pipelines.sources import paths
 from pipelines.sources.delta import CONNECTOR
 from pipelines.sources.delta import source as delta
-from pipelines.sources.protocol import Source
+from pipelines.sources.protocol import Source, Unread
 from pipelines.sql.model import Column
 from tests.pipelines.sources.sources_help import Bench, table
 
@@ -234,6 +234,17 @@ def test_lag_is_since_the_first_commit_that_is_not_read(lake):
     written = (lake.path / "_delta_log" / f"{1:020d}.json").stat().st_mtime
     bench.now = int(written * 1000) + 1234
     assert bench.source().landed(bench.steps[0], None).lag_ms == 1234
+    assert bench.source().unread() == Unread("2 versions", int(written * 1000))
+
+
+def test_what_is_unread_is_told_without_reading_it(lake):
+    lake.append(1)
+    bench = lake.bench()
+    assert bench.source().unread() is None, "nothing is planned yet"
+    bench.plan()
+    assert bench.source().unread() == Unread()
+    lake.append(2)
+    assert bench.source().unread().rest == "1 version"
 
 
 def test_preflight_compares_the_columns(lake):

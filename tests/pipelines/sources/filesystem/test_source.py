@@ -14,7 +14,7 @@ import pytest
 from pipelines.errors import SourceError
 from pipelines.sources.filesystem import CONNECTOR
 from pipelines.sources.filesystem import source as filesystem
-from pipelines.sources.protocol import Source, StoredStep
+from pipelines.sources.protocol import Source, StoredStep, Unread
 from pipelines.sql.model import Column
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 from tests.pipelines.sources.sources_help import Bench, table
@@ -104,9 +104,13 @@ def test_steps_are_bounded(files: Files, monkeypatch: pytest.MonkeyPatch) -> Non
     assert lag > 10**9
     monkeypatch.setattr(filesystem, "MAX_STEP_BYTES", 1)
     files.write("7.json", ROW)
+    before = bench.source().unread()
+    assert (before.rest, before.since) == ("2 files", (LONG_AGO + 6) * 1000)
+    assert spans(bench)[3:] == [], "what is looked at is not taken up"
     while bench.plan():
         pass
     assert spans(bench)[3:] == [(5, 6, False), (6, 7, False)]
+    assert bench.source().unread() == Unread()
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])

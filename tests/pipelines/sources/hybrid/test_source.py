@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.sources import paths
 from pipelines.sources.hybrid import CONNECTOR
-from pipelines.sources.protocol import Source
+from pipelines.sources.protocol import KeepsALog, KnowsItsEnd, Source, Unread
 from pipelines.sql import compile_script
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 from tests.pipelines.sources.sources_help import Bench, MemorySplits
@@ -97,6 +97,28 @@ def test_splits_have_their_parts_name_and_end_with_it(root: Path) -> None:
     assert table.plan() is None
     table.blocked = frozenset({"one/0"})
     assert table.plan() is not None
+
+
+def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(root: Path) -> None:
+    one, two = Files(root / "one"), Files(root / "two")
+    one.write("a.json", [{"id": 1}])
+    two.write("b.json", [{"id": 2}])
+    table = bench(root, "one, two")
+    source: Any = table.source()
+    assert isinstance(source, KnowsItsEnd)
+    assert isinstance(source, KeepsALog)
+    assert source.unread() is None, "nothing is planned yet"
+    while table.plan():
+        pass
+    source = table.source()
+    assert (source.unread(), source.retention()) == (Unread(), None)
+    one.write("later.json", [{"id": 3}])
+    two.write("more.json", [{"id": 4}])
+    assert table.source().unread().rest == "1 file"  # type: ignore[attr-defined]
+    live = bench(root, "one, live")
+    live.plan()
+    live.plan()
+    assert live.source().unread() is None, "nobody knows of a part that can not be asked"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

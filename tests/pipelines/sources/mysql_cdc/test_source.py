@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc import plan_binlog
+from pipelines.sources.mysql_cdc import CONNECTOR, plan_binlog
 from pipelines.sources.mysql_cdc.snapshot import plan
-from pipelines.sources.protocol import StoredStep
+from pipelines.sources.protocol import KnowsItsEnd, StoredStep, Unread
 from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
@@ -74,6 +74,79 @@ def test_a_quiet_table_flips_by_a_step_without_rows(spark: SparkSession, databas
     (step,) = driver.run()
     assert not step.step.flips
     assert driver.state() == on_server(database)
+
+
+def test_a_step_that_does_not_reach_the_servers_end_tells_how_far_it_has_got(
+    spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_binlog, "STEP_BYTES", 1)
+    now, ahead = time.time(), 0
+    driver = Driver(spark, tmp_path, small(database), clock=lambda: round(1000 * time.time()) + ahead)
+    driver.run()
+    for value in (1, 2):
+        database.execute(f"UPDATE t SET v = {value} WHERE k = 3", "FLUSH BINARY LOGS")
+    ahead = 2 * 86_400_000
+    # Each file is a step; what it has of the log goes up to the moment at which the next file began.
+    for _ in range(2):
+        driver.run(max_steps=1)
+        lag_ms = driver.landed[-1].lag_ms
+        assert lag_ms is not None
+        assert ahead - 1000 <= lag_ms <= ahead + 1000 * (time.time() - now + 1)
+    driver.run()
+    assert driver.landed[-1].lag_ms == 0
+    assert driver.state() == on_server(database)
+
+
+def test_a_step_that_ends_amid_a_file_has_got_as_far_as_its_newest_change(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    first = 2_000_000_000
+    plain = small(database, rows=3)
+    timed = replace(plain, name="timed", watermark=WatermarkSpec("v", "v", "BIGINT"))
+    drivers = [
+        Driver(spark, tmp_path / table.name, table, clock=lambda: 1000 * (first + 60)) for table in (plain, timed)
+    ]
+    for driver in drivers:
+        driver.run()
+    for second in range(3):
+        database.execute(f"SET timestamp = {first + second}", f"UPDATE t SET v = {second + 1} WHERE k = 1")
+    for driver in drivers:
+        driver.max_rows = 1
+        driver.run(max_steps=2)
+    assert [landed.lag_ms for landed in drivers[0].landed[-2:]] == [60_000, 59_000]
+    began = drivers[1].steps[0].planned_at
+    told = [landed.lag_ms for landed in drivers[1].landed[-2:]]
+    assert told == [1000 * (first + 60) - began] * 2, "its rowtime is not the time of a commit"
+    for driver in drivers:
+        driver.run()
+        assert driver.landed[-1].lag_ms == 0
+
+
+def test_what_is_unread_is_told_without_reading_it(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    table = small(database, rows=3)
+    drivers = [Driver(spark, tmp_path / mode, with_options(table, {"scan.startup.mode": mode}))
+               for mode in ("initial", "snapshot")]  # fmt: skip
+
+    def unread(driver: Driver) -> Unread | None:
+        source = CONNECTOR.source(driver.context())
+        assert isinstance(source, KnowsItsEnd)
+        try:
+            return source.unread()
+        finally:
+            source.close()
+
+    assert unread(drivers[0]) is None, "nothing is planned yet"
+    for driver in drivers:
+        driver.run()
+    assert unread(drivers[0]) == Unread()
+    database.execute("FLUSH BINARY LOGS", "CREATE TABLE other (v LONGTEXT)")
+    database.execute("INSERT INTO other VALUES (REPEAT('x', 5000000))")
+    before = _sent(database)
+    told = unread(drivers[0])
+    assert _sent(database) - before < 100_000
+    assert told is not None
+    assert int(told.rest.partition(" ")[0].replace(",", "")) > 5_000_000
+    assert unread(drivers[1]) == Unread(), "a table that is a snapshot alone is read no further"
 
 
 def test_an_empty_table_flips_too(spark: SparkSession, database: Database, tmp_path: Path) -> None:

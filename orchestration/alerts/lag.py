@@ -1,0 +1,129 @@
+"""A source that is too far behind: by what the lake says of its landed epochs, and by what the source itself says of
+what has not landed, so that nobody has to run it for that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dagster as dg
+
+from orchestration.alerts.incident import Incident
+from orchestration.alerts.logs import ANSWER_WITHIN, declared
+from orchestration.alerts.options import AlertOptions, in_ms
+from orchestration.alerts.watched import WatchedTable, last_run, opened, positions
+from orchestration.words import moment, seconds
+from pipelines.lake import Lake, WatermarkRow
+from pipelines.runtime.landing.asking import unread
+from pipelines.sources.protocol import Unread
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a source said when it was asked what there is after a landed epoch.
+
+    Attributes:
+        generation, epoch: the landed epoch.
+        even: when it last said that there is nothing (ms, UTC); None where it never did after this epoch.
+        rest: how much there is, in words; empty for nothing.
+        since: when the oldest of it was there (ms, UTC), where the source knows.
+    """
+
+    generation: int
+    epoch: int
+    even: int | None = None
+    rest: str = ""
+    since: int | None = None
+
+    def is_of(self, log: WatermarkRow) -> bool:
+        return (self.generation, self.epoch) == (log.generation, log.epoch)
+
+    def unread_since(self, log: WatermarkRow) -> int | None:
+        """Since when, at the most, there is something after this landed epoch (ms, UTC); None where there is nothing,
+        or nobody has asked since it landed."""
+        if not self.rest or not self.is_of(log):
+            return None
+        if self.since is not None:
+            return self.since
+        return max(log.landed_at - (log.lag_ms or 0), self.even or 0)
+
+
+def key_of(watched: WatchedTable) -> str:
+    """Under which a table's answer is remembered."""
+    return f"{watched.lake} {watched.table}"
+
+
+def ask(watched: WatchedTable, before: Asked | None, now: int) -> Asked | None:
+    """Ask the source what there is after the last landed epoch; None where it can not be asked, or nothing has landed.
+
+    Raises TidegateError where the source does not answer.
+    """
+    landed, table = _landed(watched), declared(watched)
+    if landed is None or table is None:
+        return None
+    lake, log = landed
+    return after(before, log, unread(lake, table, log, answer_within=ANSWER_WITHIN), now)
+
+
+def after(before: Asked | None, log: WatermarkRow, told: Unread | None, now: int) -> Asked | None:
+    """What is remembered of an answer, and of the one `before`."""
+    if told is None:
+        return None
+    if not told.rest:
+        return Asked(log.generation, log.epoch, even=now)
+    even = before.even if before is not None and before.is_of(log) else None
+    return Asked(log.generation, log.epoch, even, told.rest, told.since)
+
+
+def lagging(
+    watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions, now: int, asked: Asked | None = None
+) -> Incident | None:
+    """A source that was too far behind when its newest epoch landed, or is by now; or whose next epoch has been under
+    way for so long."""
+    landed = _landed(watched)
+    if landed is None:
+        return None
+    lake, log = landed
+    lag, how = max(_told(lake, watched, log, asked, now))
+    if lag <= in_ms(options.max_lag):
+        return None
+    return Incident(
+        key=f"lag {watched.lake} {watched.table} {log.generation}",
+        kind="lag",
+        title=f"{watched.name} is behind its source: {how}; the bound is {seconds(in_ms(options.max_lag))}.",
+        pipeline=watched.pipeline,
+        said=("What has landed stands, and nothing is lost; what is published is older than you asked for.",),
+        positions=positions(lake, [watched.table]),
+        run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
+        next=(
+            f"tidegate status {watched.script or 'SCRIPT'} --lake {watched.lake}",
+            f"tidegate run {watched.script or 'SCRIPT'} --lake {watched.lake}   (or turn its schedule on)",
+        ),
+        details={"table": watched.table, "lag_ms": lag, "lake": watched.lake},
+    )
+
+
+def _landed(watched: WatchedTable) -> tuple[Lake, WatermarkRow] | None:
+    """The newest landed epoch of the newest generation; None while a build loads: then `not_flipped` speaks."""
+    lake = opened(watched.lake)
+    plan = lake.epochs.last(watched.table) if lake else None
+    if lake is None or plan is None:
+        return None
+    log = lake.watermarks.last(watched.table, plan.generation)
+    return None if log is None or (watched.build and log.flip_epoch is None) else (lake, log)
+
+
+def _told(lake: Lake, watched: WatchedTable, log: WatermarkRow, asked: Asked | None, now: int) -> list[tuple[int, str]]:
+    """How far behind the source is (ms), by all that tells it, each with a sentence."""
+    told, ago = log.lag_ms or 0, now - log.landed_at
+    when = f"when epoch {log.epoch} landed ({moment(log.landed_at)} UTC)"
+    found = [(told, f"it was {seconds(told)} behind {when}")]
+    if told:
+        found.append((ago, f"it was behind {when}, and nothing has landed for {seconds(ago)}"))
+    plan = lake.epochs.last(watched.table)
+    if plan is not None and plan.generation == log.generation and plan.epoch > log.epoch:
+        under_way = now - plan.planned_at
+        found.append((under_way, f"epoch {plan.epoch} has been under way for {seconds(under_way)}"))
+    since = asked.unread_since(log) if asked else None
+    if asked is not None and since is not None:
+        found.append((now - since, f"{asked.rest} have not landed, for up to {seconds(now - since)}"))
+    return found

@@ -1,0 +1,123 @@
+"""How far a source is behind while nothing runs: by a table of what is known, and by a real server that is asked."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration.alerts import AlertOptions
+from orchestration.alerts.lag import Asked, after, ask, lagging
+from orchestration.alerts.memory import Memory
+from orchestration.alerts.watched import WatchedTable
+from pipelines.lake import WatermarkRow
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from pipelines.sources.mysql_cdc.log import Birth
+from pipelines.sources.mysql_cdc.steps import BinlogStep
+from pipelines.sources.protocol import Step, Unread
+from tests.conftest import Database
+from tests.orchestration.conftest import SHOP
+from tests.orchestration.control_rows import ControlRows
+
+MINUTE = 60_000
+NOW = 1_000 * MINUTE
+SOME = "9 rows"
+
+
+def landed(**values: Any) -> WatermarkRow:
+    return WatermarkRow(**{**dict(owner="t", generation=1, epoch=3, landed_at=NOW - 60 * MINUTE), **dict(
+        rows=0, timestamp=0, use_processing_time=False, flip_epoch=1), **values})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "answers", "since"),
+    [
+        pytest.param(0, [], None, id="nobody has asked"),
+        pytest.param(0, [(5, Unread())], None, id="nothing is left"),
+        pytest.param(0, [(5, Unread(SOME))], -60, id="all there was had landed then"),
+        pytest.param(7 * MINUTE, [(5, Unread(SOME))], -67, id="it was behind when it landed"),
+        pytest.param(None, [(5, Unread(SOME))], -60, id="nobody knew then"),
+        pytest.param(0, [(5, Unread()), (4, Unread(SOME))], -5, id="nothing was left later on"),
+        pytest.param(0, [(9, Unread()), (5, Unread(SOME)), (3, Unread(SOME))], -9, id="it stays the last such time"),
+        pytest.param(0, [(5, Unread()), (4, Unread(SOME, NOW - 8 * MINUTE))], -8, id="the source knows since when"),
+    ],
+)
+def test_since_when_there_is_something_that_has_not_landed(
+    lag_ms: int | None, answers: list[tuple[int, Unread]], since: int | None
+) -> None:
+    log, asked = landed(lag_ms=lag_ms), None
+    for ago, told in answers:
+        asked = after(asked, log, told, NOW - ago * MINUTE)
+    found = None if asked is None else asked.unread_since(log)
+    assert found == (None if since is None else NOW + since * MINUTE)
+    if asked is not None:
+        assert asked.unread_since(landed(epoch=4)) is None, "an epoch has landed since then"
+        assert after(asked, landed(epoch=4), Unread(SOME), NOW) == Asked(1, 4, rest=SOME)
+        assert after(asked, log, None, NOW) is None, "a source that can not be asked"
+        memory = Memory(unread={"lake t": asked})
+        assert Memory.of(memory.cursor()) == memory
+        older = json.loads(memory.cursor())
+        del older["unread"]
+        assert Memory.of(json.dumps(older)).unread == {}
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "minutes", "told"),
+    [
+        pytest.param(20, 40, "and nothing has landed for 40 min", id="it was behind, and nothing has landed since"),
+        pytest.param(0, 40, None, id="it was not behind, and nobody has asked since"),
+        pytest.param(None, 40, None, id="nobody knows"),
+        pytest.param(20, 10, None, id="inside of the bound"),
+    ],
+)
+def test_what_the_lake_alone_tells(tmp_path: Path, lag_ms: int | None, minutes: int, told: str | None) -> None:
+    rows, now = ControlRows(tmp_path / "lake"), round(time.time() * 1000)
+    rows.planned(rows.probe, 1, now - minutes * MINUTE)
+    rows.landed(rows.probe, 1, now - minutes * MINUTE, lag_ms=lag_ms)
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = lagging(WatchedTable("p", rows.probe, str(tmp_path / "lake"), ""), instance, AlertOptions(), now)
+    assert (found is None) == (told is None)
+    if found is not None and told is not None:
+        assert told in found.title
+
+
+def test_a_server_that_nobody_reads_is_asked_how_far_it_has_come(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, now = tmp_path / "shop.sql", round(time.time() * 1000)
+    script.write_text(SHOP.format(host=database.server.host, port=database.server.port))
+    monkeypatch.setenv("SHOP_PASSWORD", database.password)
+    database.execute("CREATE TABLE noise (v LONGTEXT)")
+    file, position = database.execute("SHOW MASTER STATUS")[0][:2]
+    end = BinlogPosition(file, int(position))
+    step = BinlogStep(BinlogRange(0, end, end), (file,), Birth(0, 1), (), None, end, now - 60 * MINUTE)
+    rows = ControlRows(tmp_path / "lake")
+    rows.planned("person", 1, now - 60 * MINUTE, Step(step.to_json()))
+    rows.landed("person", 1, now - 60 * MINUTE, lag_ms=0, flip=True)
+    watched = WatchedTable("shop", "person", str(tmp_path / "lake"), str(script), (("named_call", "call"),))
+    quiet = ask(watched, None, now)
+    assert quiet == Asked(1, 1, even=now)
+    database.execute("INSERT INTO noise VALUES (REPEAT('x', 5000000))")
+    before = _sent(database)
+    asked = ask(watched, quiet, now + 1)
+    assert _sent(database) - before < 100_000, "the log is not read for it"
+    assert asked is not None
+    assert asked.rest.endswith(" bytes of the server's binlog")
+    assert (asked.even, asked.since) == (now, None)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert lagging(watched, instance, AlertOptions(), now + 14 * MINUTE, asked) is None
+        found = lagging(watched, instance, AlertOptions(), now + 16 * MINUTE, asked)
+        assert found is not None
+        assert f"{asked.rest} have not landed, for up to 16 min" in found.title
+        assert found.details["lag_ms"] == 16 * MINUTE
+        rows.planned("person", 2, now)
+        rows.landed("person", 2, now, lag_ms=0)
+        assert lagging(watched, instance, AlertOptions(), now + 16 * MINUTE, asked) is None
+
+
+def _sent(database: Database) -> int:
+    return int(database.execute("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")[0][1])
