@@ -42,10 +42,10 @@ class WatermarkCompiler:
         call = own_call(watermark.expression)
         if call is not None:
             return self._sources_own(watermark, call, column, place, connector)
-        self._no_keyword(watermark)
         wrong = not_the_sources_own(self.source, self.name, watermark, self.columns.values(), connector)
         if wrong is not None:
             raise wrong
+        self._no_keyword(watermark)
         value = Translator(self.source, self.scope).value(watermark.expression)
         if value.type.kind not in (*TIMESTAMPS, Kind.BIGINT):
             raise self._error(
