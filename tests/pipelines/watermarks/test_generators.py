@@ -11,11 +11,14 @@ from pipelines.watermarks import (
     InvalidWatermark,
     SourceWatermarks,
     StatefulGenerator,
+    Watermark,
     WatermarkGenerator,
     WatermarkStrategy,
 )
 from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
 from tests.pipelines.watermarks.tables import word as word_of
+
+TIMES = st.integers(MIN_TIMESTAMP, MAX_TIMESTAMP) | st.sampled_from([MIN_TIMESTAMP, MAX_TIMESTAMP])
 
 
 def strategy_of(case: dict) -> WatermarkStrategy:
@@ -77,6 +80,14 @@ def test_the_source_s_own_watermark_is_delayed(case):
     for step in case["steps"]:
         told, _, expected = (names.get(part, part) for part in step.split(" "))
         assert word_of(generator.delayed(watermark(told))) == expected, step
+
+
+@given(TIMES, TIMES, st.timedeltas(min_value=timedelta(0)))
+def test_a_delayed_watermark_never_goes_back_nor_ahead_of_the_source(one, other, delay):
+    generator = SourceWatermarks(delay=delay)
+    low, high = sorted((one, other))
+    first, last = (generator.delayed(Watermark(at)).timestamp for at in (low, high))
+    assert (first <= last, first <= low, last <= high) == (True, True, True)
 
 
 def test_the_source_s_own_watermark_is_not_told_before_the_source():
