@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from pipelines.sources.protocol import SourceContext
+from pipelines.sql.model import Column, Table
 
 
-def limit(context: SourceContext) -> int | None:
+def limit(context: SourceContext, metadata: str | None = None) -> int | None:
     """The time (ms, UTC) that no row of the next step should be past: alignment's, where the source's own time is the
-    table's rowtime (WATERMARK FOR a SYSTEM_ROWTIME() column) and the table has flipped; else None."""
-    table = context.table
-    if table.watermark is None or not context.flipped or table.watermark.path[0] not in _source_times(context):
+    table's rowtime and the table has flipped; else None. `metadata` as of `is_rowtime`."""
+    return context.limit if context.flipped and is_rowtime(context.table, metadata) else None
+
+
+def is_rowtime(table: Table, metadata: str | None = None) -> bool:
+    """Whether the source's own time is the table's rowtime: WATERMARK FOR a SYSTEM_ROWTIME() column, or for the
+    METADATA column that says the same, whose key is `metadata`."""
+    column = rowtime_column(table)
+    return column is not None and (column.source_time or (metadata is not None and column.metadata == metadata))
+
+
+def rowtime_column(table: Table) -> Column | None:
+    """The column that the rowtime is, or is a field of; None of a table without WATERMARK FOR."""
+    if table.watermark is None:
         return None
-    return context.limit
-
-
-def _source_times(context: SourceContext) -> set[str]:
-    return {column.name for column in context.table.columns if column.source_time}
+    return next((column for column in table.columns if column.name == table.watermark.path[0]), None)

@@ -9,6 +9,7 @@ from pipelines.process.windows.windowed import WindowedQuery
 from pipelines.sql.model import Insert, Join, Table, WatermarkSpec
 from pipelines.sql.options import on_unmatched
 from pipelines.sql.pipeline import Pipeline
+from pipelines.sql.show import sources_own
 from pipelines.sql.types import quoted_string
 
 _PROOF = {
@@ -67,7 +68,7 @@ def _table(table: Table) -> str:
 
 
 def _watermark(spec: WatermarkSpec) -> str:
-    return f"{spec.sql} (the source's own)" if spec.source else f"{spec.sql}"
+    return f"{spec.sql} ({sources_own(spec)})" if spec.source else f"{spec.sql}"
 
 
 def _insert(pipeline: Pipeline, insert: Insert) -> str:

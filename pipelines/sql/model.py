@@ -129,6 +129,7 @@ class WatermarkSpec:
 
     `source`: AS SYSTEM_WATERMARK(), the source's own. What the source emits counts (`Landed.watermarks`); for one that
     leaves it to the runtime, `expression` is FLIP-126's monotonous timestamps: 1 ms before the row's SYSTEM_ROWTIME().
+    `delay`: AS SYSTEM_WATERMARK() - INTERVAL …: either is told so much later; `expression` is without it.
     """
 
     column: str
@@ -137,6 +138,7 @@ class WatermarkSpec:
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
     sql: str | None = field(default=None, compare=False)
     source: bool = False
+    delay: timedelta = timedelta(0)
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.functions import UserFunction
 from pipelines.sql.durations import format_duration
-from pipelines.sql.model import Column, Constraint, Table
+from pipelines.sql.model import Column, Constraint, Table, WatermarkSpec
 from pipelines.sql.pipeline import Pipeline
 from pipelines.sql.settings import AUTO_WATERMARK_INTERVAL
 from pipelines.sql.types import quoted, quoted_string
@@ -84,13 +84,18 @@ def describe(table: Table) -> str:
     widths = [max(len(row[place]) for row in rows) for place in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if table.watermark is not None:
-        own = ", the source's own" if table.watermark.source else ""
+        own = f", {sources_own(table.watermark)}" if table.watermark.source else ""
         lines.append(f"watermark for {table.watermark.column}: {table.watermark.sql} ({table.watermark.type}{own})")
     lines += [
         f"constraint {constraint.name}: {constraint.sql} (on violation {constraint.action})"
         for constraint in table.constraints
     ]
     return "\n".join(lines) + "\n"
+
+
+def sources_own(spec: WatermarkSpec) -> str:
+    """SYSTEM_WATERMARK() in words."""
+    return "the source's own" + (f", delayed by {format_duration(spec.delay)}" if spec.delay else "")
 
 
 def _described(table: Table, column: Column) -> tuple[str, str, str, str, str]:

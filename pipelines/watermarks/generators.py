@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pipelines.watermarks.duration import milliseconds
 from pipelines.watermarks.output import WatermarkOutput
-from pipelines.watermarks.watermark import MIN_TIMESTAMP, PROCESSING_TIME, Watermark
+from pipelines.watermarks.watermark import MAX_TIMESTAMP, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
 
 
 class WatermarkGenerator(Protocol):
@@ -98,11 +98,26 @@ class SourceWatermarks:
         expression: For a source that emits none, as its times ascend: the Spark SQL whose greatest value is the
             watermark then. None: such a source says nothing.
         type: What it gives, as of ExpressionWatermarks.
+        delay: How much later all of it is told: rows may be so late. Ours, FLIP-66 has no such thing.
+
+    Raises:
+        InvalidWatermark: `delay` is negative.
     """
 
-    def __init__(self, expression: str | None = None, type: str = "TIMESTAMP(3)") -> None:
+    def __init__(
+        self, expression: str | None = None, type: str = "TIMESTAMP(3)", delay: timedelta = timedelta(0)
+    ) -> None:
         self.expression = expression
         self.type = type
+        self.behind = milliseconds(delay, "the delay", zero=True)
+        """How many ms a watermark is behind the source's."""
+
+    def delayed(self, told: Watermark) -> Watermark:
+        """What the source has told, delayed. The beginning and the end of time stay what they are, and so does
+        processing time: nothing is counted back from now."""
+        if told.use_processing_time or told.timestamp == MAX_TIMESTAMP:
+            return told
+        return Watermark(max(told.timestamp - self.behind, MIN_TIMESTAMP))
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         """The source speaks."""

@@ -45,7 +45,8 @@ class GroupStanding:
     is waited for, MIN_TIMESTAMP (and the drift) while a member has told nothing. `blocked` are this source's own
     splits. `reach` (ms, UTC) is the greatest rowtime that its next rows should have, None for any: what its own
     slowest split has told does not hold that split, and a watermark that stays behind the rowtimes has them go as much
-    further. `ahead` are its splits that go on and that nobody waits for: others are behind them. `absent` are the
+    further: by what it stayed behind so far, and by `delay_ms` at least, which the table takes off its source's own
+    watermark. `ahead` are its splits that go on and that nobody waits for: others are behind them. `absent` are the
     members that have landed nothing.
     """
 
@@ -58,6 +59,7 @@ class GroupStanding:
     reach: int | None = None
     ahead: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    delay_ms: int = 0
 
     @property
     def too_far(self) -> frozenset[str]:
@@ -99,11 +101,12 @@ def standing(
     now: int,
     splits: Sequence[SplitWatermark] | None = None,
     next_rowtimes: Mapping[str, int] | None = None,
+    delay_ms: int = 0,
 ) -> GroupStanding:
     """Where `source` stands in its group at `now` (ms, UTC).
 
     `splits` are its own, and `next_rowtimes` what is known of their next rows, where its newest log row is not written
-    yet.
+    yet. `delay_ms`: as of GroupStanding.
     """
     rows = dict(members.rows(alignment.group))
     following = next_rowtimes_of(rows.get(source)) if next_rowtimes is None else next_rowtimes
@@ -114,7 +117,7 @@ def standing(
     for owner, words in told.items():
         for split, watermark in words.items():
             coordinator.report(owner, split, watermark)
-    found = _at_limit(_standing(coordinator, source, own, alignment), own, following)
+    found = _at_limit(_standing(coordinator, source, own, alignment, delay_ms), own, following)
     absent = tuple(owner for owner, row in rows.items() if row is None and owner != source)
     stood = stored_splits(rows.get(source))
     moved = {split.split for split in own} - {old.split for old in stood for split in own if _same(old, split)}
@@ -133,17 +136,21 @@ def standing_of(lake: Lake, row: WatermarkRow, now: int) -> GroupStanding | None
     landed = set(lake.watermarks.owners())
     absent = {owner: group for owner in row.alignment.get("absent", ()) if owner not in landed}
     aligned = WatermarkAlignment(group, drift, timedelta(seconds=1))
-    return standing(Members(lake, absent), row.owner, aligned, now)
+    return standing(Members(lake, absent), row.owner, aligned, now, delay_ms=row.alignment.get("delay_ms", 0))
 
 
 def _standing(
-    coordinator: AlignmentCoordinator, source: str, own: Sequence[SplitWatermark], alignment: WatermarkAlignment
+    coordinator: AlignmentCoordinator,
+    source: str,
+    own: Sequence[SplitWatermark],
+    alignment: WatermarkAlignment,
+    delay_ms: int,
 ) -> GroupStanding:
     """All but since when splits are blocked."""
     drift = milliseconds(alignment.max_drift, "the drift", zero=True)
     slowest = coordinator.slowest
     if slowest is None:
-        return GroupStanding(alignment.group, drift, None, None, None)
+        return GroupStanding(alignment.group, drift, None, None, None, delay_ms=delay_ms)
     (by_source, by_split), minimum = slowest
     by = (str(by_source), str(by_split))
     stands = {split.split: split.timestamp for split in own}
@@ -151,8 +158,10 @@ def _standing(
     blocked = tuple(Blocked(name, 0, stands[name] - minimum, by) for name in names)
     going = [split for split in own if split.split not in names]
     ahead = sorted(split.split for split in going if not _not_aligned(split) and split.timestamp > minimum)
-    reach = _reach(coordinator, source, going)
-    return GroupStanding(alignment.group, drift, minimum, coordinator.limit, by, blocked, reach, tuple(ahead))
+    reach = _reach(coordinator, source, going, delay_ms)
+    return GroupStanding(
+        alignment.group, drift, minimum, coordinator.limit, by, blocked, reach, tuple(ahead), delay_ms=delay_ms
+    )
 
 
 def _not_aligned(split: SplitWatermark) -> bool:
@@ -171,12 +180,14 @@ def _at_limit(found: GroupStanding, own: Sequence[SplitWatermark], next_rowtimes
     return replace(found, blocked=tuple(sorted((*found.blocked, *more), key=lambda item: item.split)))
 
 
-def _reach(coordinator: AlignmentCoordinator, source: str, going: Sequence[SplitWatermark]) -> int | None:
+def _reach(
+    coordinator: AlignmentCoordinator, source: str, going: Sequence[SplitWatermark], delay_ms: int
+) -> int | None:
     """How far the rowtimes of the splits that go on may come, for all of them together."""
     names = [split.split for split in going] or [NO_SPLIT]
     allowed = [limit for limit in (coordinator.reach(source, name) for name in names) if limit is not None]
     behind = [split.rowtime - split.timestamp for split in going if split.rowtime is not None and _has_told(split)]
-    return min(allowed) + max([0, *behind]) if allowed else None
+    return min(allowed) + max([delay_ms, *behind]) if allowed else None
 
 
 def _has_told(split: SplitWatermark) -> bool:

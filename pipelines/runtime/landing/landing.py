@@ -16,7 +16,7 @@ from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, SourceError, TidegateError
 from pipelines.functions import UserFunction
 from pipelines.functions.failures import failure
-from pipelines.lake import Lake, WatermarkRow
+from pipelines.lake import Lake, SplitWatermark, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import adopt, footers_of, surveyed
 from pipelines.lake.delta_log import committed
@@ -53,7 +53,7 @@ from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
 from pipelines.sql.options import resolve_options
 from pipelines.sql.tables.metadata import as_delivered
-from pipelines.watermarks import WatermarkStrategy
+from pipelines.watermarks import SourceWatermarks, WatermarkAlignment, WatermarkStrategy
 from pipelines.watermarks.duration import milliseconds
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
@@ -202,7 +202,18 @@ class Landing:
         if self.strategy.alignment is None:
             return None
         own = stored_splits(self._last(generation))
-        return alignment.standing(self.members, self.table.name, self.strategy.alignment, self.clock(), own)
+        return self._standing(self.strategy.alignment, self.clock(), own)
+
+    def _standing(
+        self,
+        aligned: WatermarkAlignment,
+        now: int,
+        splits: Sequence[SplitWatermark],
+        next_rowtimes: Mapping[str, int] | None = None,
+    ) -> alignment.GroupStanding:
+        generator = self.strategy.generator_factory()
+        delay = generator.behind if isinstance(generator, SourceWatermarks) else 0
+        return alignment.standing(self.members, self.table.name, aligned, now, splits, next_rowtimes, delay)
 
     def _hold_back(self, context: SourceContext) -> bool:
         """Tell the source which splits its group holds back; whether those are all that it has.
@@ -354,7 +365,7 @@ class Landing:
             timeout = self.strategy.idle_timeout
             splits = stored_splits(row)
             told = step.step.next_rowtimes
-            stands = alignment.standing(self.members, row.owner, self.strategy.alignment, row.landed_at, splits, told)
+            stands = self._standing(self.strategy.alignment, row.landed_at, splits, told)
             idle = None if timeout is None else milliseconds(timeout, "the idle timeout")
             row = replace(row, alignment=stands.to_log(idle, told))
         watermark = self.lake.application(row.owner, "watermark", row.generation)

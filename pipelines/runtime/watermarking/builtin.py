@@ -16,7 +16,14 @@ from pyspark.sql import functions as F
 
 from pipelines.lake.footers import bounds_of_files
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from pipelines.watermarks import MIN_TIMESTAMP, BoundedOutOfOrderness, ExpressionWatermarks, SourceWatermarks, Watermark
+from pipelines.watermarks import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    BoundedOutOfOrderness,
+    ExpressionWatermarks,
+    SourceWatermarks,
+    Watermark,
+)
 
 BuiltIn = BoundedOutOfOrderness | ExpressionWatermarks | SourceWatermarks
 
@@ -105,7 +112,16 @@ def _value(generator: BuiltIn) -> Column:
     if generator.expression is None:
         return F.lit(None).cast("bigint")
     value = F.expr(generator.expression)
-    return value.cast("bigint") if generator.type == "BIGINT" else F.unix_millis(value.cast("timestamp"))
+    value = value.cast("bigint") if generator.type == "BIGINT" else F.unix_millis(value.cast("timestamp"))
+    return _delayed(value, generator.behind) if isinstance(generator, SourceWatermarks) else value
+
+
+def _delayed(value: Column, behind: int) -> Column:
+    """SourceWatermarks.delayed, of a column."""
+    if not behind:
+        return value
+    earlier = F.greatest(value, F.lit(MIN_TIMESTAMP + behind)) - F.lit(behind)
+    return F.when(value < F.lit(MAX_TIMESTAMP), earlier).otherwise(value)
 
 
 def rowtime_ms() -> Column:

@@ -61,12 +61,17 @@ class EpochTime:
         return self.strategy.generator_factory()
 
     def heard(self, landed: Landed) -> Landed:
-        """`landed` without the source's own watermarks where the table does not ask for them (FLIP-66: it is
-        SYSTEM_WATERMARK() that does, and WatermarkStrategy.from_source()), unless its connector is all that tells its
-        time."""
+        """`landed` with the source's own watermarks as the table asks for them (FLIP-66: it is SYSTEM_WATERMARK() that
+        does, and WatermarkStrategy.from_source()), so much later; without them where it does not ask, unless its
+        connector is all that tells its time."""
+        if landed.watermarks is None:
+            return landed
+        generator = self._generator
+        if type(generator) is SourceWatermarks:
+            told = [(split, generator.delayed(watermark)) for split, watermark in landed.watermarks]
+            return replace(landed, watermarks=told)
         tables = (self.table, *self.table.parts)
-        asked = type(self._generator) is SourceWatermarks
-        if asked or any(connector(table.connector).spec.tells_time for table in tables):
+        if any(connector(table.connector).spec.tells_time for table in tables):
             return landed
         return replace(landed, watermarks=None)
 

@@ -57,5 +57,6 @@ def _emits(table: Table) -> WatermarkStrategy:
     spec = table.watermark
     if spec is None:
         return WatermarkStrategy.no_watermarks()
-    makes = WatermarkStrategy.from_source if spec.source else WatermarkStrategy.for_expression
-    return makes(spec.expression, spec.type)
+    if spec.source:
+        return WatermarkStrategy.from_source(spec.expression, spec.type, spec.delay)
+    return WatermarkStrategy.for_expression(spec.expression, spec.type)

@@ -90,6 +90,7 @@ class FilesystemConnector:
         options=OPTIONS,
         partitioned=True,
         system_time=True,
+        system_watermark=True,
         metadata=METADATA,
         format_metadata=lambda options: metadata_of(options.get("format", "")),
         updates=updates,

@@ -66,7 +66,7 @@ class FilesystemSource:
         end = ends["files"]
         if not context.flipped and start < first_ends["files"]:
             end = min(end, first_ends["files"])
-        limit = source_time.limit(context)
+        limit = source_time.limit(context, "file.modification-time")
         stop = start + len(self._fitting(self._in_time(self._catalog.files[start:end], limit)))
         if stop < end and _past(self._catalog.files[stop], limit):
             context.held[SPLIT] = _rowtime(self._catalog.files[stop])

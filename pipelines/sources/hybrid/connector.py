@@ -58,6 +58,7 @@ class HybridConnector:
         doc="Several tables of the script, one after another: bounded ones, then one that goes on.",
         options=(SOURCES, SWITCH, OVERLAP),
         system_time=True,
+        system_watermark=True,
         phases=lambda options: True,
         signals=lambda options: True,
         parts=parts,

@@ -51,6 +51,7 @@ class Part:
         self.whole, self.table, self.place = context, table, place
         self.prefix = f"{table.name}/"
         found = connector(table.connector)
+        self.tells_time = found.spec.tells_time
         self.context = replace(
             context,
             table=as_delivered(table),

@@ -79,7 +79,7 @@ class HybridSource:
         if step is None:
             return None
         if place == self._last:
-            return replace(step, phase="unbounded", flips=False)
+            return replace(step, flips=False)
         return replace(step, phase="bounded", flips=step.flips and place == self._last - 1)
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
@@ -89,10 +89,12 @@ class HybridSource:
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         part = self._of(step)
         landed = part.landed(step, rows)
-        if part.place == self._last or not flips(step):
+        if part.place == self._last:
             return landed
-        # Nothing more of this part: its splits must not hold the watermark.
-        return replace(landed, ended=landed.ended | landed.splits)
+        # Its splits are the bounded phase's, which no word of their own makes to go on, or to be the end of the input:
+        # they would hold the last part's watermark, or run ahead of all that it still has.
+        kept = landed if part.tells_time else replace(landed, watermarks=None, idle={})
+        return replace(kept, splits=frozenset(), ended=frozenset())
 
     def retention(self) -> LogRetention | None:
         """`protocol.KeepsALog`: of the part that the next step is of."""

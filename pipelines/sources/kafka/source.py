@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from pipelines.errors import SourceError
 from pipelines.frames import empty_frame
-from pipelines.sources import phaseless
+from pipelines.sources import phaseless, source_time
 from pipelines.sources.kafka.checks import check_available, check_ends, check_topics
 from pipelines.sources.kafka.cluster import Cluster, Partition, Topic
 from pipelines.sources.kafka.failures import explain
@@ -190,12 +190,10 @@ class KafkaSource:
 
     @property
     def _record_time_is_rowtime(self) -> bool:
-        watermark = self._table.watermark
-        column = next((c for c in self._table.columns if watermark and c.name == watermark.column), None)
-        if column is None or column.metadata == "timestamp":
-            return column is not None
+        column = source_time.rowtime_column(self._table)
         # A changelog's own time is the database's.
-        return column.source_time and not self._reader.layout.changelog
+        changelog = column is not None and column.source_time and self._reader.layout.changelog
+        return not changelog and source_time.is_rowtime(self._table, "timestamp")
 
     def _flips(self, step: KafkaStep, ends: Ends) -> bool:
         if self._snapshot is not None:

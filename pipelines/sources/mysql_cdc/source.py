@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import SourceError
 from pipelines.progress import Task
+from pipelines.sources import source_time
 from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 from pipelines.sources.mysql_cdc.binlog.errors import BinlogError
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
@@ -220,9 +221,7 @@ class MysqlCdcSource:
     @property
     def _commit_time_is_rowtime(self) -> bool:
         """Whether the log tells the rowtime of what has not been read yet, as far as alignment wants to know it."""
-        table = self.context.table
-        column = next((c for c in table.columns if table.watermark and c.name == table.watermark.column), None)
-        return column is not None and column.source_time
+        return source_time.is_rowtime(self.context.table, "op_ts")
 
     def _spool(self, birth: Birth | None) -> Spool | None:
         """Where the tables of this server share what they read; None for a table that is alone."""

@@ -65,7 +65,7 @@ DDL_ONLY = {
     "SYSTEM_ROWTIME": "declare a computed column: rowtime AS SYSTEM_ROWTIME()",
     **dict.fromkeys(
         ("SYSTEM_WATERMARK", "SOURCE_WATERMARK"),
-        "it stands alone: WATERMARK FOR rowtime AS SYSTEM_WATERMARK(), with rowtime AS SYSTEM_ROWTIME()",
+        "it is a watermark: WATERMARK FOR rowtime AS SYSTEM_WATERMARK(), with rowtime AS SYSTEM_ROWTIME()",
     ),
 }
 """Functions that stand alone, in one place of a CREATE TABLE."""

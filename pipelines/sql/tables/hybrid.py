@@ -37,6 +37,7 @@ class PartsCompiler:
             self.spec,
             append_only=all(spec.only_grows(table.options) for table, spec in found),
             system_time=all(spec.system_time for _, spec in found),
+            system_watermark=all(spec.system_watermark for _, spec in found),
         )
         return spec, tuple(table for table, _ in found)
 

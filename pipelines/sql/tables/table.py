@@ -15,13 +15,14 @@ from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, Watermark, place
+from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
 from pipelines.sql.tables.constraints import ConstraintCompiler
 from pipelines.sql.tables.hybrid import Known, PartsCompiler
 from pipelines.sql.tables.keys import KeyCompiler
 from pipelines.sql.tables.metadata import declarable
+from pipelines.sql.tables.source_time import is_call
 from pipelines.sql.tables.suite import SuiteCompiler
-from pipelines.sql.tables.watermark import WatermarkCompiler, is_call
+from pipelines.sql.tables.watermark import WatermarkCompiler
 from pipelines.sql.tables.with_options import OptionCompiler, place_of
 from pipelines.sql.translate import Translator
 from pipelines.sql.types import INSTANT, FlinkType, Kind, quoted
@@ -166,6 +167,9 @@ class TableCompiler:
                 raise self._error(
                     column.computed.span, f"{spec.name} has no time of its own for SYSTEM_ROWTIME()", "use a column"
                 )
+            if not spec.system_watermark:
+                what = f"{spec.name} has no watermark of its own, without which there is no SYSTEM_ROWTIME()"
+                raise self._error(column.computed.span, what, "use a column")
             sql, of = SOURCE_TIME, INSTANT
         else:
             self._no_proctime_inside(column.computed)
@@ -201,26 +205,21 @@ class TableCompiler:
         watermarks = self.statement.watermarks
         if len(watermarks) > 1:
             raise self._error(watermarks[1].span, f"{self.name} has two watermarks", "a table has one WATERMARK FOR")
+        found = None
         if watermarks:
             found = WatermarkCompiler(self.source, self.name, columns, self.functions).compile(watermarks[0], spec)
-            self._source_times_are_used(columns, spec, watermarks[0])
-            return found
-        self._source_times_are_used(columns, spec, None)
-        return None
+        self._source_times_are_used(columns, found)
+        return found
 
-    def _source_times_are_used(self, columns: list[Column], spec: ConnectorSpec, watermark: Watermark | None) -> None:
-        """SYSTEM_ROWTIME() is there for the watermark: it is of that column, or its expression looks at it."""
+    def _source_times_are_used(self, columns: list[Column], watermark: WatermarkSpec | None) -> None:
+        """SYSTEM_ROWTIME() is the rowtime of SYSTEM_WATERMARK(), so there is one such column."""
         for column, written in zip(columns, self.statement.columns, strict=True):
             if not column.source_time or written.computed is None:
                 continue
-            name = quoted(column.name)
-            hint = f"WATERMARK FOR {name} AS SYSTEM_WATERMARK()"
-            if not spec.system_watermark:
-                hint = f"WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND"
             if watermark is None:
                 what = f"SYSTEM_ROWTIME() is a rowtime, and {self.name} declares no watermark"
-                raise self._error(written.computed.span, what, f"add {hint}")
-            looked_at = {node.name for node in watermark.expression.tree.find_all(exp.Column)}
-            if column.name not in (watermark.path[0].text, *looked_at):
-                what = f"SYSTEM_ROWTIME() is a rowtime, and the watermark of {self.name} has nothing to do with it"
-                raise self._error(written.computed.span, what, f"write {hint}, or leave the column out")
+                hint = f"add WATERMARK FOR {quoted(column.name)} AS SYSTEM_WATERMARK()"
+                raise self._error(written.computed.span, what, hint)
+            if column.name != watermark.path[0]:
+                what = f"SYSTEM_ROWTIME() is a rowtime, and {self.name} has one: `{watermark.column}`"
+                raise self._error(written.computed.span, what, "leave the column out")

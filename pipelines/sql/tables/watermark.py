@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -13,16 +14,11 @@ from pipelines.sql.grammar.watermark import NO_STRATEGY, ascending
 from pipelines.sql.model import Column, WatermarkSpec
 from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import Scalar, Watermark
+from pipelines.sql.syntax import Watermark
+from pipelines.sql.tables.source_time import AFTER_IT, delay_of, not_the_sources_own, own_call
 from pipelines.sql.translate import Translator
 from pipelines.sql.types import TIMESTAMPS, Kind, quoted
 from pipelines.sql.user_functions import UserFunctions
-
-SOURCES_OWN = ("SYSTEM_WATERMARK", "SOURCE_WATERMARK")
-"""FLIP-66's name, and the one that Flink has given it since."""
-
-AFTER_IT = "INTERVAL '0.001' SECOND"
-"""What a watermark over ascending times stays behind them: rows of the greatest time may still come (FLIP-126)."""
 
 
 class WatermarkCompiler:
@@ -39,12 +35,17 @@ class WatermarkCompiler:
     def compile(self, watermark: Watermark, connector: ConnectorSpec | None = None) -> WatermarkSpec:
         """The watermark, its expression translated. `connector` is asked whether it has one of its own.
 
-        Raises SqlError: unknown column or field, a PROCTIME() column, a type that is no time, a rejected strategy.
+        Raises SqlError: unknown column or field, a PROCTIME() column, a type that is no time, a rejected strategy,
+        SYSTEM_WATERMARK() and SYSTEM_ROWTIME() one without the other.
         """
         place = watermark.path[0].span.to(watermark.path[-1].span)
         column = self._rowtime(watermark, place)
-        if is_call(watermark.expression, *SOURCES_OWN):
-            return self._sources_own(watermark, column, place, connector)
+        call = own_call(watermark.expression)
+        if call is not None:
+            return self._sources_own(watermark, call, column, place, connector)
+        wrong = not_the_sources_own(self.source, self.name, watermark, self.columns.values(), connector)
+        if wrong is not None:
+            raise wrong
         self._no_keyword(watermark)
         value = Translator(self.source, self.scope).value(watermark.expression)
         if value.type.kind not in (*TIMESTAMPS, Kind.BIGINT):
@@ -71,16 +72,23 @@ class WatermarkCompiler:
         return column
 
     def _sources_own(
-        self, watermark: Watermark, column: Column, place: Span, connector: ConnectorSpec | None
+        self,
+        watermark: Watermark,
+        call: exp.Anonymous,
+        column: Column,
+        place: Span,
+        connector: ConnectorSpec | None,
     ) -> WatermarkSpec:
+        delay = delay_of(self.source, watermark.expression, call)
         if connector is not None and not connector.system_watermark:
-            what = f"{connector.name} has no watermark of its own for {watermark.expression.written}"
+            what = f"{connector.name} has no watermark of its own for {call.name.upper()}()"
             hint = f"write it as an expression: {_path(watermark)} - INTERVAL '5' SECOND"
             raise self._error(watermark.expression.span, what, hint)
         if not column.source_time:
-            what = f"{watermark.expression.written} is the watermark of SYSTEM_ROWTIME(), which `{column.name}` is not"
+            what = f"{call.name.upper()}() is the watermark of SYSTEM_ROWTIME(), which `{column.name}` is not"
             raise self._error(place, what, "declare rowtime AS SYSTEM_ROWTIME(), and write WATERMARK FOR rowtime")
-        return self._spec(watermark, f"({quoted(column.name)} - {AFTER_IT})", column.type, source=True)
+        own = self._spec(watermark, f"({quoted(column.name)} - {AFTER_IT})", column.type)
+        return replace(own, source=True, delay=delay)
 
     def _no_keyword(self, watermark: Watermark) -> None:
         tree, declared = watermark.expression.tree, self.scope.functions
@@ -90,21 +98,14 @@ class WatermarkCompiler:
         if not (own if isinstance(tree, exp.Anonymous) else tree.name in self.columns):
             raise self._error(watermark.expression.span, NO_STRATEGY, ascending(_path(watermark)))
 
-    def _spec(self, watermark: Watermark, expression: str, of: str, *, source: bool = False) -> WatermarkSpec:
+    def _spec(self, watermark: Watermark, expression: str, of: str) -> WatermarkSpec:
         return WatermarkSpec(
             column=".".join(name.text for name in watermark.path),
             expression=expression,
             type=str(parse_type(of)),
             location=self.source.location(watermark.span.start),
             sql=watermark.expression.written,
-            source=source,
         )
-
-
-def is_call(scalar: Scalar, *names: str) -> bool:
-    """Whether an expression is nothing but a call of one of `names`, without arguments."""
-    tree = scalar.tree
-    return isinstance(tree, exp.Anonymous) and tree.name.upper() in names and not tree.expressions
 
 
 def _path(watermark: Watermark) -> str:

@@ -135,6 +135,8 @@ def test_a_strategy_in_python_takes_the_place_of_the_ddl(spark, tmp_path) -> Non
 
 
 SOURCES_OWN = ", src AS SYSTEM_ROWTIME(), WATERMARK FOR src AS SYSTEM_WATERMARK()"
+DELAYED = f"{SOURCES_OWN} - INTERVAL '0.02' SECOND"
+DELAYS = WatermarkStrategy.from_source(delay=timedelta(milliseconds=20))
 
 
 @pytest.mark.parametrize(
@@ -146,6 +148,9 @@ SOURCES_OWN = ", src AS SYSTEM_ROWTIME(), WATERMARK FOR src AS SYSTEM_WATERMARK(
         pytest.param(WATERMARK, WatermarkStrategy.from_source(), True, Watermark(73), id="the source's is asked for"),
         pytest.param(SOURCES_OWN, None, True, Watermark(73), id="and by SYSTEM_WATERMARK()"),
         pytest.param(SOURCES_OWN, None, False, Watermark(69), id="which has ascending times where none is told"),
+        pytest.param(DELAYED, None, True, Watermark(53), id="which may be delayed"),
+        pytest.param(DELAYED, None, False, Watermark(49), id="and so may ascending times"),
+        pytest.param("", DELAYS, True, Watermark(53), id="by a strategy too"),
     ],
 )
 def test_a_source_s_own_watermarks_are_heard_where_they_are_asked_for(
@@ -294,16 +299,19 @@ GENERATOR: dict[str, Any] = {"strategy": WatermarkStrategy.for_generator(OnFlag)
         pytest.param("source.landed", {}, id="landed"),
         pytest.param("source.appended", GENERATOR, id="appended, a generator of one's own"),
         pytest.param("source.landed", {"interval": timedelta(0)}, id="landed, punctuated"),
+        pytest.param("source.appended", {"watermark": DELAYED}, id="appended, the source's own, delayed"),
+        pytest.param("source.landed", {"watermark": DELAYED, "options": {"tells": "3"}}, id="landed, told, delayed"),
     ],
 )
 def test_a_crash_before_the_log_row_gives_the_same_row(spark, tmp_path, point: str, how: dict[str, Any]) -> None:
     def story(folder: Path, crash: bool) -> list[WatermarkRow]:
-        run = Run(spark, folder, {"scan.watermark.idle-timeout": "10 s"}, **how)
-        run.push("a", 100, 110)
-        run.push("b", 50)
+        run = Run(spark, folder, **how | {"options": {"scan.watermark.idle-timeout": "10 s"} | how.get("options", {})})
+        for split, at in (("a", 100), ("a", 110), ("b", 50)):
+            run.push(split, at, _rowtime=at)
         run.advance()
         run.now += 6_000
-        run.push("a", 90, 300, 200)
+        for at in (90, 300, 200):
+            run.push("a", at, _rowtime=at)
         if crash:
 
             def abort(passed: str) -> None:
@@ -322,4 +330,11 @@ def test_a_crash_before_the_log_row_gives_the_same_row(spark, tmp_path, point: s
         run.advance()
         return log_of(run)[:2]
 
-    assert story(tmp_path / "crash", True) == story(tmp_path / "calm", False)
+    told = story(tmp_path / "crash", True)
+    assert told == story(tmp_path / "calm", False)
+    if how.get("watermark") == DELAYED:
+        ahead = 3 if "options" in how else -1
+        assert [emitted(row) for row in told] == [
+            {"a": 110 + ahead - 20, "b": 50 + ahead - 20},
+            {"a": 300 + ahead - 20, "b": 50 + ahead - 20},
+        ]

@@ -1,5 +1,6 @@
 """The connectors as a script names them: found where they are installed, and refused at their place in the script."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,8 @@ def test_what_the_flips_show_compiles_with_the_connectors_that_are_installed(pat
     assert compile_script((ROOT / path).read_text()).inserts
 
 
-def test_a_topic_has_a_watermark_of_its_own() -> None:
+def test_topics_and_files_have_a_watermark_of_their_own() -> None:
     pipeline = compile_script((ROOT / "tests/fixtures/sql/flip_66.sql").read_text())
     found = [pipeline.table(name).watermark for name in ("preserved", "preserved_since", "behind_the_source")]
-    assert [spec.source for spec in found if spec is not None] == [True, True, False]
+    told = [(spec.source, spec.delay) for spec in found if spec is not None]
+    assert told == [(True, timedelta(0)), (True, timedelta(0)), (True, timedelta(minutes=1))]

@@ -71,7 +71,13 @@ CONNECTORS: dict[str, ConnectorSpec] = {
         system_watermark=True,
         metadata={"timestamp": "TIMESTAMP_LTZ(3)", "partition": "INT", "offset": "BIGINT"},
     ),
-    "filesystem": ConnectorSpec("filesystem", (OptionSpec("path"), OptionSpec("format")), "Files.", system_time=True),
+    "filesystem": ConnectorSpec(
+        "filesystem",
+        (OptionSpec("path"), OptionSpec("format")),
+        "Files.",
+        system_time=True,
+        system_watermark=True,
+    ),
     "queue": ConnectorSpec("queue", (), "Messages with a time, in any order.", system_time=True),
     "upsert-kafka": ConnectorSpec(
         "upsert-kafka", (OptionSpec("topic", required=True),), "A topic.", append_only=False, needs_primary_key=True

@@ -191,6 +191,9 @@ def test_the_sources_own_watermark_is_described_as_such() -> None:
         "rowtime  TIMESTAMP_LTZ(3)  TRUE       computed: SYSTEM_ROWTIME()\n"
         "watermark for rowtime: SYSTEM_WATERMARK() (TIMESTAMP_LTZ(3), the source's own)\n"
     )
+    assert describe(fixture("flip_66").table("behind_the_source")).splitlines()[-1] == (
+        "watermark for rowtime: SYSTEM_WATERMARK() - '1' MINUTE (TIMESTAMP_LTZ(3), the source's own, delayed by 1 min)"
+    )
 
 
 @pytest.mark.parametrize("name", ["flip_66", "event_time"])

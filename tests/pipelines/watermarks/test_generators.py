@@ -5,13 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.watermarks import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
     BoundedOutOfOrderness,
     InvalidWatermark,
+    SourceWatermarks,
     StatefulGenerator,
+    Watermark,
     WatermarkGenerator,
     WatermarkStrategy,
 )
-from tests.pipelines.watermarks.tables import Recorder, cases, steps
+from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
+from tests.pipelines.watermarks.tables import word as word_of
+
+TIMES = st.integers(MIN_TIMESTAMP, MAX_TIMESTAMP) | st.sampled_from([MIN_TIMESTAMP, MAX_TIMESTAMP])
 
 
 def strategy_of(case: dict) -> WatermarkStrategy:
@@ -64,6 +71,29 @@ def test_a_generator_made_anew_at_every_step_from_its_state_says_the_same(case):
 def test_a_delay_is_not_negative():
     with pytest.raises(InvalidWatermark, match="delay"):
         BoundedOutOfOrderness(timedelta(milliseconds=-1))
+
+
+@pytest.mark.parametrize("case", cases("delay"))
+def test_the_source_s_own_watermark_is_delayed(case):
+    names = {"MIN": str(MIN_TIMESTAMP), "MAX": str(MAX_TIMESTAMP)}
+    generator = SourceWatermarks(delay=timedelta(milliseconds=case["delay_ms"]))
+    for step in case["steps"]:
+        told, _, expected = (names.get(part, part) for part in step.split(" "))
+        assert word_of(generator.delayed(watermark(told))) == expected, step
+
+
+@given(TIMES, TIMES, st.timedeltas(min_value=timedelta(0)))
+def test_a_delayed_watermark_never_goes_back_nor_ahead_of_the_source(one, other, delay):
+    generator = SourceWatermarks(delay=delay)
+    low, high = sorted((one, other))
+    first, last = (generator.delayed(Watermark(at)).timestamp for at in (low, high))
+    assert (first <= last, first <= low, last <= high) == (True, True, True)
+
+
+def test_the_source_s_own_watermark_is_not_told_before_the_source():
+    for make in (SourceWatermarks, WatermarkStrategy.from_source):
+        with pytest.raises(InvalidWatermark, match="the delay must not be negative"):
+            make(delay=timedelta(milliseconds=-1))
 
 
 @given(st.integers(0, 50), st.lists(st.integers(-1000, 1000), min_size=1))

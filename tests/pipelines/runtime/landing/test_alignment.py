@@ -40,6 +40,7 @@ def log(
     timeout: int | None = None,
     known: dict[str, str | None] | None = None,
     following: dict[str, int] | None = None,
+    delay_ms: int = 0,
 ):
     """The next epoch of `table` as its landing would have logged it."""
     last = lake.watermarks.last(table)
@@ -47,7 +48,7 @@ def log(
     row = WatermarkRow(table, 1, epoch, at, 0, 0, False, flip_epoch=1, splits=[asdict(split) for split in splits])
     if group is not None:
         aligned = WatermarkAlignment(group, GROUP.max_drift, GROUP.update_interval)
-        stands = standing(Members(lake, known or {}), table, aligned, at, splits, following or {})
+        stands = standing(Members(lake, known or {}), table, aligned, at, splits, following or {}, delay_ms)
         stands = stands.to_log(timeout, following)
         row = WatermarkRow(**{**vars(row), "alignment": stands})
     lake.watermarks.append([row], application=f"{table}/watermark", version=epoch)
@@ -106,6 +107,35 @@ def test_how_far_rows_may_come_is_told_in_rowtimes_and_not_by_the_slowest_itself
     assert reach(lake, "b") == 110
     log(lake, "b", split("0", 0, idle=True))
     assert (reach(lake, "a"), reach(lake, "b")) == (None, 110)
+
+
+def test_a_delay_has_rows_go_further_before_any_has_shown_it(lake: Lake) -> None:
+    def reach_of(delay_ms: int) -> int | None:
+        return standing(Members(lake, GROUPS), "a", GROUP, 0, delay_ms=delay_ms).reach
+
+    log(lake, "b", split("0", 100))
+    assert (reach_of(0), reach_of(300)) == (110, 410)
+    log(lake, "a", split("0", 100, rowtime=401))  # a delay of 300 ms, and the ms after the source's own
+    assert (reach_of(300), reach_of(0)) == (411, 411)
+    log(lake, "a", split("0", 100, rowtime=50))  # the source has told more than the table's own rows
+    assert (reach_of(300), reach_of(0)) == (410, 110)
+
+
+def test_the_log_knows_the_delay(lake: Lake) -> None:
+    log(lake, "b", split("0", 100))
+    log(lake, "a", split("0", 101), following={"0": 409}, delay_ms=300)
+    row = lake.watermarks.last("a")
+    assert row is not None
+    assert (row.alignment or {})["delay_ms"] == 300
+    found = standing_of(lake, row, 0)
+    assert found is not None
+    assert (found.reach, found.blocked) == (410, ()), "the next row is a second later than its watermark will be"
+    log(lake, "a", split("0", 101), following={"0": 411}, delay_ms=300)
+    row = lake.watermarks.last("a")
+    assert row is not None
+    found = standing_of(lake, row, 0)
+    assert found is not None
+    assert [item.next_rowtime for item in found.blocked] == [411]
 
 
 def test_only_who_stands_at_the_least_watermark_is_waited_for(lake: Lake) -> None:

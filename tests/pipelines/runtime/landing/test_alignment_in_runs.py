@@ -172,7 +172,8 @@ def test_only_the_slowest_gets_a_row_past_the_limit(spark: SparkSession, tmp_pat
     """Where the source can tell times: the others stand, are told as blocked, and do not fall idle."""
     lake = Lake(tmp_path)
     table = (
-        "CREATE TABLE {0} (n BIGINT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS at) WITH ('connector' = 'tape', {1})"
+        "CREATE TABLE {0} (n BIGINT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK()) "
+        "WITH ('connector' = 'tape', {1})"
     )
     aligned = ALIGNED.format(drift="10 ms")
     one = table.format("one", f"{aligned}, 'scan.watermark.idle-timeout' = '5 s'")
@@ -195,14 +196,14 @@ def test_only_the_slowest_gets_a_row_past_the_limit(spark: SparkSession, tmp_pat
         assert active.advance("one").flipped
         tape_of(4)
         advance = active.advance("one")
-        assert splits() == {"a": (1, False), "b": (5, False), "c": (0, False)}
+        assert splits() == {"a": (0, False), "b": (4, False), "c": (-1, False)}
         assert [(item.split, item.by, item.ahead_ms) for item in advance.blocked] == [
             ("a", ("one", "c"), 1),
             ("b", ("one", "c"), 5),
         ]
         now = 5_000
         advance = active.advance("one")  # c is idle: a is the slowest now, and goes past the limit by one row
-        assert splits() == {"a": (600, False), "b": (700, False), "c": (0, True)}
+        assert splits() == {"a": (599, False), "b": (699, False), "c": (-1, True)}
         assert [(item.split, item.by) for item in advance.blocked] == [("b", ("one", "a"))]  # a may go on
     stands = {"a": 0, "b": 0}
     for row in lake.watermarks.rows("one"):
@@ -210,3 +211,27 @@ def test_only_the_slowest_gets_a_row_past_the_limit(spark: SparkSession, tmp_pat
         moved = {name for name in stands if stands[name] > before[name]}
         past = {name for name in moved if stands[name] > min(before.values()) + 10}
         assert all(before[name] == min(before.values()) for name in past)
+
+
+@pytest.mark.parametrize(("delay", "stop"), [("", 310), (" - INTERVAL '0.3' SECOND", 610)])
+def test_a_delay_of_the_source_s_own_watermark_has_a_step_end_so_much_later(
+    spark: SparkSession, tmp_path: Path, delay: str, stop: int
+) -> None:
+    """From the first row on, when none has shown yet how far its watermark stays behind."""
+    lake = Lake(tmp_path)
+    fast = (
+        f"CREATE TABLE one (n BIGINT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK(){delay}) "
+        f"WITH ('connector' = 'tape', {ALIGNED.format(drift='10 ms')});"
+    )
+    script = fast + SCRIPT.partition("\n")[2].partition("\n")[2].format(two=f", {ALIGNED.format(drift='10 ms')}")
+    tape.write(lake, "one", {"0": []})
+    tape.write(lake, "two", {"0": [{"n": 300}]})
+    with Runner(compile_script(script), lake, spark=lambda: spark, clock=lambda: 0, environment={}) as active:
+        assert active.advance("one").flipped
+        active.advance("two")
+        tape.write(lake, "one", {"0": [{"n": at, "_rowtime": at} for at in range(0, 2000, 10)]})
+        first = active.advance("one", max_epochs=1).last
+        assert first is not None
+        assert first.rows == stop // 10 + 1
+        (split,) = first.splits
+        assert (split["rowtime"], split["timestamp"]) == (stop, 309)

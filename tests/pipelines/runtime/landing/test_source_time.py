@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.clock import system_clock
@@ -63,33 +64,50 @@ def test_a_row_of_a_binlog_has_the_time_of_its_commit_and_one_of_the_snapshot_th
     assert max(split["timestamp"] for split in last(harness).splits) == second - 1
 
 
+@pytest.mark.parametrize(("delay", "delay_ms"), [("", 0), (" - INTERVAL '5' SECOND", 5_000)])
 def test_a_quiet_table_s_watermark_goes_on_with_the_log(
-    spark: SparkSession, database: Database, tmp_path: Path
+    spark: SparkSession, database: Database, tmp_path: Path, delay: str, delay_ms: int
 ) -> None:
     database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (1, 'a')")
     database.execute("CREATE TABLE other (id INT)")
-    harness = Harness(script(database.options("users")), spark, tmp_path)
+    text = script(database.options("users")).replace("SYSTEM_WATERMARK()", f"SYSTEM_WATERMARK(){delay}")
+    harness = Harness(text, spark, tmp_path)
     harness.runner.advance("users")
     for second, before in ((2_000_000_000, ()), (2_000_000_007, ("FLUSH BINARY LOGS",))):
         with database.connect() as connection, connection.cursor() as cursor:
             for statement in (f"SET timestamp = {second}", "INSERT INTO other VALUES (1)", *before):
                 cursor.execute(statement)
         harness.runner.advance("users")
-        assert (last(harness).rows, last(harness).timestamp) == (0, second * 1000 - 1)
+        assert (last(harness).rows, last(harness).timestamp) == (0, second * 1000 - 1 - delay_ms)
+    # The last one is of a statement that began three seconds before others had ended.
+    for second, late in ((2_000_000_007, 0), (2_000_000_004, 0 if delay else 1)):
+        with database.connect() as connection, connection.cursor() as cursor:
+            for statement in (f"SET timestamp = {second}", f"UPDATE users SET name = '{second}'"):
+                cursor.execute(statement)
+        harness.runner.advance("users")
+        assert (last(harness).rows, last(harness).late) == (1, late), second
+
+
+def test_a_watermark_over_a_column_that_says_the_commit_time_is_that_of_the_table_s_own_rows(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "CREATE TABLE other (id INT)")
+    own = script(database.options("users")).replace(
+        "at AS SYSTEM_ROWTIME(), PRIMARY KEY (id) NOT ENFORCED,\n        WATERMARK FOR at AS SYSTEM_WATERMARK()",
+        "at TIMESTAMP_LTZ(3) METADATA FROM 'op_ts', PRIMARY KEY (id) NOT ENFORCED,\n        WATERMARK FOR at AS at",
+    )
+    harness = Harness(own, spark, tmp_path)
+    harness.runner.advance("users")
     with database.connect() as connection, connection.cursor() as cursor:
-        for statement in ("SET timestamp = 2000000007", "UPDATE users SET name = 'b'"):
+        for statement in (
+            "SET timestamp = 2000000000",
+            "INSERT INTO users VALUES (1, 'a')",
+            "SET timestamp = 2100000000",
+            "INSERT INTO other VALUES (1)",
+        ):
             cursor.execute(statement)
     harness.runner.advance("users")
-    assert (last(harness).rows, last(harness).late) == (1, 0), "a row of the last second is not late"
-    # What is written as an expression of one's own is that of the table's own rows.
-    own = script(database.options("users")).replace("SYSTEM_WATERMARK()", "at - INTERVAL '0.001' SECOND")
-    harness = Harness(own, spark, tmp_path / "own")
-    harness.runner.advance("users")
-    with database.connect() as connection, connection.cursor() as cursor:
-        for statement in ("SET timestamp = 2100000000", "INSERT INTO other VALUES (1)"):
-            cursor.execute(statement)
-    harness.runner.advance("users")
-    assert last(harness).timestamp < 2_000_000_000_000
+    assert last(harness).timestamp == 2_000_000_000_000
 
 
 def test_a_row_of_a_delta_table_has_the_time_of_its_version(spark: SparkSession, tmp_path: Path) -> None:

@@ -19,7 +19,15 @@ from pipelines.lake import SplitWatermark
 from pipelines.runtime.watermarking import builtin
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.runtime.watermarking.running import GeneratorRun
-from pipelines.watermarks import MIN_TIMESTAMP, BoundedOutOfOrderness, ExpressionWatermarks, WatermarkStrategy
+from pipelines.watermarks import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    BoundedOutOfOrderness,
+    ExpressionWatermarks,
+    SourceWatermarks,
+    Watermark,
+    WatermarkStrategy,
+)
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 EXPRESSION = ExpressionWatermarks("value", "BIGINT")
@@ -99,6 +107,17 @@ def test_sql_says_what_the_generator_says(
             counted = builtin.counted(tally.collect()[0].asDict(), mine)
             assert counted == (found if len(found) == 1 else None)
         mine, theirs = after(mine, found, floor), after(theirs, expected, floor)
+
+
+def test_sql_delays_the_source_s_own_as_its_generator_does(spark: SparkSession) -> None:
+    """At both ends of time too, which a type of 64 bits would wrap around."""
+    generator = SourceWatermarks("value", "BIGINT", timedelta(milliseconds=5))
+    ends = [MIN_TIMESTAMP + n for n in (0, 1, 5, 6)] + [MAX_TIMESTAMP - n for n in (0, 1, 5)]
+    values = [*ends, -3, 0, 3, 100, None]
+    rows = builtin.valued(frame(spark, [("a", n, None, value) for n, value in enumerate(values)]), generator)
+    found = [row[0] for row in rows.orderBy("_offset").select(builtin.VALUE).collect()]
+    assert found == [None if value is None else generator.delayed(Watermark(value)).timestamp for value in values]
+    assert (found[0], found[1], found[4]) == (MIN_TIMESTAMP, MIN_TIMESTAMP, MAX_TIMESTAMP)
 
 
 def test_a_state_of_an_older_lake_is_the_greatest_value() -> None:

@@ -55,6 +55,21 @@ def heard(row: WatermarkRow) -> dict[str, tuple[int, bool]]:
     return {split["split"]: (split["timestamp"], split["idle"]) for split in row.splits}
 
 
+def test_what_a_source_tells_is_heard_as_late_as_the_table_asks_for_it() -> None:
+    told = [
+        ("a", Watermark(100)),
+        ("b", Watermark(MIN_TIMESTAMP)),
+        ("c", Watermark(MAX_TIMESTAMP)),
+        ("d", Watermark(7, True)),
+    ]
+    strategy = WatermarkStrategy.from_source(delay=timedelta(milliseconds=30))
+    found = EpochTime(TABLE, strategy, None, 0).heard(Landed(watermarks=told, splits=frozenset("abcd")))
+    assert found == Landed(watermarks=[("a", Watermark(70)), *told[1:]], splits=frozenset("abcd"))
+    assert EpochTime(TABLE, strategy, None, 0).heard(Landed()) == Landed()
+    # Scripted tables tell their time by the test's word alone: it is not what another strategy delays.
+    assert EpochTime(TABLE, STRATEGY, None, 0).heard(Landed(watermarks=told)).watermarks == told
+
+
 _said = st.dictionaries(st.sampled_from("abc"), st.integers(-100, 100), max_size=3)
 
 

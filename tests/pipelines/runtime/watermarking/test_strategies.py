@@ -37,15 +37,20 @@ def test_watermark_for_is_an_expression() -> None:
     assert (of(made).idle_timeout, of(made).alignment, of(made).gap) == (None, None, None)
 
 
-def test_the_source_s_own_watermark_is_its_word_and_else_ascending_times() -> None:
+@pytest.mark.parametrize(
+    ("delay", "delay_ms"),
+    [("", 0), (" - INTERVAL '5' SECOND", 5_000), (" - '1' HOUR", 3_600_000), (" - '0.0001' SECOND", 1)],
+)
+def test_the_source_s_own_watermark_is_its_word_and_else_ascending_times(delay: str, delay_ms: int) -> None:
     made = compile_script(
-        "CREATE TABLE clicks (id INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK()) "
+        f"CREATE TABLE clicks (id INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK(){delay}) "
         "WITH ('connector' = 'datagen'); CREATE TABLE kept (id INT) WITH ('connector' = 'scripted'); "
         "INSERT INTO kept SELECT id FROM clicks"
     )
     generator = of(made).generator_factory()
     assert isinstance(generator, SourceWatermarks)
     assert (generator.expression, generator.type) == ("(`at` - INTERVAL '0.001' SECOND)", "TIMESTAMP_LTZ(3)")
+    assert generator.behind == delay_ms
 
 
 def test_a_table_without_is_in_processing_time() -> None:

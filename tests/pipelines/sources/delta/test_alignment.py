@@ -53,7 +53,7 @@ def spans(lake: Lake, table: str) -> list[tuple[int, int]]:
 def test_a_table_alone_in_its_group_is_never_held_by_itself(spark: SparkSession, tmp_path: Path) -> None:
     alone, lake = Commits(tmp_path / "alone"), Lake(tmp_path / "lake")
     alone.add(0)
-    with runner(spark, lake, alone.script("at", "5 s")) as active:
+    with runner(spark, lake, alone.script("SYSTEM_WATERMARK()", "5 s")) as active:
         active.run()
         alone.add(100, 200, 300)
         advance = active.advance("alone")
@@ -65,7 +65,9 @@ def test_the_slowest_goes_on_past_a_gap_that_is_wider_than_the_drift(spark: Spar
     one, two, lake = Commits(tmp_path / "one"), Commits(tmp_path / "two"), Lake(tmp_path / "lake")
     one.add(0)
     two.add(1)
-    with runner(spark, lake, one.script("at", "5 s") + two.script("at", "5 s")) as active:
+    with runner(
+        spark, lake, one.script("SYSTEM_WATERMARK()", "5 s") + two.script("SYSTEM_WATERMARK()", "5 s")
+    ) as active:
         active.run()
         one.add(1000, 1001, 1002)
         two.add(999, 1020)
@@ -78,7 +80,7 @@ def test_the_slowest_goes_on_past_a_gap_that_is_wider_than_the_drift(spark: Spar
 
 def test_a_delay_that_is_longer_than_the_drift_stops_nobody(spark: SparkSession, tmp_path: Path) -> None:
     one, two, lake = Commits(tmp_path / "one"), Commits(tmp_path / "two"), Lake(tmp_path / "lake")
-    delayed, drift = "at - INTERVAL '1' HOUR", "5 min"
+    delayed, drift = "SYSTEM_WATERMARK() - INTERVAL '1' HOUR", "5 min"
     one.add(0)
     two.add(0)
     with runner(spark, lake, one.script(delayed, drift) + two.script(delayed, drift)) as active:

@@ -51,10 +51,10 @@ def table(columns: str, **options: str) -> str:
         ("a INT", {"format": "json", "source_path_regex-pattern": "("}, "'source.path", "is no regular expression"),
         ("a INT", {"format": "json", "source_settle-time": "soon"}, "'soon'", "is no duration"),
         (
-            "a INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK()",
+            "a INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS at - INTERVAL '1' SECOND",
             {"format": "json"},
-            "SYSTEM_W",
-            "own",
+            "at - INT",
+            "whose watermark is SYSTEM_WATERMARK()",
         ),
     ],
 )
@@ -110,7 +110,14 @@ def test_partitions_compile_and_are_shown_as_they_were_declared() -> None:
         ("a INT, f STRING METADATA FROM 'file.name', b BIGINT METADATA FROM 'file.size'", {"format": "json"}),
         ("a INT", {"format": "csv", "csv_field-delimiter": "\\t", "source_settle-time": "2 min"}),
         ("a INT, m MAP<INT, INT>", {"format": "parquet", "path": "${FOLDER}", "source_monitor-interval": "10 s"}),
-        ("a INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS at - INTERVAL '1' SECOND", {"format": "debezium-json"}),
+        (
+            "a INT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK() - INTERVAL '1' SECOND",
+            {"format": "debezium-json"},
+        ),
+        (
+            "at TIMESTAMP_LTZ(3) METADATA FROM 'file.modification-time', a INT, WATERMARK FOR at AS at - '1' SECOND",
+            {"format": "json"},
+        ),
     ],
 )
 def test_it_compiles(columns: str, options: dict[str, str]) -> None:

@@ -141,12 +141,18 @@ def test_alignment_holds_it_back(files: Files) -> None:
     assert bench.plan() is not None
 
 
-@pytest.mark.parametrize(("rowtime", "stops"), [("at", [1, 2, 3, 4]), ("id", [1, 4])])
+AT = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
+MODIFIED = Column("modified", "TIMESTAMP_LTZ(3)", "TIMESTAMP", metadata="file.modification-time")
+
+
+@pytest.mark.parametrize(
+    ("rowtime", "stops"), [("at", [1, 2, 3, 4]), ("modified", [1, 2, 3, 4]), ("name", [1, 4]), ("id", [1, 4])]
+)
 def test_alignment_limits_files_where_their_time_is_the_rowtime(files: Files, rowtime: str, stops: list[int]) -> None:
     files.write("a.json", ROW)
-    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
+    name = Column("name", "STRING", "STRING", metadata="file.name")
     bench = files.bench()
-    bench.table = table({"id": "INT"}, "filesystem", bench.table.options, rowtime=rowtime, more=[at])
+    bench.table = table({"id": "INT"}, "filesystem", bench.table.options, rowtime=rowtime, more=[AT, MODIFIED, name])
     bench.plan()
     files.write("b.json", ROW)
     files.write("c.json", ROW)
@@ -159,9 +165,8 @@ def test_alignment_limits_files_where_their_time_is_the_rowtime(files: Files, ro
 
 def test_a_table_that_others_are_behind_gets_no_file_past_the_limit(files: Files) -> None:
     files.write("a.json", ROW)
-    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
     bench = files.bench()
-    bench.table = table({"id": "INT"}, "filesystem", bench.table.options, rowtime="at", more=[at])
+    bench.table = table({"id": "INT"}, "filesystem", bench.table.options, rowtime="at", more=[AT])
     bench.plan()
     for name in ("b.json", "c.json"):
         files.write(name, ROW)

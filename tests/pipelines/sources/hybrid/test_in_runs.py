@@ -16,7 +16,7 @@ from pipelines.sources import paths
 from pipelines.testing import Harness
 from tests.conftest import Database
 from tests.pipelines.runtime.test_aborts import Abort
-from tests.pipelines.sources.filesystem.folders import Files
+from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 
 SCRIPT = """
 CREATE TABLE history (id INT, name STRING) WITH {history};
@@ -122,3 +122,56 @@ def test_files_then_a_database(spark: SparkSession, root: Path, database: Databa
     seen = [row["seen"] for row in landed]
     assert seen[:3] == ["2023-11-14 22:13:21.000"] * 2 + [None], "the snapshot knows no commit of a row"
     assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.000000", seen[3])
+
+
+TIMED = """
+CREATE TABLE history (id INT, name STRING) WITH {history};
+CREATE TABLE live (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH {live};
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING, at AS SYSTEM_ROWTIME(),
+    WATERMARK FOR at AS SYSTEM_WATERMARK() - INTERVAL '5' SECOND) WITH (
+    'connector' = 'hybrid', 'hybrid.sources' = 'history, live');
+CREATE TABLE clicks (id INT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+CREATE TABLE shown (id INT, name STRING) WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish');
+INSERT INTO shown SELECT c.id, u.name FROM clicks AS c LEFT JOIN users FOR SYSTEM_TIME AS OF c.at AS u ON c.id = u.id
+"""
+
+
+def times(harness: Harness) -> list[tuple[int, int, int]]:
+    """The part, the watermark and the late rows of every epoch."""
+    log = harness.lake.watermarks.rows("users")
+    return [(int(row.position.startswith("live")), row.timestamp, row.late or 0) for row in log]
+
+
+def test_in_event_time_the_history_is_no_end_of_the_input_and_no_hold(spark: SparkSession, root: Path) -> None:
+    history, live = Files(root / "history"), Files(root / "live", at=LONG_AGO + 100)
+    history.write("1.csv", "1,one\n")
+    history.write("2.csv", "2,two\n")
+    harness = Harness(TIMED.format(history=folder(history.path), live=folder(live.path)), spark, root / "lake")
+    harness.runner.advance("users")
+    live.write("1.csv", "1,new\n")
+    harness.runner.advance("users")
+    switch, first, later = times(harness)
+    assert switch == (0, (LONG_AGO + 2) * 1000 - 5_001, 0), "the greatest of the history, and not the end of time"
+    assert first == (1, switch[1], 0), "no file of the last part is there yet"
+    assert later == (1, (LONG_AGO + 101) * 1000 - 5_001, 0)
+
+
+def test_in_event_time_the_last_part_s_own_watermarks_are_heard(
+    spark: SparkSession, root: Path, database: Database
+) -> None:
+    """Nor is it held by the chunks of its snapshot."""
+    history = Files(root / "history")
+    history.write("1.csv", "1,one\n")
+    database.execute(
+        "CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))",
+        "INSERT INTO users VALUES (2, 'new')",
+        "CREATE TABLE other (id INT)",
+    )
+    live = ", ".join(f"'{name}' = '{value}'" for name, value in database.options("users").items())
+    harness = Harness(TIMED.format(history=folder(history.path), live=f"({live})"), spark, root / "lake")
+    harness.runner.advance("users")
+    with database.connect() as connection, connection.cursor() as cursor:
+        for statement in ("SET timestamp = 2000000000", "INSERT INTO other VALUES (1)"):
+            cursor.execute(statement)
+    harness.runner.advance("users")
+    assert times(harness)[-1] == (1, 2_000_000_000_000 - 5_001, 0)

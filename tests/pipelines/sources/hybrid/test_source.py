@@ -83,13 +83,14 @@ def test_a_restart_goes_on_in_the_same_part(root: Path) -> None:
     }  # fmt: skip
 
 
-def test_splits_have_their_parts_name_and_end_with_it(root: Path) -> None:
+def test_splits_have_their_parts_name_and_only_those_of_the_last_are_told(root: Path) -> None:
+    """Those of the others are of the bounded phase: passed over once others go on."""
     Files(root / "one").write("a.json", [{"id": 1}])
     table = bench(root, "one, live")
     table.plan()
     table.plan()
     over = table.source().landed(table.steps[0], None)
-    assert (over.splits, over.ended, over.position) == ({"one/0"}, {"one/0"}, "one: 1 files")
+    assert (over.splits, over.ended, over.position) == (frozenset(), frozenset(), "one: 1 files")
     going_on = table.source().landed(table.steps[1], None)
     assert (going_on.splits, going_on.ended, going_on.position) == ({"live/0"}, frozenset(), "live: row 5")
     table.blocked = frozenset({"live/0"})
@@ -122,18 +123,23 @@ def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(r
 
 
 @pytest.mark.parametrize(
-    ("rowtime", "stop"),
+    ("rowtime", "watermark", "stop"),
     [
-        pytest.param("SYSTEM_ROWTIME()", 3, id="up to what its group allows"),
-        pytest.param("TO_TIMESTAMP_LTZ(id, 3)", 4, id="the time of a file says nothing of what is in it"),
+        pytest.param("SYSTEM_ROWTIME()", "SYSTEM_WATERMARK()", 3, id="up to what its group allows"),
+        pytest.param("SYSTEM_ROWTIME()", "SYSTEM_WATERMARK() - '1' HOUR", 3, id="what is delayed, too"),
+        pytest.param("TO_TIMESTAMP_LTZ(id, 3)", "at", 4, id="the time of a file says nothing of what is in it"),
     ],
 )
-def test_a_part_s_own_time_is_the_rowtime_that_the_hybrid_table_declares(root: Path, rowtime: str, stop: int) -> None:
+def test_a_part_s_own_time_is_the_rowtime_that_the_hybrid_table_declares(
+    root: Path, rowtime: str, watermark: str, stop: int
+) -> None:
     one, two = Files(root / "one"), Files(root / "two", at=LONG_AGO + 100)
     one.write("a.json", [{"id": 1}])
     two.write("a.json", [{"id": 2}])
     text = TABLES.format(root=root, sources="one, two")
-    made = compile_script(text.replace("p AS PROCTIME()", f"at AS {rowtime}, WATERMARK FOR at AS at")).table("t")
+    made = compile_script(text.replace("p AS PROCTIME()", f"at AS {rowtime}, WATERMARK FOR at AS {watermark}")).table(
+        "t"
+    )
     table = Bench(CONNECTOR, made, str(root), now=int(time.time() * 1000), splits=MemorySplits())
     table.plan()
     table.plan()

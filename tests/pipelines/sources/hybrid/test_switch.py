@@ -35,8 +35,8 @@ CREATE TABLE t (id INT, at TIMESTAMP(3){watermark}) WITH (
     ],
 )
 def test_it_is_refused(options: str, live: str, watermark: str, words: str) -> None:
-    own = ", s AS SYSTEM_ROWTIME()" if watermark == "s" else ""
-    watermark = f"{own}, WATERMARK FOR {watermark} AS {watermark}"
+    own = ", s AS SYSTEM_ROWTIME(), WATERMARK FOR s AS SYSTEM_WATERMARK()"
+    watermark = own if watermark == "s" else f", WATERMARK FOR {watermark} AS {watermark}"
     script = SCRIPT.format(options=options, live=live, watermark=watermark)
     with pytest.raises(SqlError) as caught:
         compile_script(script)

@@ -184,9 +184,10 @@ def test_a_probe_with_updates_keeps_its_order(
     topic = topics.create()
     topics.send(topic, change("c", None, row(1, "a")), change("u", row(1, "a"), row(1, "b")))
     text = """
-CREATE TABLE users (id BIGINT PRIMARY KEY NOT ENFORCED, name STRING, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS at)
+CREATE TABLE users (id BIGINT PRIMARY KEY NOT ENFORCED, name STRING, at AS SYSTEM_ROWTIME(),
+    WATERMARK FOR at AS SYSTEM_WATERMARK())
 WITH ('connector' = 'datagen', 'number-of-rows' = '0');
-CREATE TABLE events (id BIGINT, name STRING, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS at)
+CREATE TABLE events (id BIGINT, name STRING, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK())
 WITH ('connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{servers}',
     'format' = 'debezium-json');
 CREATE TABLE joined (id BIGINT, name STRING) WITH ('connector' = 'scripted');

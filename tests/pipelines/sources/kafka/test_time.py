@@ -18,7 +18,7 @@ from tests.pipelines.sources.kafka.topics import Topics
 
 BY_RECORD = """id BIGINT,
 at AS SYSTEM_ROWTIME(),
-WATERMARK FOR at AS at - INTERVAL '1' SECOND"""
+WATERMARK FOR at AS SYSTEM_WATERMARK() - INTERVAL '1' SECOND"""
 
 
 def script(options: dict[str, str]) -> str:
@@ -44,11 +44,11 @@ def test_the_slowest_partition_holds_until_it_is_idle(
     topics.send(topic, {"id": 3}, partition=0, at=110_000)
     topics.send(topic, {"id": 4}, partition=1, at=60_000)
     play.advance()
-    assert play.log()[-1].timestamp == 59_000
+    assert play.log()[-1].timestamp == 58_999
     play.now += 11_000
     topics.send(topic, {"id": 5}, partition=0, at=120_000)
     play.advance()
-    assert play.log()[-1].timestamp == 119_000
+    assert play.log()[-1].timestamp == 118_999
     assert {split["split"]: split["idle"] for split in json.loads(json.dumps(play.log()[-1].splits))} == {
         f"{topic}-0": False,
         f"{topic}-1": True,
@@ -64,7 +64,7 @@ def test_a_topic_that_is_taken_out_holds_nothing_back(
     topics.send(goes, {"id": 2}, at=50_000)
     play = Play(script(given(broker.bootstrap, f"{stays};{goes}", format="json")), spark, tmp_path)
     play.advance()
-    assert play.log()[-1].timestamp == 49_000
+    assert play.log()[-1].timestamp == 48_999
     topics.delete(goes)
     topics.send(stays, {"id": 3}, at=110_000)
     play.harness.runner.close()
@@ -74,7 +74,7 @@ def test_a_topic_that_is_taken_out_holds_nothing_back(
         f"{stays}-0": False,
         f"{goes}-0": True,
     }
-    assert play.log()[-1].timestamp == 109_000
+    assert play.log()[-1].timestamp == 108_999
 
 
 def test_a_topic_s_own_watermark_is_behind_the_greatest_record_of_each_partition(
@@ -83,9 +83,7 @@ def test_a_topic_s_own_watermark_is_behind_the_greatest_record_of_each_partition
     topic = topics.create(partitions=2)
     for partition, at in ((0, 100_000), (0, 90_000), (1, 50_000)):
         topics.send(topic, {"id": at}, partition=partition, at=at)
-    text = script(given(broker.bootstrap, topic, format="json")).replace(
-        "at - INTERVAL '1' SECOND", "SYSTEM_WATERMARK()"
-    )
+    text = script(given(broker.bootstrap, topic, format="json")).replace(" - INTERVAL '1' SECOND", "")
     play = Play(text, spark, tmp_path)
     play.advance()
     row = play.log()[-1]
@@ -140,7 +138,7 @@ JOINED = """
 CREATE TABLE clicks (item INT, user_id BIGINT, city STRING, at TIMESTAMP_LTZ(3) METADATA FROM 'timestamp',
     WATERMARK FOR at AS at - INTERVAL '5' SECOND) WITH ({clicks});
 CREATE TABLE users (id BIGINT, name STRING, changed AS SYSTEM_ROWTIME(), PRIMARY KEY (id) NOT ENFORCED,
-    WATERMARK FOR changed AS changed - INTERVAL '1' SECOND) WITH ({users});
+    WATERMARK FOR changed AS SYSTEM_WATERMARK() - INTERVAL '1' SECOND) WITH ({users});
 CREATE TABLE cities (city STRING, mayor STRING, since TIMESTAMP_LTZ(3), PRIMARY KEY (city) NOT ENFORCED,
     WATERMARK FOR since AS since) WITH ({cities});
 CREATE TABLE joined (item INT, name STRING, mayor STRING)
@@ -161,7 +159,7 @@ class Topical:
         self.names: dict[int, str] = {}
         split = ("0", "1")
         self.probe = Probe(split, 5_000)
-        self.users_build, self.cities_build = Build(split, 1_000, flipped=False), Build(split, 0)
+        self.users_build, self.cities_build = Build(split, 1_001, flipped=False), Build(split, 0)
         self.join = Join(self.probe, {"users": self.users_build, "cities": self.cities_build})
         upsert = {"connector": "upsert-kafka", "key.format": "json", "value.format": "json"}
         tables = {

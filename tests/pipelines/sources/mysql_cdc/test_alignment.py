@@ -14,7 +14,7 @@ from tests.conftest import Database
 
 SCRIPT = """
 CREATE TABLE {name} (k INT, v INT, at AS SYSTEM_ROWTIME(), PRIMARY KEY (k) NOT ENFORCED,
-    WATERMARK FOR at AS at) WITH ({options},
+    WATERMARK FOR at AS SYSTEM_WATERMARK()) WITH ({options},
     'scan.watermark.alignment.group' = 'g', 'scan.watermark.alignment.max-drift' = '5 s');
 CREATE TABLE probe_{name} (k INT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
 CREATE TABLE kept_{name} (k INT, v INT) WITH ('connector' = 'delta');

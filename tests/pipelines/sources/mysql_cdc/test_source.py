@@ -327,15 +327,16 @@ def test_a_declared_column_that_is_dropped_reads_null_and_is_told(
         fresh.run()
 
 
+@pytest.mark.parametrize("own", [{"expression": SOURCE_TIME}, {"metadata": "op_ts"}], ids=["SYSTEM_ROWTIME()", "op_ts"])
 def test_under_alignment_a_piece_ends_at_the_commit_time_that_the_group_allows(
-    spark: SparkSession, database: Database, tmp_path: Path
+    spark: SparkSession, database: Database, tmp_path: Path, own: dict[str, str]
 ) -> None:
     plain = replace(small(database, rows=3), watermark=WatermarkSpec("v", "v", "BIGINT"))
     timed = replace(
         plain,
         name="timed",
-        columns=(*plain.columns, Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression=SOURCE_TIME)),
-        watermark=WatermarkSpec("at", "at - INTERVAL '00.001' SECOND", "TIMESTAMP_LTZ(3)", source=True),
+        columns=(*plain.columns, Column("at", "TIMESTAMP_LTZ(6)", "TIMESTAMP", **own)),
+        watermark=WatermarkSpec("at", "at - INTERVAL '00.001' SECOND", "TIMESTAMP_LTZ(6)", source="expression" in own),
     )
     drivers = [Driver(spark, tmp_path / table.name, table) for table in (timed, plain)]
     for driver in drivers:

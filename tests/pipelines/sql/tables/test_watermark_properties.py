@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -76,6 +77,7 @@ def test_a_watermark_may_be_any_expression_that_gives_a_time(expression: str, da
         ("nested", "event.log_ts", "`event`.`log_ts` - INTERVAL '5' SECOND", "TIMESTAMP(3)"),
         ("computed", "rowtime", "`rowtime` - INTERVAL '5' SECOND", "TIMESTAMP(3)"),
         ("preserved", "rowtime", "SYSTEM_WATERMARK()", "TIMESTAMP_LTZ(3)"),
+        ("behind_the_source", "rowtime", "SYSTEM_WATERMARK() - INTERVAL '1' MINUTE", "TIMESTAMP_LTZ(3)"),
         ("flagged", "log_ts", "watermarkOnFlag(`log_ts`, `flag`)", "BIGINT"),
         ("flagged_by_moment", "log_ts", "MOMENT(`log_ts`, `flag`) - INTERVAL '0.001' SECOND", "TIMESTAMP(6)"),
         ("in_ms", "rowtime", "CASE WHEN `millis` > 0 THEN `millis` - 1 END", "BIGINT"),
@@ -149,7 +151,14 @@ NAMES = st.text(alphabet=string.ascii_letters + "-éß値$", min_size=1, max_siz
     lambda name: name.casefold() != "id"
 ) | st.sampled_from(["select", "at", "watermark", "Interval", "second", "ascending", "it's", '"', "a--b", "/*"])
 GAPS = st.sampled_from([" ", "  ", "\n", " -- why\n", " /* so */ "])
-UNITS = st.sampled_from(["SECOND", "seconds", "MINUTE", "Hour", "DAY"])
+LENGTHS = {
+    "SECOND": timedelta(seconds=1),
+    "seconds": timedelta(seconds=1),
+    "MINUTE": timedelta(minutes=1),
+    "Hour": timedelta(hours=1),
+    "DAY": timedelta(days=1),
+}
+UNITS = st.sampled_from([*LENGTHS])
 
 
 @dataclass(frozen=True)
@@ -159,6 +168,7 @@ class Declared:
     script: str
     rowtime: str
     source: bool
+    delay: timedelta = timedelta(0)
 
 
 def _quoted(name: str) -> str:
@@ -204,15 +214,19 @@ def declared(draw: st.DrawFn) -> Declared:
         definition = f"{rowtime} AS TO_TIMESTAMP('2024-01-31 12:00:00')"
     elif form == "source":
         definition = f"{rowtime} AS SYSTEM_ROWTIME()"
-        expression = draw(st.none() | st.sampled_from(["SYSTEM_WATERMARK()", "source_watermark ( )"]))
-    source = expression is not None
+        expression = draw(st.sampled_from(["SYSTEM_WATERMARK()", "source_watermark ( )", "(System_Watermark())"]))
+    source, delay = expression is not None, timedelta(0)
+    if source and draw(st.booleans()):
+        amount, unit, gap = draw(st.integers(0, 99)), draw(st.sampled_from([*LENGTHS])), draw(GAPS)
+        interval = draw(st.sampled_from(["INTERVAL", "interval" + gap, ""])) + f"'{amount}' {unit}"
+        expression, delay = f"{expression}{gap}- {interval}", amount * LENGTHS[unit]
     if expression is None:
         expression = draw(_expressions(rowtime, _quoted(flag)))
     script = (
         f"CREATE TABLE t (id INT, {definition}, {_quoted(flag)} BOOLEAN,\n WATERMARK FOR {path} AS {expression})"
         " WITH ('connector' = 'kafka', 'topic' = 'x');"
     )
-    return Declared(script, f"{column}.{field}" if form == "nested" else column, source)
+    return Declared(script, f"{column}.{field}" if form == "nested" else column, source, delay)
 
 
 @settings(max_examples=200, deadline=None)
@@ -221,7 +235,7 @@ def test_any_watermark_comes_back_from_what_is_shown_and_from_properties(given: 
     pipeline = compiled(given.script)
     table = pipeline.table("t")
     spec = watermark_of(table)
-    assert (spec.column, spec.source) == (given.rowtime, given.source)
+    assert (spec.column, spec.source, spec.delay) == (given.rowtime, given.source, given.delay)
 
     functions = "".join(map(show_create_function, pipeline.functions.values()))
     again = compile_script(functions + show_create_table(table), connectors=CONNECTORS)
@@ -242,7 +256,42 @@ def test_a_column_may_be_called_ascending() -> None:
     assert watermark_of(compiled(script).table("t")).expression == "`ascending`"
 
 
-def test_a_watermark_may_look_at_the_source_s_time_where_the_rowtime_is_another() -> None:
-    columns = "ts TIMESTAMP(3), seen AS SYSTEM_ROWTIME(), WATERMARK FOR ts AS seen - INTERVAL '1' MINUTE"
+def test_a_column_that_a_source_delivers_carries_any_watermark_also_that_of_another() -> None:
+    """What the hint of an error says to write in place of SYSTEM_ROWTIME()."""
+    seen = "seen TIMESTAMP_LTZ(3) METADATA FROM 'timestamp'"
+    columns = f"ts TIMESTAMP(3), {seen}, WATERMARK FOR ts AS seen - INTERVAL '1' MINUTE"
     spec = watermark_of(compiled(f"CREATE TABLE t ({columns}) WITH ('connector' = 'kafka', 'topic' = 'x');").table("t"))
     assert (spec.column, spec.type, spec.source) == ("ts", "TIMESTAMP_LTZ(3)", False)
+
+
+OWN_TIME = compiled(
+    "CREATE TABLE t (id INT, ts TIMESTAMP(3), at AS SYSTEM_ROWTIME(), "
+    "WATERMARK FOR at AS SYSTEM_WATERMARK() - '5' SECOND) WITH ('connector' = 'kafka', 'topic' = 'x');"
+).table("t")
+
+
+def test_a_delay_is_another_watermark() -> None:
+    spec = watermark_of(OWN_TIME)
+    assert (spec.delay, spec.expression) == (timedelta(seconds=5), "(`at` - INTERVAL '0.001' SECOND)")
+    given = properties("at", "SYSTEM_WATERMARK() - '5' SECOND", "TIMESTAMP_LTZ(3)")
+    assert from_properties(given, OWN_TIME.columns) == spec
+    given = properties("at", "SYSTEM_WATERMARK()", "TIMESTAMP_LTZ(3)")
+    assert from_properties(given, OWN_TIME.columns) == replace(spec, delay=timedelta(0)) != spec
+
+
+@pytest.mark.parametrize(
+    ("rowtime", "expression", "told", "hint"),
+    [
+        ("at", "at - INTERVAL '5' SECOND", "whose watermark is SYSTEM_WATERMARK()", "SYSTEM_WATERMARK() - INTERVAL"),
+        ("ts", "at - INTERVAL '5' SECOND", "`at` is SYSTEM_ROWTIME(), and the watermark", "FOR `at` AS SYSTEM_W"),
+        ("ts", "ts", "`at` is SYSTEM_ROWTIME(), and the watermark", "or leave the column out"),
+        ("at", "SYSTEM_WATERMARK() - '-5' SECOND", "is negative", "write SYSTEM_WATERMARK() - INTERVAL '5' SECOND"),
+    ],
+)
+def test_the_source_s_time_goes_with_its_watermark_in_properties_too(
+    rowtime: str, expression: str, told: str, hint: str
+) -> None:
+    with pytest.raises(SqlError) as caught:
+        from_properties(properties(rowtime, expression), OWN_TIME.columns)
+    assert told in caught.value.what
+    assert hint in (caught.value.hint or "")

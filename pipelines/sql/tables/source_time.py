@@ -1,0 +1,136 @@
+"""SYSTEM_ROWTIME() and SYSTEM_WATERMARK(), the source's own time (FLIP-66): neither goes without the other.
+
+The watermark may be delayed, `SYSTEM_WATERMARK() - INTERVAL '5' SECOND`, for sources whose times step back. That is
+ours; FLIP-66 has it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from sqlglot import exp
+
+from pipelines.sources.protocol import ConnectorSpec
+from pipelines.sql.dialect import parse_type
+from pipelines.sql.errors import SqlError
+from pipelines.sql.intervals import interval_value, length
+from pipelines.sql.model import Column
+from pipelines.sql.source import Source
+from pipelines.sql.syntax import Scalar, Watermark, place
+from pipelines.sql.types import Kind, quoted
+
+SOURCES_OWN = ("SYSTEM_WATERMARK", "SOURCE_WATERMARK")
+"""FLIP-66's name, and the one that Flink has given it since."""
+
+AFTER_IT = "INTERVAL '0.001' SECOND"
+"""What a watermark over ascending times stays behind them: rows of the greatest time may still come (FLIP-126)."""
+
+_DELAY = "INTERVAL '5' SECOND"
+_LONGEST = 2**63
+"""In microseconds: an INTERVAL has fewer."""
+
+
+def is_call(scalar: Scalar, *names: str) -> bool:
+    """Whether an expression is nothing but a call of one of `names`, without arguments."""
+    return _called(scalar.tree, names)
+
+
+def own_call(expression: Scalar) -> exp.Anonymous | None:
+    """The call of SYSTEM_WATERMARK() in a watermark's expression, wherever it stands."""
+    return next((call for call in expression.tree.find_all(exp.Anonymous) if call.name.upper() in SOURCES_OWN), None)
+
+
+def delay_of(source: Source, expression: Scalar, call: exp.Anonymous) -> timedelta:
+    """How much later than the source a watermark tells, whose `expression` has `call` in it.
+
+    Raises SqlError for anything but the call alone, and the call less an interval that is written out.
+    """
+    tree = _bare(expression.tree)
+    if _called(tree, SOURCES_OWN):
+        return timedelta(0)
+    name = call.name.upper()
+    hint = f"write {name}() - {_DELAY}, or {name}() alone"
+    if not isinstance(tree, exp.Sub) or not _called(_bare(tree.this), SOURCES_OWN):
+        what = f"{name}() is the source's own watermark: nothing but a delay is taken off it"
+        raise source.error(place(call) or expression.span, what, hint)
+    delay = _bare(tree.expression)
+    span = place(delay) or expression.span
+    value = interval_value(delay) if isinstance(delay, exp.Interval) else None
+    if not isinstance(delay, exp.Interval):
+        raise source.error(span, f"the delay of {name}() is an interval that is written out", hint)
+    if value is None:
+        raise source.error(span, "the interval's value does not fit its unit", hint)
+    micros = length(delay)
+    if micros is None:
+        assert value.type.kind is Kind.MONTH_INTERVAL
+        raise source.error(span, "a delay is of days, hours, minutes or seconds: months are not all as long", hint)
+    if micros < 0:
+        raise source.error(span, f"the delay of {name}() is negative: it would be ahead of the source", hint)
+    if micros >= _LONGEST:
+        raise source.error(span, "the delay is longer than an interval can be", hint)
+    return timedelta(microseconds=micros)
+
+
+def not_the_sources_own(
+    source: Source, table: str, watermark: Watermark, columns: Iterable[Column], connector: ConnectorSpec | None
+) -> SqlError | None:
+    """What is wrong with a watermark that is not the source's own, of a table with a SYSTEM_ROWTIME() column; None
+    where it has none. The hint is what to write."""
+    times = [column for column in columns if column.source_time]
+    if not times:
+        return None
+    rowtime = next((column for column in times if column.name == watermark.path[0].text), None)
+    column = rowtime or times[0]
+    write = (
+        f"write WATERMARK FOR {quoted(column.name)} AS SYSTEM_WATERMARK(){_delay_written(source, watermark, column)}"
+    )
+    if rowtime is not None:
+        what = f"`{column.name}` is SYSTEM_ROWTIME(), whose watermark is SYSTEM_WATERMARK(), and not an expression"
+        return source.error(watermark.expression.span, what, write)
+    named = watermark.path[0].span.to(watermark.path[-1].span)
+    what = f"`{column.name}` is SYSTEM_ROWTIME(), and the watermark of {table} is not the source's own"
+    return source.error(named, what, f"{write}, or {_ordinary(column, watermark, connector)}")
+
+
+def _ordinary(column: Column, watermark: Watermark, connector: ConnectorSpec | None) -> str:
+    """What to do with a SYSTEM_ROWTIME() column beside a rowtime of the table's own."""
+    if column.name not in {node.name for node in watermark.expression.tree.find_all(exp.Column)}:
+        return "leave the column out"
+    known = connector.metadata if connector is not None else {}
+    key = next((key for key, of in known.items() if parse_type(of).kind is Kind.TIMESTAMP_LTZ), None)
+    if key is None:
+        return f"name a column of the rows in place of {quoted(column.name)}"
+    return f"declare {quoted(column.name)} {known[key]} METADATA FROM '{key}', which is an ordinary column"
+
+
+def _delay_written(source: Source, watermark: Watermark, column: Column) -> str:
+    """The delay that an expression over SYSTEM_ROWTIME() stands for, as it is to be written behind
+    SYSTEM_WATERMARK(); an example where that is not plain."""
+    tree = _bare(watermark.expression.tree)
+    if _is(tree, column):
+        return ""
+    interval = _bare(tree.expression) if isinstance(tree, exp.Sub) and _is(_bare(tree.this), column) else None
+    micros = length(interval) if isinstance(interval, exp.Interval) else None
+    span = place(interval) if isinstance(interval, exp.Interval) else None
+    if micros is None or span is None or not 0 <= micros < _LONGEST:
+        return f" - {_DELAY}"
+    if micros <= 1000:  # the source's own is so much behind
+        return ""
+    written = source.shown(span)
+    return f" - {written}" if written.upper().startswith("INTERVAL") else f" - INTERVAL {written}"
+
+
+def _is(tree: exp.Expr, column: Column) -> bool:
+    return isinstance(tree, exp.Column) and len(tree.parts) == 1 and tree.name == column.name
+
+
+def _called(tree: exp.Expr, names: Iterable[str]) -> bool:
+    return isinstance(tree, exp.Anonymous) and tree.name.upper() in names and not tree.expressions
+
+
+def _bare(tree: exp.Expr) -> exp.Expr:
+    """What stands inside of parentheses."""
+    while isinstance(tree, exp.Paren):
+        tree = tree.this
+    return tree
