@@ -42,8 +42,7 @@ def pipelines() -> dict[int, Pipeline]:
     end = "score INT) WITH ('connector' = 'delta')"
     assert end in plain
     return {
-        number: compile_script(plain.replace(end, end.replace(")", f"{constraints(number)})", 1)))
-        for number in NUMBERS
+        number: compile_script(plain.replace(end, end.replace(")", f"{constraints(number)})", 1))) for number in NUMBERS
     }
 
 
