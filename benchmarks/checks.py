@@ -14,6 +14,7 @@ from pipelines.runtime.releasing import Releasing, Waiting
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.session import start_session
 from pipelines.sql import compile_script
+from pipelines.sql.model import Pipeline
 from quality_checks.gate import judge
 
 BUILD, PROBE = 200_000, 1_000_000
@@ -35,6 +36,16 @@ def constraints(number: int) -> str:
     return "".join(f", CONSTRAINT c{n} EXPECT ({what}) {on}{action}" for n, (what, on, action) in enumerate(parts))
 
 
+def pipelines() -> dict[int, Pipeline]:
+    """The same release with each of the numbers of constraints."""
+    plain = SCRIPT.format(build=BUILD, probe=PROBE, limit="number-of-rows")
+    end = "score INT) WITH ('connector' = 'delta')"
+    assert end in plain
+    return {
+        number: compile_script(plain.replace(end, end.replace(")", f"{constraints(number)})", 1))) for number in NUMBERS
+    }
+
+
 BARE = -1
 """The turn of the bare join: staged, not judged, without a constraint."""
 
@@ -47,13 +58,7 @@ def measure(rounds: int = 7) -> list[Figure]:
     took: dict[int, list[float]] = {number: [] for number in turns}
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder) / "lake")
-        plain, end = SCRIPT.format(build=BUILD, probe=PROBE), "score INT) WITH ('connector' = 'delta')"
-        assert end in plain
-        pipelines = {
-            number: compile_script(plain.replace(end, end.replace(")", f"{constraints(number)})", 1)))
-            for number in NUMBERS
-        }
-        runners = {number: Runner(pipeline, lake, spark=lambda: spark) for number, pipeline in pipelines.items()}
+        runners = {number: Runner(pipeline, lake, spark=lambda: spark) for number, pipeline in pipelines().items()}
         with runners[0] as first:
             first.advance("user_info")
             first.advance("click_event")

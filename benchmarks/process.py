@@ -1,33 +1,39 @@
-"""FLIP-499's news example beside the same in Structured Streaming's transformWithState, in one run.
+"""FLIP-499's news example beside the same in PyFlink and in Structured Streaming's transformWithState, in one run.
 
-Ours is the whole way of an epoch: plan, stage, the checks of the gate, publish. The peer's is its micro-batches, with
-state in RocksDB and no checks.
+Ours is the whole way of its epochs: plan, stage, the checks of the gate, publish, with state that is committed. The
+peers: a job of PyFlink with its state on the heap and without checkpoints; micro-batches with state in RocksDB. What
+each of them tells is compared with what numpy answers.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from pyspark.sql import Row, SparkSession
 
+from benchmarks import news, peers
 from benchmarks.measure import Figure, seconds
+from benchmarks.news import AFTER, KEYS
 from pipelines.lake import Lake
 from pipelines.process import (
     EventTimeExtension,
     OneInputEventTimeStreamProcessFunction,
     StateDeclarations,
 )
+from pipelines.runtime import jars
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.session import start_session
 from pipelines.sql import compile_script
 
-KEYS, EPOCHS, HOUR = 20_000, 3, 3_600_000
-AFTER = (60_000, 300_000, 600_000, 1_800_000, HOUR)
+EPOCHS = 3
 RELEASE_TIME = StateDeclarations.value_state("release_time", "BIGINT")
 CLICK_TIMES = StateDeclarations.list_state("click_times", "BIGINT")
 
@@ -35,6 +41,12 @@ SCRIPT = """
 CREATE TABLE news (type STRING, news_id BIGINT, at BIGINT, rowtime AS TO_TIMESTAMP_LTZ(at, 3),
     WATERMARK FOR rowtime AS rowtime) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet');
 """
+FLINK_JARS = (
+    "org.apache.flink:flink-sql-parquet:2.3.0",
+    "org.apache.hadoop:hadoop-client-api:3.4.2",
+    "org.apache.hadoop:hadoop-client-runtime:3.4.2",
+    "commons-logging:commons-logging:1.3.0",
+)
 
 
 class CountClicks(OneInputEventTimeStreamProcessFunction):
@@ -60,41 +72,68 @@ class CountClicks(OneInputEventTimeStreamProcessFunction):
         output.collect((states.get_current_key(), timestamp - states.get_state(RELEASE_TIME).value(), clicks))
 
 
-def measure(rows: int = 1_000_000, peer_rows: int = 100_000) -> list[Figure]:
-    """Rows a second over three epochs of `rows` rows and 20,000 keys; the peer on `peer_rows`, which it is told for."""
+@dataclass(frozen=True)
+class Events:
+    """EPOCHS hours of so many rows: `hours`, a file each; `whole`, one file of all; `wanted`, what is to be told."""
+
+    rows: int
+    hours: tuple[Path, ...]
+    whole: Path
+    wanted: pa.Table
+
+    @property
+    def per_second(self) -> float:
+        """What a run of one second would be, in rows/s."""
+        return float(self.rows * EPOCHS)
+
+
+def measure(rows: int = 1_000_000, flink_rows: int = 300_000, spark_rows: int = 50_000) -> list[Figure]:
+    """Rows/s over EPOCHS epochs of `rows` rows and KEYS keys; each peer on as many as it can take in a minute or so,
+    and ours on as many beside it."""
     spark = start_session()
-    figures = []
-    with tempfile.TemporaryDirectory() as folder:
-        large, small = Path(folder) / "large", Path(folder) / "small"
-        for place, count in ((large, rows), (small, peer_rows)):
-            place.mkdir()
-            for epoch in range(EPOCHS):
-                pq.write_table(_events(epoch, count), place / f"{epoch}.parquet")
-        own = _own(spark, large, Path(folder) / "own", rows)
-        beside = _own(spark, small, Path(folder) / "beside", peer_rows)
-        peer = _transform_with_state(spark, small, Path(folder), peer_rows)
-        aim = "150,000 and more"
-        figures.append(Figure(f"news example, {rows:,} rows an epoch, {KEYS:,} keys", own, "rows/s", aim=aim))
-        name = f"the same, {peer_rows:,} rows an epoch"
-        figures.append(Figure(name, beside, "rows/s", peer, "transformWithState", "over 2"))
-    return figures
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["TIDEGATE_FILES_ROOT"] = name
+        small, warm = _written(folder / "small", spark_rows), _written(folder / "warm", KEYS + 1)
+        middle, large = _written(folder / "middle", flink_rows), _written(folder / "large", rows)
+        _own(spark, warm)
+        landed, staged = _own(spark, large)
+        beside_flink, beside_spark = _own(spark, middle)[1], _own(spark, small)[1]
+        streamed = _transform_with_state(spark, small)
+        spark.stop()
+        flink = _pyflink(warm, middle, folder / "flink")
+    what = f"news example, {{:,}} rows an epoch, {KEYS:,} keys"
+    return [
+        Figure(what.format(rows), large.per_second / staged, "rows/s", aim="150,000 and more"),
+        Figure("… its landing counted too", large.per_second / (landed + staged), "rows/s"),
+        Figure(what.format(flink_rows), middle.per_second / beside_flink, "rows/s",
+               middle.per_second / flink, "PyFlink's keyed process function", "at least 2"),
+        Figure(what.format(spark_rows), small.per_second / beside_spark, "rows/s",
+               small.per_second / streamed, "transformWithState"),
+    ]  # fmt: skip
 
 
-def _events(epoch: int, rows: int) -> pa.Table:
-    """An hour of clicks; all news are released in the first second."""
-    chosen = np.random.default_rng(epoch)
-    news, at = chosen.integers(0, KEYS, rows), epoch * HOUR + chosen.integers(0, HOUR, rows)
-    kind = np.full(rows, "CLICK")
-    if epoch == 0:
-        first = min(KEYS, rows)
-        news[:first], kind[:first], at[:first] = np.arange(first), "RELEASE", chosen.integers(0, 1_000, first)
-    at[-1] = (epoch + 1) * HOUR
-    return pa.table({"type": kind, "news_id": news, "at": at})
+def _written(folder: Path, rows: int) -> Events:
+    hours = [news.events(epoch, rows) for epoch in range(EPOCHS)]
+    for place, tables in (("hours", hours), ("whole", [pa.concat_tables(hours)])):
+        (folder / place).mkdir(parents=True)
+        for number, table in enumerate(tables):
+            pq.write_table(table, folder / place / f"{number}.parquet")
+    return Events(rows, tuple(sorted((folder / "hours").iterdir())), folder / "whole" / "0.parquet", news.counts(hours))
 
 
-def _own(spark: SparkSession, source: Path, lake: Path, rows: int) -> float:
-    """Rows a second of the median epoch."""
-    taken, folder = [], source.with_name(f"{source.name}-read")
+def _right(who: str, found: Path | Sequence[str], wanted: pa.Table) -> None:
+    """Raise AssertionError where the files say something else than `wanted`."""
+    files = sorted(map(str, found.rglob("part-*"))) if isinstance(found, Path) else found
+    told = pa.concat_tables([pq.ParquetFile(file).read(wanted.column_names) for file in files]).cast(wanted.schema)
+    if not told.sort_by([("news_id", "ascending"), ("after", "ascending")]).equals(wanted):
+        raise AssertionError(f"{who} tells {len(told)} counts that are not the {len(wanted)} of numpy")
+
+
+def _own(spark: SparkSession, events: Events) -> tuple[float, float]:
+    """The seconds of all landings, and of all epochs of the process."""
+    landing = staging = 0.0
+    folder = events.whole.parent.parent / "read"
     folder.mkdir()
     pipeline = compile_script(SCRIPT.format(path=folder)).process(
         "counts",
@@ -103,16 +142,36 @@ def _own(spark: SparkSession, source: Path, lake: Path, rows: int) -> float:
         EventTimeExtension.wrap_process_function(CountClicks()),
         "news_id BIGINT, after BIGINT, clicks BIGINT",
     )
-    with Runner(pipeline, Lake(lake), spark=lambda: spark) as runner:
-        for file in sorted(source.glob("*.parquet")):
+    with Runner(pipeline, Lake(folder.with_name("lake")), spark=lambda: spark) as runner:
+        for file in events.hours:
             (folder / file.name).symlink_to(file)
-            runner.advance("news")
-            taken.append(seconds(lambda: runner.release("counts")))
-    return rows / sorted(taken)[len(taken) // 2]
+            landing += seconds(lambda: runner.advance("news"))
+            staging += seconds(lambda: runner.release("counts"))
+        published = DeltaTable(str(runner.lake.target_path(pipeline.table("counts")))).file_uris()
+        _right("ours", published, events.wanted)
+    return landing, staging
 
 
-def _transform_with_state(spark: SparkSession, source: Path, scratch: Path, rows: int) -> float:
-    """Rows a second of its median micro-batch."""
+def _pyflink(warm: Events, events: Events, out: Path) -> float:
+    """The seconds of its job, Python within the JVM: beside it, it is many times slower."""
+    needed = [str(jar) for name in FLINK_JARS for jar in jars.resolve([name], transitive=False, complete=True)]
+    taken = peers.run(
+        "bench-flink",
+        "peer_pyflink.py",
+        "thread",
+        "2",
+        str(warm.whole),
+        str(events.whole),
+        str(out),
+        str(KEYS),
+        *needed,
+    )
+    _right("PyFlink", out, events.wanted)
+    return taken
+
+
+def _transform_with_state(spark: SparkSession, events: Events) -> float:
+    """The seconds of its micro-batches."""
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     class Count(StatefulProcessor):
@@ -141,22 +200,23 @@ def _transform_with_state(spark: SparkSession, source: Path, scratch: Path, rows
 
         def close(self) -> None: ...
 
+    scratch, source = events.whole.parent.parent / "peer", str(events.hours[0].parent)
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
-    stream = spark.readStream.schema(spark.read.parquet(str(source)).schema).option("maxFilesPerTrigger", 1)
-    events = stream.parquet(str(source)).selectExpr("*", "timestamp_millis(at) AS rowtime")
+    stream = spark.readStream.schema(spark.read.parquet(source).schema).option("maxFilesPerTrigger", 1)
+    rows = stream.parquet(source).selectExpr("*", "timestamp_millis(at) AS rowtime")
     counts = (
-        events.withWatermark("rowtime", "0 seconds")
+        rows.withWatermark("rowtime", "0 seconds")
         .groupBy("news_id")
         .transformWithState(Count(), "news_id long, after long, clicks long", "append", "eventTime")
     )
     query = (
         counts.writeStream.format("parquet")
-        .option("path", str(scratch / "peer"))
+        .option("path", str(scratch / "out"))
         .option("checkpointLocation", str(scratch / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    taken = sorted(item["durationMs"]["triggerExecution"] for item in query.recentProgress if item["numInputRows"])
-    return rows / taken[len(taken) // 2] * 1_000
+    _right("transformWithState", scratch / "out", events.wanted)
+    return sum(item["durationMs"]["triggerExecution"] for item in query.recentProgress) / 1_000
