@@ -14,7 +14,7 @@ from pipelines.runtime.releasing import Releasing, Waiting
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.session import start_session
 from pipelines.sql import compile_script
-from pipelines.sql.model import Pipeline
+from pipelines.sql.pipeline import Pipeline
 from quality_checks.gate import judge
 
 BUILD, PROBE = 200_000, 1_000_000
