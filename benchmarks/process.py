@@ -22,13 +22,13 @@ from pyspark.sql import Row, SparkSession
 from benchmarks import news, peers
 from benchmarks.measure import Figure, seconds
 from benchmarks.news import AFTER, KEYS
+from pipelines import jars
 from pipelines.lake import Lake
 from pipelines.process import (
     EventTimeExtension,
     OneInputEventTimeStreamProcessFunction,
     StateDeclarations,
 )
-from pipelines.runtime import jars
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.session import start_session
 from pipelines.sql import compile_script

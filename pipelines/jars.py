@@ -31,6 +31,10 @@ KAFKA = (
 """Spark's Kafka source and what it needs, to be had one by one: not every repository has the token provider in the
 version that the source names, and that of 4.0.0 does in its place."""
 
+AVRO = "org.apache.spark:spark-avro_2.13:4.1.1"
+"""Spark's `from_avro`; what it needs is in Spark. Of an older version than Spark is, since that one is not to be had:
+docs/decisions/0022 says why it works, and tests/pipelines/runtime/test_avro_jar.py that it does."""
+
 
 class JarsUnavailable(TidegateError):
     """A Java archive that is neither in the cache nor to be had."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from delta import configure_spark_with_delta_pip  # noqa: F401  (fails early, and clearly, where delta-spark is missing)
 from pyspark.sql import SparkSession
 
-from pipelines.jars import DELTA, KAFKA, java, resolve
+from pipelines.jars import AVRO, DELTA, KAFKA, java, resolve
 from pipelines.progress import Progress, SilentProgress, step
 from pipelines.sql.model import SECRET_NAMES
 
@@ -65,8 +65,10 @@ def start_session(
         return active
     java()
     progress = progress or SilentProgress()
-    # Those of Kafka too, though few scripts need them: a session is shared, and they cost it nothing that shows.
-    jars = [*resolve([DELTA], progress=progress), *resolve(KAFKA, transitive=False, progress=progress)]
+    # Those of Kafka and Avro too, though few scripts need them: a session is shared, and they cost it nothing that
+    # shows.
+    alone = resolve([*KAFKA, AVRO], transitive=False, progress=progress)
+    jars = [*resolve([DELTA], progress=progress), *alone]
     # Workers must run this very Python: `python3` on PATH may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -60,6 +60,9 @@ def check(table: Table) -> Sequence[str]:
     name, found = table.options["format"], []
     if needs_variables(name):
         found.append("'format' can not come from the environment")
+    elif name == "avro":
+        # Known as the format of a message: these files are containers with a schema of their own.
+        found.append("'format': files of Avro's own kind are not read: write them as parquet, which has the same types")
     elif name != PARQUET:
         found += problems(name, wanted(table, table.options), names=(*LINES, PARQUET))
     else:

@@ -72,7 +72,7 @@ class CanalFormat:
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
         others = kept(messages)
         leaf = json_text.leaf(wanted.option(STANDARD))
-        row = shape.Row(wanted.columns, lambda column: leaf, json_text.plain)
+        row = shape.Row(wanted.columns, lambda column: leaf, json_text.shown)
         wire = shape.wire_row(wanted.columns)
         parsed = json_text.parsed(
             messages, _WIRE.format(wire, "".join(f", {_MORE[key]}" for key in wanted.metadata if key in _MORE))

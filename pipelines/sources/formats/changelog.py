@@ -33,7 +33,7 @@ class ChangelogFormat:
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
         others = kept(messages)
         leaf = json_text.leaf(wanted.option(STANDARD))
-        row = shape.Row(wanted.columns, lambda column: leaf, json_text.plain)
+        row = shape.Row(wanted.columns, lambda column: leaf, json_text.shown)
         around = "STRUCT<data {}, op STRING>"
         wire = shape.wire_row(wanted.columns)
         parsed = json_text.parsed(messages, around.format(wire))

@@ -41,10 +41,10 @@ def ignore_option(name: str) -> OptionSpec:
     return OptionSpec(name, "boolean", default="false", doc="Messages that do not fit are passed over, each whole.")
 
 
-def map_keys(columns: Sequence[Column]) -> list[str]:
-    """JSON has no keys but strings."""
+def map_keys(columns: Sequence[Column], told: str = "the keys of a JSON object are strings") -> list[str]:
+    """Maps whose keys are no strings. `told`: why there are none."""
     return [
-        f"column {column.name} is {column.type}: the keys of a JSON object are strings"
+        f"column {column.name} is {column.type}: {told}"
         for column in columns
         if any(of.kind is Kind.MAP and of.arguments[0].kind not in STRINGS for of in inside(parse_type(column.type)))
     ]

@@ -85,7 +85,7 @@ class DebeziumFormat:
         row = shape.Row(
             wanted.columns,
             lambda column: encoding.leaf("_schema" if with_schema else None, column.name),
-            json_text.plain,
+            json_text.shown,
         )
         parsed = json_text.parsed(messages, _around(wanted.columns, wanted, with_schema=with_schema))
         envelope = "_wire.payload" if with_schema else "_wire"

@@ -44,7 +44,7 @@ class JsonFormat:
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
         others = kept(messages)
         leaf = json_text.leaf(wanted.option(STANDARD))
-        row = shape.Row(wanted.columns, lambda column: leaf, json_text.plain)
+        row = shape.Row(wanted.columns, lambda column: leaf, json_text.shown)
         # Which columns a message names is seen on the long way only.
         short = None if wanted.flag(MISSING) else quick(wanted, leaf)
         beside, done, fields = [], "_null", f"IF(_null OR _broken, NULL, {row.fields('_wire')})"

@@ -83,6 +83,11 @@ def plain(text: str) -> str:
     return f"replace({text}, {literals.text(_MARK)})"
 
 
+def shown(text: str, of: FlinkType) -> str:
+    """`shape.Show` of wire texts."""
+    return plain(text)
+
+
 def document(text: str) -> str:
     """SQL of a wire text that may also be a whole JSON value, where the table has STRING."""
     bare = f"regexp_replace({text}, {literals.text(_MARKED)}, '$1')"

@@ -7,15 +7,20 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from pipelines.errors import PlanningError
-from pipelines.sources.formats import canal, changelog, csv, debezium, json, raw
+from pipelines.sources.formats import avro, canal, changelog, csv, debezium, json, raw
 from pipelines.sources.formats.format import Format, Wanted
 from pipelines.sources.protocol import OptionSpec
 
-_ALL: Sequence[Format] = (json.FORMAT, csv.FORMAT, raw.FORMAT, debezium.FORMAT, canal.FORMAT, changelog.FORMAT)
+_ALL: Sequence[Format] = (
+    json.FORMAT, csv.FORMAT, raw.FORMAT, avro.FORMAT, debezium.FORMAT, canal.FORMAT, changelog.FORMAT,
+)  # fmt: skip
 FORMATS: Mapping[str, Format] = {made.spec.name: made for made in _ALL}
 
-_AVRO = "Avro needs a library of Spark's (spark-avro) that is not part of Tidegate: write the messages as json"
-REFUSED: Mapping[str, str] = {name: _AVRO for name in ("avro", "avro-confluent", "debezium-avro-confluent")}
+_REGISTRY = "Its messages name their schema by a number, which only a schema registry knows, and none is asked here"
+REFUSED: Mapping[str, str] = {
+    "avro-confluent": f"{_REGISTRY}: write them as avro (the record alone, by the table's columns) or as json",
+    "debezium-avro-confluent": f"{_REGISTRY}: let Debezium write debezium-json",
+}
 """Formats of Flink that are not here, and what to do instead."""
 
 

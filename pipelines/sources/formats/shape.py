@@ -1,6 +1,7 @@
-"""Rows of text become rows of values: the same nested shape, with text in place of every scalar.
+"""What a parser gives becomes rows of values: the same nested shape, with other scalars.
 
-A *wire* value is what a parser gives: STRUCTs, ARRAYs and MAPs as declared, STRING where the type is a scalar.
+A *wire* value is what a parser gives: STRUCTs, ARRAYs and MAPs as declared, and where the type is a scalar STRING, or
+what a format that is no text has in its place.
 """
 
 from __future__ import annotations
@@ -14,31 +15,48 @@ from pipelines.sql.model import Column
 from pipelines.sql.types import NESTED, FlinkType, Kind, quoted
 
 Leaf = Callable[[str, FlinkType], str]
-"""SQL of a text, and a scalar type, to SQL of the value; NULL where the text does not fit."""
+"""SQL of a wire scalar, and its type, to SQL of the value; NULL where it does not fit."""
+
+Scalar = Callable[[FlinkType], str]
+"""A scalar type to Spark's DDL of its wire value."""
+
+Show = Callable[[str, FlinkType], str]
+"""SQL of a wire value, and its type, to SQL of what people see of it."""
 
 SHOWN = 60
 """Characters of a value that an error shows."""
 
 
-def wire_type(of: FlinkType) -> str:
-    """Spark's DDL of the wire value of a type."""
-    if of.kind is Kind.ARRAY:
-        return f"ARRAY<{wire_type(of.element)}>"
-    if of.kind is Kind.MAP:
-        return f"MAP<STRING, {wire_type(of.element)}>"
-    if of.kind is Kind.ROW:
-        return f"STRUCT<{', '.join(f'{quoted(field.name)}: {wire_type(field.type)}' for field in of.fields)}>"
+def text_scalar(of: FlinkType) -> str:
+    """The wire type of a scalar in a format of text."""
     return "STRING"
 
 
-def wire_row(columns: Sequence[Column]) -> str:
+def wire_type(of: FlinkType, scalar: Scalar = text_scalar) -> str:
+    """Spark's DDL of the wire value of a type."""
+    if of.kind is Kind.ARRAY:
+        return f"ARRAY<{wire_type(of.element, scalar)}>"
+    if of.kind is Kind.MAP:
+        return f"MAP<STRING, {wire_type(of.element, scalar)}>"
+    if of.kind is Kind.ROW:
+        return f"STRUCT<{', '.join(f'{quoted(field.name)}: {wire_type(field.type, scalar)}' for field in of.fields)}>"
+    return scalar(of)
+
+
+def wire_row(columns: Sequence[Column], scalar: Scalar = text_scalar) -> str:
     """Spark's DDL of the wire row of a table."""
-    return f"STRUCT<{', '.join(f'{quoted(column.name)}: {wire_type(parse_type(column.type))}' for column in columns)}>"
+    fields = (f"{quoted(column.name)}: {wire_type(parse_type(column.type), scalar)}" for column in columns)
+    return f"STRUCT<{', '.join(fields)}>"
 
 
 def nested(columns: Sequence[Column]) -> list[Column]:
     """The columns that are no scalars."""
     return [column for column in columns if parse_type(column.type).kind in NESTED]
+
+
+def as_it_is(wire: str, of: FlinkType) -> str:
+    """What is fit for people already."""
+    return wire
 
 
 def value(wire: str, of: FlinkType, leaf: Leaf, depth: int = 0) -> str:
@@ -58,8 +76,8 @@ def value(wire: str, of: FlinkType, leaf: Leaf, depth: int = 0) -> str:
 
 
 def misfit(wire: str, found: str, of: FlinkType, depth: int = 0, *, inside: bool = False) -> str:
-    """SQL of whether some text of `wire` became no value, or a NULL stands `inside` where the type has none; `found` is
-    SQL of the value."""
+    """SQL of whether some scalar of `wire` became no value, or a NULL stands `inside` where the type has none; `found`
+    is SQL of the value."""
     item, other = f"w{depth}", f"v{depth}"
     if of.kind in (Kind.ARRAY, Kind.MAP):
         values = (wire, found) if of.kind is Kind.ARRAY else (f"map_values({wire})", f"map_values({found})")
@@ -81,12 +99,12 @@ def misfit(wire: str, found: str, of: FlinkType, depth: int = 0, *, inside: bool
 class Row:
     """SQL that turns the wire row of a table into its values.
 
-    `leaf` makes the reader of one column's scalars; `show` makes a wire text fit for people.
+    `leaf` makes the reader of one column's scalars; `show` makes a wire value fit for people.
     """
 
     columns: tuple[Column, ...]
     leaf: Callable[[Column], Leaf]
-    show: Callable[[str], str] = str
+    show: Show = as_it_is
 
     def fields(self, wire: str) -> str:
         """The STRUCT of all physical columns; `wire` must not be null."""
@@ -106,7 +124,7 @@ class Row:
             of = parse_type(column.type)
             text, found = f"{wire}.{quoted(column.name)}", f"{fields}.{quoted(column.name)}"
             shown = f"to_json({text})" if of.kind in NESTED else text
-            told = f"substring({self.show(shown)}, 1, {SHOWN})"
+            told = f"substring({self.show(shown, of)}, 1, {SHOWN})"
             start, end = literals.text(f"column {column.name}: '"), literals.text(f"' does not fit {column.type}")
             cases.append(f"WHEN {misfit(text, found, of)} THEN concat({start}, {told}, {end})")
             if (not column.nullable) if needed is None else (column.name in needed):

@@ -12,8 +12,8 @@ from pipelines.sql.model import Column, Table
 
 Kind = Literal["kafka", "upsert-kafka"]
 
-VALUE_FORMATS = ("json", "csv", "raw", "debezium-json", "canal-json", "changelog-json")
-APPEND_FORMATS = ("json", "csv", "raw")
+VALUE_FORMATS = ("json", "csv", "raw", "avro", "debezium-json", "canal-json", "changelog-json")
+APPEND_FORMATS = ("json", "csv", "raw", "avro")
 """What may be a key, and the value of upsert-kafka: a message says nothing but one row."""
 
 
@@ -40,6 +40,14 @@ class Part:
         """What the table wants of the format; the key never says what becomes of a row."""
         plain = {key.removeprefix(self.prefix): text for key, text in options.items() if key.startswith(self.prefix)}
         return Wanted(self.columns, plain, table.role, table.primary_key, self.metadata)
+
+    def problems(self, table: Table, names: Sequence[str]) -> list[str]:
+        """What is wrong with its format. Options are called as the script has them, with their prefix."""
+        wanted = self.wanted(table, table.options)
+        found = problems(self.format, wanted, names=names, option=self.option)
+        for plain in wanted.options if self.prefix else ():
+            found = [problem.replace(f"'{plain}'", f"'{self.prefix}{plain}'") for problem in found]
+        return found
 
 
 @dataclass(frozen=True)
@@ -111,14 +119,11 @@ def check_fields(table: Table, kind: Kind) -> Sequence[str]:
     planned = layout(table, options, kind)
     if not planned.value.columns:
         return ["'value.fields-include' = 'EXCEPT_KEY' leaves no column for the value"]
-    value = planned.value
-    names = APPEND_FORMATS if kind == "upsert-kafka" else VALUE_FORMATS
-    wrong = problems(value.format, value.wanted(table, options), names=names, option=value.option)
+    wrong = planned.value.problems(table, APPEND_FORMATS if kind == "upsert-kafka" else VALUE_FORMATS)
     if "key.format" in options and kind == "kafka" and planned.key is None:
         wrong += [] if options["key.format"] in APPEND_FORMATS else problems_of_key(options["key.format"])
     if planned.key is not None:
-        key = planned.key
-        wrong += problems(key.format, key.wanted(table, options), names=APPEND_FORMATS, option=key.option)
+        wrong += planned.key.problems(table, APPEND_FORMATS)
     return wrong
 
 

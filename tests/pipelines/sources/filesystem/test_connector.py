@@ -20,7 +20,7 @@ def table(columns: str, **options: str) -> str:
         ("a INT", {"format": "jsn"}, "'format'", "there is no format 'jsn' here: did you mean 'json'?"),
         ("a INT", {"format": "orc"}, "'format'", "there is no format 'orc' here"),
         ("a INT", {"format": "raw"}, "'format'", "there is no format 'raw' here"),
-        ("a INT", {"format": "avro"}, "'format'", "'avro' can not be read. Avro needs a library of Spark's"),
+        ("a INT", {"format": "avro"}, "'format'", "files of Avro's own kind are not read: write them as parquet"),
         ("a INT", {"format": "debezium-avro-confluent"}, "'format'", "can not be read"),
         ("a INT", {"format": "${F}"}, "'format'", "can not come from the environment"),
         ("a INT", {"format": "json", "csv_null-literal": ""}, "'csv.null", "an option of csv, and the format is json"),

@@ -19,6 +19,7 @@ NAMES = {
     "D": Decimal,
     "T": datetime.datetime,
     "Z": lambda *parts: datetime.datetime(*parts),
+    "U": lambda *parts: datetime.datetime(*parts, tzinfo=datetime.UTC),
 }
 
 

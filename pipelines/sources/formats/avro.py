@@ -1,0 +1,200 @@
+"""The format `avro`: a message is one record in Avro's binary encoding, without its schema, and adds one row.
+
+Spark's `from_avro` reads the records (docs/decisions/0022). It takes what it needs from the front of a message and says
+nothing of the rest, and it gives NULLs for a record that it can not read. So END_MARK is put behind every message, and
+is read as one field more: only where exactly the mark comes out has the record the length of the message.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipelines.sources.formats import avro_schema, literals, shape, text
+from pipelines.sources.formats.checks import inside, map_keys
+from pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
+from pipelines.sources.formats.result import added, kept
+from pipelines.sources.protocol import OptionSpec
+from pipelines.sql.dialect import parse_type
+from pipelines.sql.model import Column, needs_variables
+from pipelines.sql.types import BINARIES, INTEGERS, STRINGS, TIMESTAMPS, FlinkType, Kind, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ENCODING = OptionSpec(
+    "avro.encoding", default="binary", doc="`binary`. Flink's other one, `json`, is refused: use the format json."
+)
+LEGACY = OptionSpec(
+    "avro.timestamp_mapping.legacy",
+    "boolean",
+    default="true",
+    doc="As Flink did before 1.19: a TIMESTAMP has 3 digits of a second at most, and there is no TIMESTAMP_LTZ. With "
+    "`false` both have up to 6: ms up to 3 digits, else us.",
+)
+FAST_READ = OptionSpec(
+    "avro.open.fastread",
+    "boolean",
+    default="false",
+    doc="Accepted for scripts of Flink, where it changes how fast messages are read, not what is read.",
+)
+
+END_MARK = secrets.token_bytes(15).replace(b"\0", b"\1") + b"\0"
+"""No beginning of it is also its end: where bytes are left over before it, something else stands in its place. Every
+process draws its own, so no message holds it."""
+
+_MS = (-62135596800000, 253402300799999)
+"""The years 1 to 9999, as ms since 1970."""
+_DAYS = (-719162, 2932896)
+_RANGES = {kind: 2 ** (8 * size - 1) for kind, size in zip(INTEGERS, (1, 2, 4, 8), strict=True)}
+
+
+class AvroFormat:
+    """`'format' = 'avro'`."""
+
+    spec = FormatSpec(
+        "avro", (ENCODING, LEGACY, FAST_READ), "A message is one record in Avro's binary encoding, without its schema."
+    )
+
+    def check(self, wanted: Wanted) -> Sequence[str]:
+        found = map_keys(wanted.columns, "the keys of a map in Avro are strings")
+        encoding = wanted.option(ENCODING)
+        if encoding == "json":
+            told = "Avro's own JSON can not be read; 'binary' can, and plain JSON with the format json"
+            found.append(f"'{ENCODING.name}' = 'json': {told}")
+        elif encoding != "binary" and not needs_variables(encoding):
+            found.append(f"'{ENCODING.name}' is 'binary', not {encoding!r}")
+        fixed = [name.name for name in (ENCODING, LEGACY) if needs_variables(wanted.option(name))]
+        found += [f"'{name}' can not come from the environment: it says what a message is" for name in fixed]
+        return found if fixed else [*found, *_untimely(wanted)]
+
+    def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
+        others, columns = kept(messages), wanted.columns
+        row = shape.Row(columns, lambda column: _leaf, _shown)
+        seen = messages.selectExpr(
+            *others, f"{VALUE} IS NULL AS _null", f"length({VALUE}) AS _length", f"concat({VALUE}, {_MARK}) AS _marked"
+        )
+        # A reader makes room for as many bytes as a broken message claims to have. One that passes over them does not:
+        # only messages that hold what they claim are read.
+        ended = seen.selectExpr(
+            "*", f"{_from_avro(columns, avro_schema.end_only(len(END_MARK)))}.{avro_schema.END} AS _end"
+        )
+        record = ended.selectExpr("*", f"IF(_end = {_MARK}, {_from_avro(columns)}, NULL) AS _record")
+        named = f"CAST(_record AS {_wire_row(columns)})"
+        wire = record.selectExpr(*others, "_null", f"{_broken(columns)} AS _broken", f"{named} AS _wire")
+        fields = f"IF(_null OR _broken IS NOT NULL, NULL, {row.fields('_wire')}) AS _fields"
+        read = wire.selectExpr(*others, "_null", "_broken", "_wire", fields)
+        error = f"IF(_null, NULL, coalesce(_broken, {_bad_keys(columns)}, {row.error('_wire', '_fields')})) AS _error"
+        return added(read.selectExpr(*others, "_null", "_fields", error), others, wanted, None)
+
+
+_MARK = f"X'{END_MARK.hex()}'"
+
+
+def _untimely(wanted: Wanted) -> list[str]:
+    """Timestamps that the older mapping has not."""
+    if wanted.option(LEGACY).lower() != "true":
+        return []
+    return [
+        f"column {column.name} is {column.type}: there are TIMESTAMP(0) to TIMESTAMP(3), and with "
+        f"'{LEGACY.name}' = 'false' finer ones and TIMESTAMP_LTZ"
+        for column in wanted.columns
+        if any(
+            of.kind is Kind.TIMESTAMP_LTZ or (of.kind is Kind.TIMESTAMP and not _in_ms(of))
+            for of in inside(parse_type(column.type))
+        )
+    ]
+
+
+def _in_ms(of: FlinkType) -> bool:
+    return text.precision(of) <= 3
+
+
+def _from_avro(columns: Sequence[Column], reader: str | None = None) -> str:
+    """SQL of the record in `_marked`, as `reader` sees it; a STRUCT of NULLs where there is none."""
+    options = {"mode": "PERMISSIVE", **({} if reader is None else {"avroSchema": reader})}
+    written = literals.text(avro_schema.schema(columns, len(END_MARK)))
+    return f"from_avro(_marked, {written}, {literals.options(options)})"
+
+
+def _wire_row(columns: Sequence[Column]) -> str:
+    """Spark's DDL of `_record` with the columns' names in place of Avro's."""
+    return shape.wire_row(columns, avro_schema.scalar).removesuffix(">") + f", {avro_schema.END}: BINARY>"
+
+
+def _broken(columns: Sequence[Column]) -> str:
+    """SQL of the sentence about a message that is no record of the table, or NULL."""
+    record = f"record of {len(columns)} column{'s' if len(columns) > 1 else ''}"
+    told = f" bytes of the message are no {record}: they end too early, or claim what can not be"
+    short = f"concat('the ', _length, {literals.text(told)})"
+    longer = f"'bytes are left over behind the {record}: the message was written with another schema'"
+    return (
+        "CASE WHEN _null THEN NULL WHEN _length = 0 THEN 'the message is empty' "
+        f"WHEN _end IS NULL THEN {short} WHEN _end <> {_MARK} THEN {longer} "
+        f"WHEN _record.{avro_schema.END} IS NULL THEN {short} END"
+    )
+
+
+def _leaf(wire: str, of: FlinkType) -> str:
+    """SQL of a scalar; NULL where it does not fit its type."""
+    if of.kind in STRINGS:
+        return f"IF(is_valid_utf8({wire}), {wire}, NULL)"
+    if of.kind is Kind.BOOLEAN:
+        return f"CASE {wire} WHEN X'01' THEN true WHEN X'00' THEN false END"
+    if of.kind in INTEGERS:
+        end = _RANGES[of.kind]
+        return _between(wire, (-end, end - 1), f"CAST({wire} AS {of.spark})")
+    if of.kind is Kind.DATE:
+        return _between(wire, _DAYS, f"date_from_unix_date(CAST({wire} AS INT))")
+    if of.kind in TIMESTAMPS:
+        return _timestamp(wire, of)
+    return f"try_cast({wire} AS {of.spark})" if of.kind is Kind.DECIMAL else wire
+
+
+def _timestamp(wire: str, of: FlinkType) -> str:
+    """A timestamp; NULL where it is finer than its type."""
+    digits = 3 if _in_ms(of) else 6
+    unit = 10 ** (digits - 3)
+    moment = f"{'timestamp_millis' if digits == 3 else 'timestamp_micros'}({wire})"
+    finer = 10 ** (digits - text.precision(of))
+    exact = f"IF({wire} % {finer}L = 0, CAST({moment} AS {of.spark}), NULL)"
+    return _between(wire, (_MS[0] * unit, (_MS[1] + 1) * unit - 1), exact)
+
+
+def _between(wire: str, bounds: tuple[int, int], then: str) -> str:
+    low, high = bounds
+    if high == 2**63 - 1:
+        return then
+    return f"IF({wire} BETWEEN {low}L AND {high}L, {then}, NULL)"
+
+
+def _shown(wire: str, of: FlinkType) -> str:
+    return f"hex({wire})" if of.kind in BINARIES or of.kind is Kind.BOOLEAN else wire
+
+
+def _bad_keys(columns: Sequence[Column]) -> str:
+    """SQL of the sentence about a key of a MAP that is no text, or NULL."""
+    cases = [
+        f"WHEN {found} THEN {literals.text(f'column {column.name}: a key is no UTF-8 text')}"
+        for column in columns
+        if (found := _bad_key(f"_wire.{quoted(column.name)}", parse_type(column.type)))
+    ]
+    return f"CASE {' '.join(cases)} END" if cases else "NULL"
+
+
+def _bad_key(wire: str, of: FlinkType, depth: int = 0) -> str:
+    """SQL of whether a MAP in `wire` has a key that is no text; empty where there is no MAP."""
+    item, found = f"m{depth}", []
+    if of.kind is Kind.MAP:
+        found.append(f"exists(map_keys({wire}), {item} -> NOT is_valid_utf8({item}))")
+    if of.kind is Kind.ROW:
+        found += [_bad_key(f"{wire}.{quoted(field.name)}", field.type, depth) for field in of.fields]
+    elif of.arguments and (within := _bad_key(item, of.element, depth + 1)):
+        values = f"map_values({wire})" if of.kind is Kind.MAP else wire
+        found.append(f"exists({values}, {item} -> {within})")
+    told = [f"coalesce({part}, false)" for part in found if part]
+    return f"({' OR '.join(told)})" if told else ""
+
+
+FORMAT = AvroFormat()
