@@ -1,6 +1,6 @@
 """Alerts: what a person must hear of, told once when it begins and once when it is over.
 
-    conditions of a tick (gates, builds, quarantine, log_retention, runs)  ->  Incident
+    conditions of a tick (gates, builds, lag, logs, runs)  ->  Incident
     Memory (the sensor's cursor) knows which are open and what is still to be delivered
     channels (Apprise, a JSON webhook) take the messages; one that does not is itself told to the others
 

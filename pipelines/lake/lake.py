@@ -111,8 +111,8 @@ class Lake(Layout):
         self.alerts = ControlTable(self.control, AlertRow)
 
     def exists(self) -> bool:
-        """Whether a lake was ever made here."""
-        return (self.root / "_control" / "epochs" / "_delta_log").exists()
+        """Whether a lake was ever made here. A first run has a lease before it has planned anything."""
+        return any((self.root / "_control" / table / "_delta_log").exists() for table in ("epochs", "leases"))
 
     @cached_property
     def id(self) -> str:

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from orchestration.console.standing import standing
 from pipelines.lake import Lake
-from pipelines.runtime.status import Chunks, InsertStatus, SourceStatus, status
+from pipelines.runtime.status import Chunks, InsertStatus, LakeStatus, SourceStatus, status
 from tests.pipelines.runtime.handmade import HandmadeLake
 
 
@@ -31,6 +33,30 @@ def test_an_empty_lake_has_a_status(made: HandmadeLake) -> None:
     assert [source.epochs for source in found.sources] == [0, 0]
     assert (found.inserts[0].state, found.inserts[0].waits_for) == (None, ("users",))
     assert status(Lake(made.root)).sources == ()
+
+
+def test_a_first_run_is_seen_before_it_has_planned_anything(tmp_path: Path) -> None:
+    """A server that does not answer what a plan asks of it keeps a run there for as long as it likes."""
+    lake = Lake(tmp_path / "first")
+    assert not lake.exists()
+    made = HandmadeLake(tmp_path / "other")
+    leases = lake.leases("a run")
+    leases.acquire("users")
+    found = status(Lake(lake.root, create=False), made.pipeline)
+    (holder,) = [source.holder for source in found.sources if source.table == "users"]
+    assert holder is not None
+    assert holder.startswith("a run, process ")
+    assert "a run, process " in "\n".join(map(str, rendered(found)))
+    leases.close()
+
+
+def rendered(found: LakeStatus) -> list[str]:
+    """The state as people see it."""
+    console = Console(width=200)
+    with console.capture() as captured:
+        for part in standing(found):
+            console.print(part)
+    return captured.get().splitlines()
 
 
 def test_a_source_that_loads_shows_its_chunks_and_no_watermark(made: HandmadeLake) -> None:
