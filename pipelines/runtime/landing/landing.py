@@ -288,8 +288,8 @@ class Landing:
         time = EpochTime(self.table, self.strategy, before, stored.planned_at)
         signal = SignalEmit(self.clock, before if time.processing_time else None)
         if stored.step.quiet:
-            kept = (before.lag_ms, before.position) if before else (None, "")
-            return self._log(context, stored, watermark_row(time, stored, Landed(*kept), 0, (), signal, self.clock()))
+            stands = Landed(position=before.position if before else "")
+            return self._log(context, stored, watermark_row(time, stored, stands, 0, (), signal, self.clock()))
         spark = self.spark()
         name, generation, epoch = self.table.name, stored.generation, stored.epoch
         if self.path not in self.ready:

@@ -70,12 +70,17 @@ def watermark_row(
         idle=idle,
         flip_epoch=flip_epoch,
         flipped_at=flipped_at,
-        lag_ms=landed.lag_ms,
+        lag_ms=_still_behind(before, landed_at) if step.step.quiet and before else landed.lag_ms,
         position=landed.position,
         splits=[asdict(split) for split in splits],
         late=sum(item.late for item in passes),
         kept=before.kept if step.step.quiet and before else kept,
     )
+
+
+def _still_behind(before: WatermarkRow, now: int) -> int | None:
+    """How far a source is behind after a step that has read nothing: as it was, and by the time since then."""
+    return before.lag_ms and before.lag_ms + max(now - before.landed_at, 0)
 
 
 def splits_after(

@@ -51,6 +51,17 @@ def land(
     return watermark_row(time, step, landed or Landed(), len(said), passes, SignalEmit(lambda: now), now)
 
 
+@pytest.mark.parametrize(("lag_ms", "later"), [(None, None), (0, 0), (7_000, 12_000)])
+def test_a_step_that_reads_nothing_leaves_a_source_behind_by_the_time_since(
+    lag_ms: int | None, later: int | None
+) -> None:
+    before = land(None, {"a": 1}, now=1_000, landed=Landed(lag_ms=lag_ms, position="here"))
+    step = StoredStep(Step({}, quiet=True), 1, 2, 6_000)
+    time = EpochTime(TABLE, STRATEGY, before, 6_000)
+    row = watermark_row(time, step, Landed(position="here"), 0, (), SignalEmit(lambda: 6_000), 6_000)
+    assert (row.lag_ms, row.position) == (later, "here")
+
+
 def heard(row: WatermarkRow) -> dict[str, tuple[int, bool]]:
     return {split["split"]: (split["timestamp"], split["idle"]) for split in row.splits}
 
