@@ -119,8 +119,8 @@ def _from_avro(columns: Sequence[Column], reader: str | None = None) -> str:
 
 
 def _wire_row(columns: Sequence[Column]) -> str:
-    """Spark's DDL of `_record` with the columns' names in place of Avro's."""
-    return shape.wire_row(columns, avro_schema.scalar).removesuffix(">") + f", {avro_schema.END}: BINARY>"
+    """Spark's DDL of `_record` with the columns' names in place of Avro's, and for the mark one that no column has."""
+    return shape.wire_row(columns, avro_schema.scalar).removesuffix(">") + ", ` `: BINARY>"
 
 
 def _broken(columns: Sequence[Column]) -> str:
