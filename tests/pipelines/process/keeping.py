@@ -1,5 +1,8 @@
-"""One task over epochs of a process whose state is large: `python -m tests.pipelines.process.keeping KEYS` prints the
-peak RSS of this process and the size of the living state in MiB, and how many characters the function has read of it."""
+"""One task over epochs of a process whose state is large.
+
+`python -m tests.pipelines.process.keeping KEYS` prints the peak RSS of this process and the size of the living state in
+MiB, and how many characters the function has read of it.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +59,8 @@ class Epochs:
         self._number += 1
         steps = Steps(MIN_TIMESTAMP, (MIN_TIMESTAMP,), self._number, (0,))
         plan = TaskPlan(
-            self._function, (), steps, (InputShape(("k", "note")),), 1, (OUTPUT,), COLUMNS, self._groups, frozenset(), 1,
-            str(self.folder), epoch=self._number, rewrite=rewrite,
+            self._function, (), steps, (InputShape(("k", "note")),), 1, (OUTPUT,), COLUMNS, self._groups, frozenset(),
+            1, str(self.folder), epoch=self._number, rewrite=rewrite,
         )  # fmt: skip
         for batch in run_task(plan, 0, self._batches(notes) if rows else iter(())):
             if batch.column(KIND)[0].as_py() == REPORT:
