@@ -42,7 +42,7 @@ class Arrived:
 class LocalRun:
     """A process function over inputs that arrive bit by bit. Between epochs nothing is kept but what it declares.
 
-    Values are kept as Python has them: what the column of a state or an output could not hold is refused by a run alone.
+    Values are kept as Python has them: only a run refuses what the column of a state or of an output could not hold.
 
     Args:
         function: Plain, or wrapped.
