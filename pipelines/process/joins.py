@@ -34,7 +34,8 @@ class Side:
     Attributes:
         columns: What is kept of a record, which is all of it: its columns, as in a CREATE TABLE, in any order. Names
             that Python can say.
-        time: A record's time (ms, UTC), or None for one without; None: the time at which it is processed.
+        time: A record's time (ms, UTC), or None for one without; None: the time at which it is processed, as
+            `EventTimeManager.processed_at` has it.
     """
 
     columns: str
@@ -71,7 +72,7 @@ class _Join(TwoInputNonBroadcastEventTimeStreamProcessFunction):
 
     def _arrived(self, side: int, record: Any, output: Collector, ctx: PartitionedContext) -> None:
         own, key = self._sides[side].time, ctx.get_state_manager().get_current_key()
-        time = self._manager.current_time() if own is None else own(record)
+        time = self._manager.processed_at() if own is None else own(record)
         if time is None or key is None or (isinstance(key, tuple) and None in key):
             self._alone(side, record, output)
         else:

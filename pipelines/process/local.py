@@ -42,6 +42,8 @@ class Arrived:
 class LocalRun:
     """A process function over inputs that arrive bit by bit. Between epochs nothing is kept but what it declares.
 
+    Values are kept as Python has them: only a run refuses what the column of a state or of an output could not hold.
+
     Args:
         function: Plain, or wrapped.
         key: A record's key; one for each input, or one for all.

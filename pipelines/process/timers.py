@@ -36,11 +36,11 @@ class EventTimeManager:
     is set twice fires once. In processing time (FLIP-326) the time is the system's, and nothing else changes.
     """
 
-    __slots__ = ("_current", "now", "queue")
+    __slots__ = ("_current", "landed_at", "now", "queue")
 
     def __init__(self, current: CurrentKey) -> None:
         self._current = current
-        self.now = MIN_TIMESTAMP
+        self.now = self.landed_at = MIN_TIMESTAMP
         self.queue = TimerQueue()
 
     def register_timer(self, timestamp: int) -> None:
@@ -62,3 +62,8 @@ class EventTimeManager:
     def current_time(self) -> int:
         """The watermark (ms, UTC) that is reached; MIN_TIMESTAMP before the first."""
         return self.now
+
+    def processed_at(self) -> int:
+        """The time of a record that has none of its own (ms, UTC): `current_time()`, and before the first watermark the
+        moment at which it landed."""
+        return self.landed_at if self.now == MIN_TIMESTAMP else self.now

@@ -28,6 +28,9 @@ RowGroup = tuple[str, int]
 
 GENERATION, EPOCH, BUCKET, LIVE = "_generation", "_epoch", "_bucket", "_live"
 TIMERS, LEAST = "_timers", "_least_timer"
+LARGE = 1 << 20
+"""Bytes from which on a row group is looked at before it is read."""
+
 BROADCAST_BUCKET = -1
 """Where the broadcast states are, one row of them."""
 
@@ -46,6 +49,11 @@ class StateColumns:
         own = [(GENERATION, pa.int32()), (EPOCH, pa.int64()), (BUCKET, pa.int32()), (LIVE, pa.bool_())]
         own += [(LEAST, pa.int64()), (TIMERS, pa.list_(pa.int64()))]
         return pa.schema([*own, *self.keys, *self.states, *self.broadcast])
+
+    @property
+    def key_schema(self) -> pa.Schema:
+        """What tells whether a row counts."""
+        return pa.schema([(LIVE, pa.bool_()), *self.keys])
 
 
 @dataclass(frozen=True)
@@ -66,19 +74,54 @@ class Stored:
         return self.array[self.row].values
 
 
-@lru_cache(maxsize=512)
-def _opened(path: str) -> pq.ParquetFile:
-    return pq.ParquetFile(path)
+@lru_cache(maxsize=128)
+def _footer(path: str) -> tuple[pq.FileMetaData, frozenset[str]]:
+    """What a file tells of its row groups, and its columns."""
+    found = pq.read_metadata(path)
+    return found, frozenset(found.schema.to_arrow_schema().names)
+
+
+def _read(group: RowGroup, schema: pa.Schema) -> pa.Table:
+    """The columns of `schema` of a row group; those that its file lacks are null."""
+    path, number = group
+    footer, columns = _footer(path)
+    there = [name for name in schema.names if name in columns]
+    # Opened for this one group: a file that stays open keeps what was read of it last.
+    with pq.ParquetFile(path, metadata=footer) as file:
+        found = file.read_row_group(number, columns=there, use_threads=False)
+    return pa.table([_column(found, field) for field in schema], schema=schema)
 
 
 def read_groups(groups: Iterable[RowGroup], schema: pa.Schema) -> pa.Table:
     """The rows of `groups`, one after the other, with the columns of `schema`; those that a file lacks are null."""
-    tables = []
-    for path, number in groups:
-        found = _opened(path).read_row_group(number)
-        columns = [_column(found, field) for field in schema]
-        tables.append(pa.table(columns, schema=schema))
+    tables = [_read(group, schema) for group in groups]
     return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
+
+
+def living(groups: Iterable[RowGroup], columns: StateColumns) -> tuple[list[Any], pa.Table]:
+    """The living keys of a bucket, and the row of each that counts: its newest. `groups`: the newest first.
+
+    However often a key was written, what is read of it at once is its newest row and one older one.
+    """
+    known: set[Any] = set()
+    names: list[Any] = []
+    tables: list[pa.Table] = []
+    for group in groups:
+        # Of a large group it is seen first which rows count; a small one is sooner read than looked at twice.
+        large = _footer(group[0])[0].row_group(group[1]).total_byte_size > LARGE
+        table = _read(group, columns.key_schema if large else columns.schema)
+        live = table.column(LIVE).to_pylist()
+        parts = [python_values(table.column(name)) for name, _ in columns.keys]
+        keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+        rows = [row for row, key in enumerate(keys) if live[row] and key not in known]
+        known.update(keys)
+        if rows:
+            names += keys if len(rows) == len(keys) else [keys[row] for row in rows]
+            whole = _read(group, columns.schema) if large else table
+            tables.append(whole if len(rows) == len(keys) else whole.take(pa.array(rows)))
+    if not tables:
+        return [], columns.schema.empty_table()
+    return names, tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.Array:
@@ -100,26 +143,21 @@ class Bucket:
     def __init__(
         self, groups: Sequence[RowGroup], columns: StateColumns, declarations: Sequence[KeyedStateDeclaration]
     ) -> None:
-        self._columns = columns
         self._makers = [cell_of(declaration) for declaration in declarations]
-        self.table = read_groups(groups, columns.schema)
-        size = len(self.table)
+        self._names, self.table = living(groups, columns)
         arrays = {name: _one(self.table.column(name)) for name in self.table.column_names}
         self._arrays = [arrays[name] for name, _ in columns.states]
-        self._timers, self._live = arrays[TIMERS], np.asarray(arrays[LIVE].to_numpy(zero_copy_only=False), dtype=bool)
+        self._timers = arrays[TIMERS]
         self._least = arrays[LEAST].fill_null(MAX_TIMESTAMP).to_numpy(zero_copy_only=False)
         self._timed = arrays[LEAST].is_valid().to_numpy(zero_copy_only=False)
-        keys = [python_values(arrays[name]) for name, _ in columns.keys]
-        self._names = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
-        # Of several rows of a key the first one stays: it is put in last.
-        self._rows = dict(zip(reversed(self._names), range(size - 1, -1, -1), strict=True))
+        self._rows = dict(zip(self._names, range(len(self._names)), strict=True))
         self._taken: set[Any] = set()
 
     def take(self, key: Any) -> KeyState | None:
         """The state of a key, which is the caller's from here on; None where nothing is known of it."""
         self._taken.add(key)
         row = self._rows.get(key)
-        if row is None or not self._live[row]:
+        if row is None:
             return None
         cells: list[Cell] = [
             make(Stored(array, row) if array[row].is_valid else None)
@@ -128,9 +166,8 @@ class Bucket:
         return KeyState(cells, list_values(self._timers, row))
 
     def _rest(self) -> np.ndarray:
-        """The rows that count, of keys that nobody has taken."""
-        rows = np.fromiter((row for key, row in self._rows.items() if key not in self._taken), dtype=np.int64)
-        return rows[self._live[rows]] if len(rows) else rows
+        """The rows of keys that nobody has taken."""
+        return np.fromiter((row for key, row in self._rows.items() if key not in self._taken), dtype=np.int64)
 
     def due(self, time: int) -> Iterator[Any]:
         """The keys that nobody has taken and whose first timer is up to `time`."""
@@ -142,12 +179,11 @@ class Bucket:
         """All keys that nobody has taken."""
         return [self._names[row] for row in self._rest()]
 
-    def untouched(self) -> tuple[pa.Table, int, int | None]:
-        """The rows of keys that nobody has taken; how many there are, and their least timer."""
+    def untouched(self) -> tuple[np.ndarray, int | None]:
+        """The rows of `table` of keys that nobody has taken; their least timer."""
         rest = self._rest()
         timed = rest[self._timed[rest]]
-        least = int(self._least[timed].min()) if len(timed) else None
-        return self.table.take(pa.array(rest)), len(rest), least
+        return rest, int(self._least[timed].min()) if len(timed) else None
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -205,7 +205,7 @@ class TaskRun:
             current.cells = fresh(self._binding.shape.keyed) if state is None else state.cells
         manager.queue = queue = TimerQueue(() if state is None else state.timers)
         manager.now = self._steps.before
-        at, step_now, applied = self._steps.at, -1, 0
+        at, landed_at, step_now, applied = self._steps.at, self._steps.landed_at, -1, 0
         call: Callable[[Any], None] | None = None
         record: Any = None
         several, asked = len(self._versions) > 1, bool(self._applied)
@@ -214,6 +214,8 @@ class TaskRun:
                 if step != step_now:
                     applied = self._apply_upto(step, applied) if asked else 0
                     self._come_to(at[step])
+                    if landed_at:
+                        manager.landed_at = landed_at[step]
                     if several:
                         self._see(bisect_right(self._versions, step - 1, key=_step) - 1)
                     step_now, call = step, self._of_step[step]

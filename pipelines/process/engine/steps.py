@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from pipelines.process.watermarks.combining import WatermarkCombiner
 from pipelines.process.watermarks.constants import IDLE_STATUS_WATERMARK_DECLARATION
@@ -31,6 +32,7 @@ class Steps:
             where there are none at all.
         declarations: Of those that inputs bring.
         processing_time: The epoch ends in processing time: its time is the system's, and no watermark that goes on.
+        landed_at: When each step landed, never back; empty where nobody asks.
     """
 
     before: int
@@ -40,6 +42,7 @@ class Steps:
     told: tuple[tuple[GeneralizedWatermark, ...], ...] = ()
     declarations: tuple[WatermarkDeclaration, ...] = ()
     processing_time: bool = False
+    landed_at: tuple[int, ...] = ()
 
     @property
     def moves(self) -> tuple[int, ...]:
@@ -139,4 +142,5 @@ def steps_of(
     places = {name: place for place, name in enumerate(inputs)}
     taken = tuple(places[step.input] for step in landed)
     words, now_is = tuple(told) if any(told) else (), status.watermark.use_processing_time
-    return Steps(time, tuple(at), came_to, taken, words, declarations, now_is), status.watermark
+    landed_at = tuple(accumulate((step.landed_at for step in landed), max))
+    return Steps(time, tuple(at), came_to, taken, words, declarations, now_is, landed_at), status.watermark

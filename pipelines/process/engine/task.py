@@ -177,11 +177,11 @@ class Task:
     # --- state ---------------------------------------------------------------------------------------------------
 
     def _keep(self, number: int, bucket: Bucket, keys: list[Any], states: list[KeyState]) -> None:
-        rest, others, least = bucket.untouched()
+        rest, least = bucket.untouched()
         living = [state for state in states if not state.empty]
         times = [state.timers[0] for state in living if state.timers]
         times += [least] if least is not None else []
-        self._told[number] = (min(times, default=None), others + len(living))
+        self._told[number] = (min(times, default=None), len(rest) + len(living))
         kept = [
             (key, state) for key, state in zip(keys, states, strict=True) if not self._plan.rewrite or not state.empty
         ]
@@ -191,12 +191,16 @@ class Task:
             )
         except WrongValue as error:
             raise WrongValue(f"process function {self._name}: {error}") from error
-        if self._plan.rewrite:
-            for name, value in self._stamp(number).items():
-                place, field = rest.schema.get_field_index(name), rest.schema.field(name)
-                rest = rest.set_column(place, field, pa.array([value] * len(rest), field.type))
-            table = pa.concat_tables([table, rest])
         self._write(number, table)
+        if self._plan.rewrite:  # a row group of their own: no third copy of them is made
+            self._write(number, self._restamped(number, bucket.table.take(pa.array(rest))))
+
+    def _restamped(self, bucket: int, rows: pa.Table) -> pa.Table:
+        """Rows of earlier epochs as of this one."""
+        for name, value in self._stamp(bucket).items():
+            place, field = rows.schema.get_field_index(name), rows.schema.field(name)
+            rows = rows.set_column(place, field, pa.array([value] * len(rows), field.type))
+        return rows
 
     def _stamp(self, bucket: int) -> dict[str, int]:
         """What all rows of a bucket in this epoch have in common."""

@@ -110,7 +110,8 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
     Args:
         windows: Which windows.
         aggregate: What is kept of them.
-        time: A record's time (ms, UTC); None: the time at which it is processed.
+        time: A record's time (ms, UTC); None: the time at which it is processed, as `EventTimeManager.processed_at` has
+            it.
 
     Raises InvalidDeclaration for sessions of an aggregate that can not be merged.
     """
@@ -129,7 +130,7 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
 
     def process_record(self, record: Any, output1: Collector, output2: Collector, ctx: PartitionedContext) -> None:
         windows = ctx.get_state_manager().get_state(self._open)
-        time = self._manager.current_time() if self._time is None else self._time(record)
+        time = self._manager.processed_at() if self._time is None else self._time(record)
         late = True
         for window in self._windows.of(time):
             kept = self._aggregate.create()

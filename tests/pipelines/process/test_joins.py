@@ -204,6 +204,14 @@ def test_the_same_join_by_processing_time() -> None:
     assert run.state == {}
 
 
+def test_before_any_time_has_passed_records_meet_by_the_moments_at_which_they_landed() -> None:
+    side = Side("key STRING, id BIGINT, `time` BIGINT")
+    run = local(IntervalJoin(ms(0), ms(10), side, side, pair))
+    other, near, far = Row("a", 7, None), Row("a", 1, None), Row("a", 2, None)
+    assert run.epoch([Arrived([other], None, 1, at=101)])[0] == []
+    assert run.epoch([Arrived([near], None, 0, at=111), Arrived([far], None, 0, at=112)])[0] == [(1, 7)]
+
+
 def test_the_join_of_the_docs() -> None:
     docs = Path(__file__).parents[3] / "docs" / "process-functions.md"
     snippet = docs.read_text(encoding="utf-8").partition("## Joins")[2].partition("```python")[2].partition("```")[0]

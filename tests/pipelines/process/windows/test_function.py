@@ -121,6 +121,17 @@ def test_the_same_windows_by_processing_time() -> None:
     assert run.epoch([Arrived([Row("a", 0)], at=112)], now=121) == ([("a", 100, 110, 2), ("a", 110, 120, 1)], [])
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_before_any_time_has_passed_a_record_is_of_the_moment_at_which_it_landed(apart: bool) -> None:
+    run = local(tumble(ms(10)), by_time=False)
+    flipped = Arrived([Row("a", 0)], Watermark(MIN_TIMESTAMP, True), at=112)
+    arrived = [Arrived([Row("a", 0)], at=101), Arrived([Row("a", 0)], at=109), flipped]
+    epochs = [[item] for item in arrived] if apart else [arrived]
+    told = [row for epoch in epochs for row in run.epoch(epoch, now=epoch[-1].at)[0]]
+    assert told == [("a", 100, 110, 2)]
+    assert run.epoch([], now=120) == ([("a", 110, 120, 1)], [])
+
+
 def test_the_windows_of_the_docs() -> None:
     docs = Path(__file__).parents[4] / "docs" / "process-functions.md"
     snippet = docs.read_text(encoding="utf-8").partition("## Windows")[2].partition("```python")[2].partition("```")[0]
