@@ -82,13 +82,13 @@ class MysqlComparison:
         pairs = zip(bounds, [*bounds[1:], None], strict=True)
         chunks = [Chunk(ordinal, lower, upper) for ordinal, (lower, upper) in enumerate(pairs)]
         for first in range(0, len(chunks), STEP_CHUNKS):
-            batch = tuple(chunks[first : first + STEP_CHUNKS])
-            read = read_chunks(spark, Work(self._reader, self._query(), batch))
+            batch = chunks[first : first + STEP_CHUNKS]
+            read = read_chunks(spark, Work.of(self._reader, self._query(), batch))
             yield self._declared(read), first + len(batch), len(chunks)
 
     def at_once(self, spark: SparkSession, keys: Sequence[Mapping[str, Any]] | None) -> DataFrame:
         condition = "TRUE" if keys is None else self._condition(keys)
-        return self._declared(read_chunks(spark, Work(self._reader, self._query(), (WHOLE,), condition)))
+        return self._declared(read_chunks(spark, Work.of(self._reader, self._query(), [WHOLE], condition)))
 
     def explain(self, error: BaseException) -> SourceError | None:
         return explain(error, self._context.table.name, "reading the table again", self._options.where)

@@ -192,8 +192,8 @@ class MysqlCdcSource:
         )
         if self._chunks is None:
             self._chunks = chunks_of(self.context.splits.rows())
-        chunks = tuple(self._chunks[step.first : step.last])
-        return Work(reader(self.options, self._server_facts().isolation_variable), query, chunks)
+        settings = reader(self.options, self._server_facts().isolation_variable)
+        return Work.of(settings, query, self._chunks[step.first : step.last])
 
     def _read_log(self, spark: SparkSession, step: BinlogStep, stored: StoredStep) -> DataFrame | None:
         if step.empty:

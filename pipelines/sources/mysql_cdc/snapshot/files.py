@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from pipelines.parquet import write_file
 from pipelines.sources.mysql_cdc.binlog.rows.output import ARROW
-from pipelines.sources.mysql_cdc.chunks import Chunk
 from pipelines.sources.mysql_cdc.options import MysqlOptions
 from pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
 from pipelines.sources.mysql_cdc.snapshot.rows import by_chunk
@@ -98,7 +97,7 @@ def write_chunks(spark: SparkSession, work: Work, files: Files) -> list[str]:
     return [row["name"] for row in written.collect()]  # one row a chunk
 
 
-def _written(files: Files, work: Work, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    name = f"{chunk.name}-{uuid.uuid4().hex[:8]}.parquet"
-    rows = write_file(Path(files.folder) / name, map(files.stored, read_chunk(work, chunk)))
+def _written(files: Files, work: Work, number: int) -> Iterator[pa.RecordBatch]:
+    name = f"{work.chunks[number].name}-{uuid.uuid4().hex[:8]}.parquet"
+    rows = write_file(Path(files.folder) / name, map(files.stored, read_chunk(work, number)))
     yield pa.RecordBatch.from_pydict({"name": pa.array([name] if rows else [], pa.string())})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,13 +29,18 @@ _MICROSECONDS = 1_000_000
 class Work:
     """What chunks are read by; pickled to the executors, the password with it, and shown nowhere.
 
-    `condition`: the server's SQL that holds for the wanted rows; None for all.
+    `selects` are the SQL of the chunks' rows, one each.
     """
 
     reader: Reader
     query: SnapshotQuery
     chunks: tuple[Chunk, ...]
-    condition: str | None = None
+    selects: tuple[str, ...]
+
+    @classmethod
+    def of(cls, reader: Reader, query: SnapshotQuery, chunks: Sequence[Chunk], condition: str | None = None) -> Work:
+        """`condition`: the server's SQL that holds for the wanted rows; None for all."""
+        return cls(reader, query, tuple(chunks), tuple(query.rows(chunk, condition) for chunk in chunks))
 
 
 def schema_of(query: SnapshotQuery) -> pa.Schema:
@@ -44,15 +49,15 @@ def schema_of(query: SnapshotQuery) -> pa.Schema:
     return pa.schema([*(pa.field(name, ARROW[name]) for name in SOURCE_COLUMNS), *columns])
 
 
-def read_chunk(work: Work, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    """The chunk's rows in batches of about `packets.PIECE_BYTES`, each row with the cut of the chunk's own read view.
+def read_chunk(work: Work, number: int) -> Iterator[pa.RecordBatch]:
+    """The rows of one of the chunks in batches of about `packets.PIECE_BYTES`, each with the cut of its own read view.
 
     Raises what `errors` lists; each error names the table and the chunk.
     """
-    query, schema, first = work.query, schema_of(work.query), 0
+    query, chunk, schema, first = work.query, work.chunks[number], schema_of(work.query), 0
     try:
         with read_view(work.reader, query.cut_columns) as view:
-            found, pieces = select(view.connection, query.rows(chunk, work.condition))
+            found, pieces = select(view.connection, work.selects[number])
             for piece in pieces:
                 values = zip(values_of(piece, found), found, query.columns, strict=True)
                 columns = [canonical_array(*each) for each in values]

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.sources.mysql_cdc.chunks import Chunk
 from pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
 from pipelines.sources.mysql_cdc.types import canonical, quote
 from pipelines.sources.protocol import SOURCE_COLUMNS
 
-OfChunk = Callable[[Work, Chunk], Iterable[pa.RecordBatch]]
+OfChunk = Callable[[Work, int], Iterable[pa.RecordBatch]]
 
 
 def read_chunks(spark: SparkSession, work: Work) -> DataFrame:
@@ -34,7 +33,7 @@ def by_chunk(spark: SparkSession, work: Work, of_chunk: OfChunk, schema: str) ->
     def chunk_by_chunk(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from of_chunk(work, work.chunks[number])
+                yield from of_chunk(work, number)
 
     count = len(work.chunks)
     return spark.range(0, count, 1, max(count, 1)).mapInArrow(chunk_by_chunk, schema)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pipelines.clock import system_clock
 from pipelines.errors import SourceError
 from pipelines.sources.mysql_cdc.compare import MysqlComparison
+from pipelines.sources.mysql_cdc.snapshot.query import WHOLE
+from pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
 from pipelines.sources.mysql_cdc.source import MysqlCdcSource
 from pipelines.sources.protocol import Comparable, SourceContext
 from tests.conftest import Database
@@ -54,14 +56,10 @@ def opened(
     )
 
 
-def rows_of(database: Database, comparison: MysqlComparison, condition: str) -> tuple[tuple[Any, ...], ...]:
-    """What Spark's connection would be answered."""
-    relation, (where,) = comparison._query().one_view(condition)
-    with closing(database.connect()) as connection, connection.cursor() as cursor:
-        cursor.execute("SET @tidegate_began = 1")
-        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-        cursor.execute(f"SELECT * FROM {relation} WHERE {where}")
-        return cursor.fetchall()
+def rows_of(comparison: MysqlComparison, condition: str) -> pa.Table:
+    """What a task of Spark would read."""
+    work = Work.of(comparison._reader, comparison._query(), [WHOLE], condition)
+    return pa.Table.from_batches(read_chunk(work, 0))
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -76,12 +74,13 @@ def test_rows_of_some_keys_are_read_in_one_view_that_tells_its_place(name: str, 
         assert comparison.exact
         assert comparison.columns == [*key, "v"]
         assert comparison._condition([wanted]) == condition
-        low, found, high = comparison.low(), rows_of(database, comparison, condition), comparison.high()
-        assert [row[: len(key)] for row in found] == [tuple(wanted.values())]
+        low, found, high = comparison.low(), rows_of(comparison, condition), comparison.high()
+        assert found.select(list(key)).to_pylist() == [wanted]
         # Rows carry the number of the log's file, places its name.
         assert low.text == high.text
-        assert low.text.endswith(f".{int(found[0][-3]):06}:{int(found[0][-2])}")
-        assert len(rows_of(database, comparison, "TRUE")) == len(values.split("), ("))
+        seq = found["_seq"][0].as_py()
+        assert low.text.endswith(f".{seq['file']:06}:{seq['position']}")
+        assert len(rows_of(comparison, "TRUE")) == len(values.split("), ("))
 
 
 def test_keys_that_can_not_be_written_ask_for_all_rows(database: Database, tmp_path: Path):
