@@ -95,7 +95,7 @@ def test_a_full_disk_leaves_nothing_and_the_first_error_is_told(
             raise OSError(errno.ENOSPC, "No space left on device, for the footer")
 
     monkeypatch.setattr(pq, "ParquetWriter", Writer)
-    with pytest.raises(OSError, match="device, for rows$") as refused:
+    with pytest.raises(OSError, match=r"device, for rows$") as refused:
         write_file(tmp_path / "a.parquet", [batch(0)])
     assert refused.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []

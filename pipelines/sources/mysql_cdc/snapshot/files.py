@@ -107,6 +107,6 @@ def _written(files: Files, work: Work, chunk: Chunk) -> Iterator[pa.RecordBatch]
     name = f"{chunk.name}-{uuid.uuid4().hex[:8]}.parquet"
     try:
         rows = write_file(Path(files.folder) / name, map(files.stored, read_chunk(work, chunk)))
-    except OSError as error:  # of the disk: what the network says is typed by the reader
+    except OSError as error:  # the disk's; the reader types what the network says
         raise NotWritten(f"the rows can not be written: {error}", where=f"{chunk.name} of {work.query}") from error
     yield pa.RecordBatch.from_pydict({"name": pa.array([name] if rows else [], pa.string())})
