@@ -96,8 +96,7 @@ class Files:
 def write_chunks(spark: SparkSession, work: Work, files: Files) -> list[str]:
     """Read the chunks and write each to a file of its own; the names of the files. A chunk without rows has none.
 
-    Raises what Spark makes of an error of a task; `errors.find` gets the typed one back, NotWritten or what `read_chunk`
-    raises.
+    Raises what Spark makes of a task's error; `errors.find` gets the typed one back: NotWritten, or the reader's.
     """
     written = by_chunk(spark, work, partial(_written, files), "name STRING")
     return [row["name"] for row in written.collect()]  # one row a chunk
