@@ -105,8 +105,8 @@ def run(directory: Path, name: str, build: int, probe: int) -> dict[str, int]:
 
 
 def land(database: Database, directory: Path, table: str, rows: int) -> dict[str, int]:
-    """Lands a table of `rows` rows of 2 KB, then one transaction that changes a tenth of them: rows landed, the row
-    groups that the smallest of the snapshot's files has, how many files it has, and peak RSS."""
+    """Lands a table of `rows` rows of 2 KB, then one transaction that changes a tenth of them: rows landed, files of
+    the snapshot, how many of these have several row groups, and peak RSS."""
     database.execute(
         f"CREATE TABLE {table} (user_id INT PRIMARY KEY, gender CHAR(1), note VARCHAR(2000) CHARACTER SET ascii)",
         "SET sql_log_bin = 0",
@@ -135,7 +135,7 @@ def land(database: Database, directory: Path, table: str, rows: int) -> dict[str
         assert process.returncode == 0, log.read()[-3000:]
     changed, peaks = map(str.split, rest.splitlines())
     groups = [pq.read_metadata(file).num_row_groups for file in (directory / table).rglob("chunk-*.parquet")]
-    of_files = {"files": len(groups), "groups": min(groups)}
+    of_files = {"files": len(groups), "long": sum(count > 1 for count in groups)}
     return {"read": landed["landed"], "changed": numbers(changed)["landed"], **of_files, **numbers(peaks)}
 
 
@@ -157,7 +157,8 @@ def test_ten_times_the_table_and_the_transaction_take_no_more_memory(database: D
         print(f"{what}: {small[what] / 2**20:,.0f} MiB, at ten times the data {large[what] / 2**20:,.0f} MiB")
     assert (small["read"], small["changed"]) == (70_000, 7_000)
     assert (large["read"], large["changed"]) == (700_000, 70_000)
-    assert (small["files"], large["files"]) == (2, 20)
-    assert min(small["groups"], large["groups"]) >= 2, "a task holds as much as it ever does"
+    # Tasks hold as much as they ever do. The server's estimate of the rows says how long chunks are, so the last is not.
+    assert (small["files"], small["long"] > 0) == (2, True)
+    assert large["long"] > 10
     assert large["peak"] <= 1.2 * small["peak"]
     assert large["workers"] <= 1.2 * small["workers"]
