@@ -157,7 +157,7 @@ def test_ten_times_the_table_and_the_transaction_take_no_more_memory(database: D
         print(f"{what}: {small[what] / 2**20:,.0f} MiB, at ten times the data {large[what] / 2**20:,.0f} MiB")
     assert (small["read"], small["changed"]) == (70_000, 7_000)
     assert (large["read"], large["changed"]) == (700_000, 70_000)
-    # Tasks hold as much as they ever do. The server's estimate of the rows says how long chunks are, so the last is not.
+    # Tasks hold as much as they ever do. The server's estimate of the rows makes chunks longer, and the last one short.
     assert (small["files"], small["long"] > 0) == (2, True)
     assert large["long"] > 10
     assert large["peak"] <= 1.2 * small["peak"]
