@@ -45,9 +45,13 @@ def write_file(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
             writer.close()
             os.replace(unfinished, path)
     except BaseException:
-        if writer is not None:
-            writer.close()
-        unfinished.unlink(missing_ok=True)
+        try:
+            if writer is not None:
+                writer.close()
+        except Exception:  # noqa: BLE001 a full disk refuses the footer too: what went wrong first is what is told
+            pass
+        finally:
+            unfinished.unlink(missing_ok=True)
         raise
     return rows
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pipelines.lake import WatermarkRow
 from pipelines.pictures.svg import Span, timeline
-from pipelines.runtime.watermarking.splits import stored_splits
+from pipelines.runtime.splits import stored_splits
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from pipelines.watermarks.watermark import instant
 

@@ -14,7 +14,7 @@ from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
 from pipelines.runtime.landing.alignment import Blocked, GroupStanding, standing_of
 from pipelines.runtime.landing.split_store import of_a_file
 from pipelines.runtime.plans import Pin, insert_owner
-from pipelines.runtime.watermarking.splits import counting, stored_splits
+from pipelines.runtime.splits import counting, stored_splits
 from pipelines.sql.pipeline import Pipeline
 
 _INSERT = insert_owner("")

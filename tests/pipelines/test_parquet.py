@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import errno
+import io
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,4 +71,31 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(ConnectionResetError):
         write_file(tmp_path / "a.parquet", broken())
+    assert list(tmp_path.iterdir()) == []
+
+
+class FullDisk(io.FileIO):
+    """A file on a disk that has room for its first bytes."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() >= 4:
+            raise OSError(errno.ENOSPC, "No space left on device, for rows")
+        return super().write(data)
+
+
+def test_a_full_disk_leaves_nothing_and_the_first_error_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Writer(pq.ParquetWriter):
+        def __init__(self, path: Path, *given: Any, **named: Any) -> None:
+            super().__init__(FullDisk(path, "w"), *given, **named)
+
+        def close(self) -> None:
+            super().close()
+            raise OSError(errno.ENOSPC, "No space left on device, for the footer")
+
+    monkeypatch.setattr(pq, "ParquetWriter", Writer)
+    with pytest.raises(OSError, match=r"device, for rows$") as refused:
+        write_file(tmp_path / "a.parquet", [batch(0)])
+    assert refused.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from pipelines.lake import Lake, SplitWatermark, WatermarkRow
-from pipelines.runtime.watermarking.splits import counting, stored_splits
+from pipelines.runtime.splits import counting, stored_splits
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, AlignmentCoordinator, Watermark, WatermarkAlignment
 from pipelines.watermarks.duration import milliseconds
 

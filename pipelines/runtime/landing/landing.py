@@ -34,9 +34,9 @@ from pipelines.runtime.landing.split_store import Splits
 from pipelines.runtime.landing.user_functions import functions_of, plan_instant
 from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import source_row, stored_step
+from pipelines.runtime.splits import counting, stored_splits
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after, watermark_row
 from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_rows
-from pipelines.runtime.watermarking.splits import counting, stored_splits
 from pipelines.sources.delivered import as_declared
 from pipelines.sources.protocol import (
     ExplainsFailures,

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame
 
 from pipelines.errors import SourceError
 from pipelines.lake import WatermarkRow
+from pipelines.runtime.splits import stored_splits
 from pipelines.runtime.watermarking import builtin, custom
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from pipelines.runtime.watermarking.splits import stored_splits
 from pipelines.sources.protocol import Landed, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table

@@ -11,11 +11,11 @@ from dataclasses import asdict, replace
 
 from pipelines.errors import SourceError
 from pipelines.lake import SplitWatermark, WatermarkRow
+from pipelines.runtime.splits import counting, folded, stored_splits
 from pipelines.runtime.watermarking.emit import SignalEmit
 from pipelines.runtime.watermarking.epoch import EpochTime
 from pipelines.runtime.watermarking.passes import SplitPass
 from pipelines.runtime.watermarking.running import Recorder, guarded
-from pipelines.runtime.watermarking.splits import counting, folded, stored_splits
 from pipelines.sources.protocol import Landed, StoredStep
 from pipelines.watermarks import (
     BEGINNING,

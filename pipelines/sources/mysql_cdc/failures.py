@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pipelines.errors import SourceError
 from pipelines.sources.mysql_cdc.errors import FRESH, find
 from pipelines.sources.mysql_cdc.log import resnapshot
-from pipelines.sources.mysql_cdc.snapshot.errors import ReaderRefused
+from pipelines.sources.mysql_cdc.snapshot.errors import NotWritten, ReaderRefused
 
 STATE = "the step is planned, none of its rows are committed; what was committed before stands"
 AGAIN = "run the same command again: it goes on at this step"
+_FIRST: Mapping[type[SourceError], str] = {
+    ReaderRefused: "give the grant back",
+    NotWritten: "make room on the lake's disk, or mend it",
+}
+"""What is to be done before the command is run again."""
 
 
 def explain(error: BaseException, table: str, step: str, where: str) -> SourceError | None:
@@ -20,7 +27,8 @@ def explain(error: BaseException, table: str, step: str, where: str) -> SourceEr
     if typed is None:
         return None
     fresh = typed.next_command == FRESH
-    again = f"give the grant back, then {AGAIN}" if isinstance(typed, ReaderRefused) else AGAIN
+    first = _FIRST.get(type(typed))
+    again = f"{first}, then {AGAIN}" if first else AGAIN
     return type(typed)(
         f"{table}: {typed.what}",
         where=f"{typed.where}; {step}; {where}",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from pipelines.runtime import faults
+from tests.conftest import Database
 from tests.pipelines.runtime.test_resources import SCRIPT
 
 RUN = """
@@ -43,7 +46,8 @@ def attempt(point=None):
     except TidegateError as error:
         position = runner.releasing("enriched").position()
         tell(
-            point=point, what=error.what, where=error.where, state=error.state, kind=type(error).__name__,
+            point=point, what=error.what, where=error.where, state=error.state, next=error.next_command,
+            kind=type(error).__name__,
             landed=[row.owner for name in ("user_info", "click_event") for row in lake.watermarks.rows(name)],
             stands=position.state,
         )
@@ -59,6 +63,15 @@ with Runner(compile_script(open(sys.argv[1]).read()), lake, spark=spark_session)
         subprocess.run(["mount", "-o", "remount,size=60m", str(lake.root)], check=True)
     for point in points:
         attempt(point)
+"""
+FROM_MYSQL = """
+CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, note STRING) WITH ({options});
+CREATE TABLE click_event (user_id INT, proctime AS PROCTIME()) WITH (
+    'connector' = 'datagen', 'number-of-rows' = '100', 'rows-at-start' = '100',
+    'fields.user_id.min' = '1', 'fields.user_id.max' = '80000');
+CREATE TABLE enriched (user_id INT, note STRING) WITH ('connector' = 'delta');
+INSERT INTO enriched SELECT c.user_id, note FROM click_event AS c
+LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = user_info.user_id
 """
 STANDS = {
     # Where the disk fills up: how far the epoch has come by then. Without a step before it, nothing is planned.
@@ -82,6 +95,15 @@ _MAKES = ("source.planned", "source.watermarked", "insert.planned")
 """What comes next is made for all epochs, and not for one: the table, the lease of the INSERT, the target."""
 
 
+def told_on_a_small_disk(lake: Path, *steps: str) -> list[dict[str, Any]]:
+    """What commands tell whose lake lies on a disk of 3 MB, until one of them makes it larger."""
+    own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    script = " && ".join([f"mount -t tmpfs -o size=3m none '{lake}'", *steps])
+    done = subprocess.run(["unshare", *own, "--mount", "sh", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return list(map(json.loads, done.stdout.splitlines()))
+
+
 def test_a_full_disk_is_told_wherever_it_happens_and_the_next_run_goes_on(tmp_path: Path) -> None:
     script, run, lake = tmp_path / "pipeline.sql", tmp_path / "run.py", tmp_path / "lake"
     script.write_text(SCRIPT.format(build=400_000, probe=1_000))
@@ -89,11 +111,7 @@ def test_a_full_disk_is_told_wherever_it_happens_and_the_next_run_goes_on(tmp_pa
     lake.mkdir()
     assert set(faults.POINTS) - set(STANDS) == _MAY_FIT
     python = f"'{sys.executable}' '{run}' '{script}' '{lake}'"
-    steps = f"mount -t tmpfs -o size=3m none '{lake}' && {python} {' '.join(STANDS)} && {python}"
-    own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    done = subprocess.run(["unshare", *own, "--mount", "sh", "-c", steps], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    first, *refused, last = map(json.loads, done.stdout.splitlines())
+    first, *refused, last = told_on_a_small_disk(lake, f"{python} {' '.join(STANDS)}", python)
 
     assert first["what"].startswith("user_info: ")
     assert first["landed"] == []
@@ -109,3 +127,30 @@ def test_a_full_disk_is_told_wherever_it_happens_and_the_next_run_goes_on(tmp_pa
         owner = "enriched" if told["point"] in _OF_INSERT else "click_event"
         assert owner in told["what"], told
     assert last == {"point": None, "published": 1000}
+
+
+def test_a_snapshot_that_fills_the_disk_names_its_chunk_and_the_next_run_goes_on(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute(
+        "CREATE TABLE user_info (user_id INT PRIMARY KEY, note CHAR(96) CHARACTER SET ascii)",
+        "INSERT INTO user_info SELECT seq, CONCAT(MD5(seq), MD5(-seq), MD5(seq / 2)) FROM seq_1_to_80000",
+        "ANALYZE TABLE user_info",
+    )
+    script, run, lake = tmp_path / "pipeline.sql", tmp_path / "run.py", tmp_path / "lake"
+    found = database.options("user_info", **{"scan.incremental.snapshot.chunk.size": "20000"})
+    options = ", ".join(f"'{name}' = '{value}'" for name, value in found.items())
+    script.write_text(FROM_MYSQL.format(options=options))
+    run.write_text(RUN)
+    lake.mkdir()
+    python = f"'{sys.executable}' '{run}' '{script}' '{lake}'"
+    full, last = told_on_a_small_disk(lake, python, f"mount -o remount,size=60m '{lake}'", python)
+
+    assert full["what"].startswith("user_info: ")
+    assert "No space left on device" in full["what"]
+    assert re.match(rf"chunk-000000\d of {database.name}\.user_info; ", full["where"])
+    assert "generation 1, epoch 1: chunks 1-4 of 4" in full["where"]
+    assert "none of its rows are committed" in full["state"]
+    assert full["landed"] == []
+    assert full["next"].startswith("make room on the lake's disk")
+    assert last == {"point": None, "published": 100}

@@ -1,6 +1,6 @@
 """SIGKILL of the whole process group, at every commit point and at random moments: no row lost, none twice.
 
-5 random kills, 200 in a soak; the seed is printed, and $TIDEGATE_SEED repeats it.
+5 random kills of a run that is still going, 200 in a soak; the seed is printed, and $TIDEGATE_SEED repeats it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,19 @@ class Play:
             start_new_session=True,
         )
 
+    def kill(self, process: subprocess.Popen[str]) -> bool:
+        """Kill the run at a random moment; whether it was still going. One that has ended by then has done its work."""
+        assert process.stdout is not None
+        while process.stdout.readline() not in ("warm\n", ""):
+            pass
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(self.chance.uniform(0.0, 12.0))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL)
+        return process.returncode == -signal.SIGKILL
+
     def check(self) -> None:
         """Target and quarantine hold just what the stored plans say, each once."""
         expected, released = published_at_pins(
@@ -114,18 +127,17 @@ def test_kills_lose_no_row_and_repeat_none(tmp_path: Path, capfd: pytest.Capture
             with play.start(TIDEGATE_KILL_AT=f"{point}@{owner}") as process:
                 process.communicate()
                 assert process.returncode == -signal.SIGKILL, f"{point} of {owner} was not passed"
-    for done in range(RANDOM_KILLS):
-        if done and done % 20 == 0:
-            with capfd.disabled():
-                print(f"\n{done} of {RANDOM_KILLS} random kills (seed {SEED})", flush=True)
+    caught = tries = 0
+    while caught < RANDOM_KILLS:
+        assert tries < 20 * RANDOM_KILLS, f"{caught} of {tries} runs were still going when they were killed"
+        tries += 1
         play.push()
         with play.start() as process:
-            assert process.stdout is not None
-            while process.stdout.readline() not in ("warm\n", ""):
-                pass
-            time.sleep(play.chance.uniform(0.0, 12.0))
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            caught += play.kill(process)
+        if caught and caught % 20 == 0:
+            with capfd.disabled():
+                print(f"\n{caught} of {RANDOM_KILLS} random kills in {tries} tries (seed {SEED})", flush=True)
+    print(f"{caught} runs were killed at random, in {tries} tries")
     with play.start() as process:
         process.communicate()
         assert process.returncode == 0

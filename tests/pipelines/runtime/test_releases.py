@@ -13,6 +13,7 @@ from pipelines.errors import GateHeld, LeaseHeld, PlanningError
 from pipelines.runtime import faults
 from pipelines.runtime.releasing import Waiting
 from pipelines.runtime.runner import Runner
+from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 
 CLICKS = """
@@ -184,6 +185,43 @@ def test_readers_stay_on_the_old_generation_until_the_new_one_has_flipped(spark:
     plan = harness.runner.releasing("enriched").position().plan
     assert plan is not None
     assert [pin.generation for pin in plan.pins] == [2]
+
+
+@pytest.mark.parametrize("point", ["insert.planned", "insert.staged"])
+def test_a_new_generation_that_flips_amid_a_release_is_for_the_next_one(
+    spark: SparkSession, tmp_path: Path, point: str
+) -> None:
+    harness = clicks(spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "old"}])
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 1}])
+    assert seen(harness.advance()) == [(1, "old")]
+    harness.push("user_info", [{"user_id": 1, "gender": "new"}])
+    harness.push("click_event", [{"user_id": 1, "item_id": 2}])
+    harness.runner.advance("click_event")
+    flipped: list[tuple[int, bool]] = []
+
+    def resnapshot(passed: str) -> None:
+        if passed == point:
+            landed = harness.runner.advance("user_info", resnapshot=True)
+            flipped.append((landed.generation, any(epoch.flipped for epoch in landed.epochs)))
+
+    disarm = faults.arm(resnapshot, "enriched")
+    try:
+        released = harness.runner.release("enriched")
+    finally:
+        disarm()
+    assert flipped == [(2, True)]
+    assert [pin.generation for done in released.published for pin in done.plan.pins] == [1]
+    assert seen(harness.published("enriched", after=1)) == [(2, "old")]
+
+    harness.push("click_event", [{"user_id": 1, "item_id": 3}])
+    assert seen(harness.advance()) == [(3, "new")]
+    plan = harness.runner.releasing("enriched").position().plan
+    assert plan is not None
+    assert [pin.generation for pin in plan.pins] == [2]
+    report = verify(harness.pipeline, harness.lake, lambda: spark, "enriched")
+    assert [(epoch.epoch, epoch.state) for epoch in report.epochs] == [(1, "equal"), (2, "equal"), (3, "equal")]
 
 
 def test_a_second_runner_is_told_and_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class CutRule(Protocol):
 
     def columns(self, cursor: Cursor, start: BinlogPosition) -> tuple[str, str]:
         """SQL of the file's number and of the position that a read view opened from now on has reached, whole numbers,
-        as the chunk's query selects them beside its rows. `start` is what `start` gave before the first chunk."""
+        asked once in each chunk's read view, before its rows. `start` is what `start` gave before the first chunk."""
         ...
 
     def after(self, cursor: Cursor) -> BinlogPosition:
@@ -70,7 +70,7 @@ class MariaDbCut:
     """MariaDB knows: BINLOG_SNAPSHOT_FILE and _POSITION of the very transaction, in the order of commits."""
 
     exact = True
-    # Made a number inside the subselect: so the server does it once, and Spark for no row. '' would be 0.
+    # Made a number here: '' would be 0, and is no position.
     _STATUS = (
         "(SELECT CAST(NULLIF({}, '') AS SIGNED) FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME = '{}')"
     )

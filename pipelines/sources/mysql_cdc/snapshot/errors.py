@@ -36,6 +36,10 @@ class MalformedRows(SnapshotError):
     """The server's rows are of another shape than it said."""
 
 
+class NotWritten(SnapshotError):
+    """The lake's disk does not take the chunk's file."""
+
+
 def typed(error: pymysql.err.MySQLError | OSError, where: str) -> SnapshotError:
     """The server's or the network's error as ours. Neither ever holds a password."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pipelines.parquet import write_file
 from pipelines.sources.mysql_cdc.binlog.rows.output import ARROW
 from pipelines.sources.mysql_cdc.options import MysqlOptions
+from pipelines.sources.mysql_cdc.snapshot.errors import NotWritten
 from pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
 from pipelines.sources.mysql_cdc.snapshot.rows import by_chunk
 from pipelines.sources.mysql_cdc.types import SourceColumn, canonical, cast_to_declared
@@ -92,12 +93,19 @@ class Files:
 
 
 def write_chunks(spark: SparkSession, work: Work, files: Files) -> list[str]:
-    """Read the chunks and write each to a file of its own; the names of the files. A chunk without rows has none."""
+    """Read the chunks and write each to a file of its own; the names of the files. A chunk without rows has none.
+
+    Raises what Spark makes of a task's error; `errors.find` gets the typed one back: NotWritten, or the reader's.
+    """
     written = by_chunk(spark, work, partial(_written, files), "name STRING")
     return [row["name"] for row in written.collect()]  # one row a chunk
 
 
 def _written(files: Files, work: Work, number: int) -> Iterator[pa.RecordBatch]:
-    name = f"{work.chunks[number].name}-{uuid.uuid4().hex[:8]}.parquet"
-    rows = write_file(Path(files.folder) / name, map(files.stored, read_chunk(work, number)))
+    chunk = work.chunks[number].name
+    name = f"{chunk}-{uuid.uuid4().hex[:8]}.parquet"
+    try:
+        rows = write_file(Path(files.folder) / name, map(files.stored, read_chunk(work, number)))
+    except OSError as error:  # the disk's; the reader types what the network says
+        raise NotWritten(f"the rows can not be written: {error}", where=f"{chunk} of {work.query}") from error
     yield pa.RecordBatch.from_pydict({"name": pa.array([name] if rows else [], pa.string())})

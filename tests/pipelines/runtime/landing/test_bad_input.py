@@ -165,6 +165,8 @@ def test_whatever_goes_wrong_is_told_and_the_next_run_goes_on(
     error = run.tried("user_city")
     assert error is not None
     assert run.versions() == before
+    assert error.what.startswith("user_city: ")
+    assert f"{database.name}.user_city" in error.where
     assert "binlog.0" in error.where
     assert not events.parent.exists(), "a damaged copy is removed, and the server is asked"
     run.goes_on()

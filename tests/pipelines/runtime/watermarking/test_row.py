@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pipelines.errors import SourceError
 from pipelines.lake import SplitWatermark, WatermarkRow
+from pipelines.runtime.splits import BOUNDED, counting, folded
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
 from pipelines.runtime.watermarking.passes import SplitPass
-from pipelines.runtime.watermarking.splits import BOUNDED, counting, folded
 from pipelines.sources.protocol import Landed, Step, StoredStep
 from pipelines.watermarks import (
     MAX_TIMESTAMP,

@@ -44,6 +44,13 @@ class Replay:
 
     def to(self, place: Place) -> dict[Any, Row]:
         """The state after all transactions that end at or before `place`, which never goes back."""
+        for _ in self.states(place):
+            pass
+        return self.state
+
+    def states(self, place: Place) -> Iterator[dict[Any, Row]]:
+        """The state as it is now, then after each transaction that ends at or before `place`; one object, changed."""
+        yield self.state
         if not self._pending or self._pending[-1].end < place:
             self._pending += self._read()
         while self._pending and self._pending[0].end <= place:
@@ -53,7 +60,7 @@ class Replay:
                 if after is not None:
                     self.state[after[self.key]] = after
             self.transactions += 1
-        return self.state
+            yield self.state
 
     def _read(self) -> Iterator[Transaction]:
         """The transactions from where the last read stopped to the end of the log."""

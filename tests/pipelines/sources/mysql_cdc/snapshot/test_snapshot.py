@@ -87,6 +87,24 @@ def test_the_source_columns(spark: SparkSession, database: Database, tmp_path: P
     assert {tuple(split["cut"].values()) for split in driver.splits.rows()} == {(file, position)}
 
 
+def test_a_row_of_several_packets(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    database.execute(
+        "SET sql_log_bin = 0",
+        "SET group_concat_max_len = 32 << 20",
+        "CREATE TABLE t (k INT PRIMARY KEY, doc LONGTEXT CHARACTER SET ascii, body LONGBLOB)",
+        "INSERT INTO t VALUES (1, 'before', 'it'), (3, 'after', 'it')",
+        "INSERT INTO t SELECT 2, GROUP_CONCAT(MD5(seq) ORDER BY seq SEPARATOR ''), NULL FROM seq_1_to_540000",
+        "UPDATE t SET body = REVERSE(doc) WHERE k = 2",
+    )
+    table = declare(database.options("t"), {"k": "INT", "doc": "STRING", "body": "BYTES"}, ["k"])
+    driver = Driver(spark, tmp_path, table)
+    driver.run(max_steps=1)
+    sums = ("k", "md5(doc)", "md5(body)", "length(doc)", "length(body)")
+    found = sorted(tuple(row) for row in driver.rows().selectExpr(*sums).collect())
+    assert found == sorted(database.execute(f"SELECT {', '.join(sums)} FROM t"))
+    assert found[1][3:] == (17_280_000, 17_280_000)
+
+
 def test_metadata_columns_and_wider_types(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     from dataclasses import replace
 
