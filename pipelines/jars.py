@@ -87,8 +87,17 @@ def resolve(
     return list(jars.values())
 
 
+def is_cached(coordinate: str) -> bool:
+    """Whether `resolve` has the jars of "group:artifact:version" without the network."""
+    return _folder(coordinate).exists()
+
+
+def _folder(coordinate: str, complete: bool = False) -> Path:
+    return home() / "jars" / f"{coordinate.replace(':', '_')}{'_complete' if complete else ''}"
+
+
 def _one(coordinate: str, transitive: bool, complete: bool, progress: Progress) -> list[Path]:
-    folder = home() / "jars" / f"{coordinate.replace(':', '_')}{'_complete' if complete else ''}"
+    folder = _folder(coordinate, complete)
     if not folder.exists():
         with step(progress, f"download {coordinate.split(':')[1]}"), _alone():
             if not folder.exists():  # another process may have been first

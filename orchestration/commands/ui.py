@@ -55,11 +55,13 @@ def ui(
     """
     from assets.data_docs import DOCS_VARIABLE
     from orchestration.quality_pages import serving
+    from pipelines.jars import java
     from pipelines.lake import Layout
     from quality_checks.docs import QUALITY
 
     screen = Screen(debug=debug)
     with reported(screen), contextlib.ExitStack() as stack:
+        java()  # a run needs it: better said now than by the first one
         _require_free(host, port)
         if demo:
             _open_demo(folder, screen, stack)
@@ -102,17 +104,24 @@ def _require_free(host: str, port: int) -> None:
 
 def _serve(screen: Screen, host: str, port: int) -> None:
     from orchestration.history import prepare
+    from orchestration.lost_runs import end_lost_runs, only_server
 
-    workspace = prepare(Path(os.environ["DAGSTER_HOME"]))
+    home = Path(os.environ["DAGSTER_HOME"])
+    workspace = prepare(home)
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace)]
     command += ["--host", host, "--port", str(port), "--log-level", "warning"]
     # Dagster's own notices for those who write code against it are nothing for those who look at a lake.
     quiet = {"PYTHONWARNINGS": "ignore", **os.environ}
-    # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
-    process = subprocess.Popen(command, start_new_session=True, env=quiet)
-    with _ended_by_signals(process):
-        screen.say(f"Dagster: [bold]http://{host}:{port}[/]   (ready in some seconds; Ctrl-C ends it)")
-        status = process.wait()
+    with only_server(home) as served:
+        if served is not None:
+            for lost in end_lost_runs(home):
+                screen.say(str(lost))
+        # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
+        kept = () if served is None else (served,)
+        process = subprocess.Popen(command, start_new_session=True, env=quiet, pass_fds=kept)
+        with _ended_by_signals(process):
+            screen.say(f"Dagster: [bold]http://{host}:{port}[/]   (ready in some seconds; Ctrl-C ends it)")
+            status = process.wait()
     if status > 0:
         raise typer.Exit(1)
 

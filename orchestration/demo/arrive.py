@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 
 from orchestration.demo.site import Site
-from pipelines.jars import DELTA, KAFKA, home
-from pipelines.sources.mysql_cdc.server_install import ARCHIVE
+from pipelines.jars import AVRO, DELTA, KAFKA, home, is_cached
+from pipelines.sources.mysql_cdc.server_install import needs_download
+
+_SERVER_BYTES = 149_000_000
+_JAR_BYTES = {
+    DELTA: 95_000_000,
+    **dict(zip(KAFKA, (500_000, 100_000, 9_200_000, 200_000), strict=True)),
+    AVRO: 100_000,
+}
+"""What is downloaded for each, with what it depends on."""
+_NAMES = {DELTA: "Delta Lake", **dict.fromkeys(KAFKA, "Spark's Kafka source"), AVRO: "Spark's Avro"}
+_BYTES_PER_MINUTE = 120_000_000
+"""What a connection of 16 Mbit/s brings."""
 
 
 def announce(site: Site, say: Callable[[str], None]) -> None:
-    """Say it."""
-    missing = [coordinate.split(":")[1] for coordinate in (DELTA, *KAFKA[:1]) if not _have(coordinate)]
-    if not _own_server() and not _have(ARCHIVE):
-        missing.append("a MariaDB server (149 MB)")
+    """Say it. Raises ServerUnavailable where $TIDEGATE_MARIADBD names no server."""
+    jars = [coordinate for coordinate in _JAR_BYTES if not is_cached(coordinate)]
+    missing = list(dict.fromkeys(_NAMES[coordinate] for coordinate in jars))
+    needed = sum(_JAR_BYTES[coordinate] for coordinate in jars)
+    if needs_download():
+        missing.append("a MariaDB server")
+        needed += _SERVER_BYTES
     if missing:
-        say(f"The first run downloads {', '.join(missing)} into {home()}: about 200 MB, 1 to 2 minutes, once.")
+        say(
+            f"The first run downloads {', '.join(missing)} into {home()}: {_megabytes(needed)}, "
+            f"{_minutes(needed)}, once."
+        )
     if site.database.exists():
         say(f"Using the database server in {site.database} again; user_info, the lake and its history are made anew.")
     say(f"Everything of the demo lies in {site.root}; remove that folder to be rid of it.")
 
 
-def _have(coordinate: str) -> bool:
-    return (home() / "jars" / coordinate.replace(":", "_")).exists()
+def _megabytes(needed: int) -> str:
+    return f"about {max(round(needed / 1_000_000), 1)} MB"
 
 
-def _own_server() -> bool:
-    return bool(os.environ.get("TIDEGATE_MARIADBD") or shutil.which("mariadbd"))
+def _minutes(needed: int) -> str:
+    minutes = needed / _BYTES_PER_MINUTE
+    return "less than a minute" if minutes < 1 else f"1 to {round(minutes) + 1} minutes"

@@ -61,6 +61,14 @@ def test_the_table_can_be_found_and_the_script_is_linked(graph: AssetGraph, tmp_
     assert link.file_path.endswith("examples/clicks/pipeline.sql")
 
 
+def test_the_output_tells_which_columns_its_own_are_made_of(graph: AssetGraph):
+    staged = graph.get(key("enriched_click_staged")).metadata["dagster/column_lineage"]
+    published = graph.get(key("enriched_click")).metadata["dagster/column_lineage"]
+    assert staged.deps_by_column["gender"] == [dg.TableColumnDep(key("user_info"), "gender")]
+    assert published.deps_by_column["gender"] == [dg.TableColumnDep(key("enriched_click_staged"), "gender")]
+    assert set(published.deps_by_column) == {"user_id", "item_id", "gender"}
+
+
 def test_nothing_is_made_by_loading_definitions(graph: AssetGraph, tmp_path: Path):
     assert not (tmp_path / "lake").exists()
 

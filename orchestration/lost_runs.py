@@ -1,0 +1,106 @@
+"""Runs that Dagster's history shows as under way though the process that worked on them is gone.
+
+Dagster's own launcher starts a run as a process beside itself, and nobody looks whether that process is still there:
+when all of it is killed at once, or the machine is, the run stands as started for ever, and every later run waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster._core.storage.runs import SqliteRunStorage
+
+_UNDER_WAY = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+_CLOCK_S = 5.0
+"""How far the time of an event may lie before the start of the process that it names: the kernel tells when it was
+booted in whole seconds."""
+TEXT = (
+    "The process that worked on this run was lost: Dagster, or the whole machine, was stopped in the middle of it. "
+    "Nothing is committed in half. Start the run again: it goes on where this one stopped."
+)
+
+
+@dataclass(frozen=True)
+class LostRun:
+    """A run that was ended here; `cancelled` where a person had asked for its end before."""
+
+    run_id: str
+    job: str
+    cancelled: bool
+
+    def __str__(self) -> str:
+        ended = "cancelled" if self.cancelled else "failed"
+        return (
+            f"Run {self.run_id} of {self.job} was under way when its process was lost: it now stands as {ended}, "
+            "and runs that waited for it can start."
+        )
+
+
+@contextlib.contextmanager
+def only_server(home: Path) -> Iterator[int | None]:
+    """Inside the block this process alone serves the DAGSTER_HOME; None where another one does already.
+
+    The number is a file descriptor: a child that inherits it serves `home` for as long as it lives.
+    """
+    with (home / "served.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield lock.fileno()
+
+
+def end_lost_runs(home: Path) -> list[LostRun]:
+    """End every run of this DAGSTER_HOME that is under way and whose process is gone; sensors and alerts see it.
+
+    To be called while nobody serves `home`. An instance whose history or runs are not on this machine is left alone.
+    """
+    with DagsterInstance.from_config(str(home)) as instance:
+        if not _is_of_this_machine(instance):
+            return []
+        runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
+        return [_end(instance, run) for run in runs if not _is_worked_on(instance, run)]
+
+
+def _is_of_this_machine(instance: DagsterInstance) -> bool:
+    elsewhere = instance.run_launcher.supports_check_run_worker_health  # then Dagster can look, by run_monitoring
+    return isinstance(instance.run_storage, SqliteRunStorage) and not elsewhere
+
+
+def _is_worked_on(instance: DagsterInstance, run: DagsterRun) -> bool:
+    """Whether a process that the run's events name is still there."""
+    for record in instance.all_logs(run.run_id, of_type=DagsterEventType.ENGINE_EVENT):
+        pid = record.get_dagster_event().engine_event_data.metadata.get("pid")
+        if pid is not None and lives(int(str(pid.value)), record.timestamp):
+            return True
+    return False
+
+
+def lives(pid: int, at: float) -> bool:
+    """Whether the process that had this number at a time (s, UTC) still has it: one that began later is another."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    # The name in brackets may hold anything; the state is the first field after it, the start the twentieth.
+    state, *fields = stat.rpartition(")")[2].split()
+    began = int(boot.split()[1]) + int(fields[18]) / os.sysconf("SC_CLK_TCK")
+    return state != "Z" and began <= at + _CLOCK_S
+
+
+def _end(instance: DagsterInstance, run: DagsterRun) -> LostRun:
+    cancelled = run.status == DagsterRunStatus.CANCELING
+    if cancelled:
+        instance.report_run_canceled(run, TEXT)
+    else:
+        instance.report_run_failed(run, TEXT)
+    return LostRun(run.run_id, run.job_name, cancelled)

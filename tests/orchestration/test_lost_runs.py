@@ -1,0 +1,216 @@
+"""Runs that a killed Dagster left behind are ended when it is opened again, and whoever gets alerts is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterRunStatus
+from dagster._core.events import EngineEventData
+from typer.testing import CliRunner
+
+from assets import build_pipeline_definitions
+from orchestration.cli import app
+from orchestration.commands import ui
+from orchestration.definitions import with_alerts
+from orchestration.history import prepare
+from orchestration.lost_runs import LostRun, end_lost_runs, lives, only_server
+from orchestration.sensors import ALERTS
+from tests.assets.clicks import pipeline
+from tests.orchestration.services import Webhook, free_port
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    prepare(tmp_path / "dagster")
+    return tmp_path / "dagster"
+
+
+@pytest.fixture
+def history(home: Path) -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.from_config(str(home)) as found:
+        yield found
+
+
+@pytest.fixture
+def definitions(lake: Path) -> dg.Definitions:
+    return with_alerts(build_pipeline_definitions(pipeline(), lake=lake))
+
+
+def left(
+    history: dg.DagsterInstance, definitions: dg.Definitions, status: DagsterRunStatus, pid: int | None = None
+) -> str:
+    """A run of `clicks` in this status; `pid` is the process that its events name."""
+    job = definitions.get_repository_def().get_job("clicks")
+    run = history.create_run_for_job(job, status=status, tags=job.run_tags)
+    if pid is not None:
+        history.report_engine_event(f"Started process for run (pid: {pid}).", run, EngineEventData.in_process(pid))
+    return run.run_id
+
+
+def status(history: dg.DagsterInstance, run_id: str) -> DagsterRunStatus:
+    found = history.get_run_by_id(run_id)
+    assert found is not None
+    return found.status
+
+
+def gone() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (DagsterRunStatus.STARTING, DagsterRunStatus.FAILURE),
+        (DagsterRunStatus.STARTED, DagsterRunStatus.FAILURE),
+        (DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED),
+    ],
+)
+def test_a_run_whose_process_is_gone_is_ended(
+    home: Path,
+    history: dg.DagsterInstance,
+    definitions: dg.Definitions,
+    before: DagsterRunStatus,
+    after: DagsterRunStatus,
+):
+    run_id = left(history, definitions, before, gone())
+    cancelled = after == DagsterRunStatus.CANCELED
+    assert end_lost_runs(home) == [LostRun(run_id, "clicks", cancelled)]
+    assert status(history, run_id) == after
+    assert any("it goes on where this one stopped" in entry.message for entry in history.all_logs(run_id))
+    assert end_lost_runs(home) == []
+
+
+@pytest.mark.parametrize("standing", [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.SUCCESS])
+def test_a_run_that_is_not_under_way_is_left_alone(
+    home: Path, history: dg.DagsterInstance, definitions: dg.Definitions, standing: DagsterRunStatus
+):
+    run_id = left(history, definitions, standing)
+    assert end_lost_runs(home) == []
+    assert status(history, run_id) == standing
+
+
+def test_a_run_whose_process_lives_is_left_alone(home: Path, history: dg.DagsterInstance, definitions: dg.Definitions):
+    run_id = left(history, definitions, DagsterRunStatus.STARTED, os.getpid())
+    assert end_lost_runs(home) == []
+    assert status(history, run_id) == DagsterRunStatus.STARTED
+
+
+def test_a_run_inside_this_very_process_is_left_alone(home: Path, history: dg.DagsterInstance):
+    found: list[Any] = []
+
+    @dg.op
+    def look() -> None:
+        found.extend(end_lost_runs(home))
+        found.append(history.get_runs()[0].status)
+
+    @dg.job
+    def looking() -> None:
+        look()
+
+    assert looking.execute_in_process(instance=history).success
+    assert found == [DagsterRunStatus.STARTED]
+
+
+def test_a_process_that_began_later_with_the_same_number_is_another():
+    assert lives(os.getpid(), time.time())
+    assert not lives(os.getpid(), 0.0)
+    assert not lives(gone(), time.time())
+
+
+def test_one_process_serves_a_home_and_a_child_that_inherits_it_still_does(home: Path):
+    with only_server(home) as first:
+        assert first is not None
+        with only_server(home) as second:
+            assert second is None
+        child = subprocess.Popen(["sleep", "600"], pass_fds=(first,))
+    with only_server(home) as while_it_lives:
+        assert while_it_lives is None
+    child.kill()
+    child.wait()
+    with only_server(home) as after_it:
+        assert after_it is not None
+
+
+class Opened:
+    """Stands for `dagster dev`: remembers how the runs stood when it was started."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.stood: list[DagsterRunStatus] = []
+
+    def __call__(self, command: list[str], **_: object) -> Opened:
+        assert "dagster" in command
+        with dg.DagsterInstance.from_config(str(self._home)) as history:
+            self.stood = [run.status for run in history.get_runs()]
+        return self
+
+    def wait(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def opened(home: Path, lake: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    opened = Opened(home)
+    monkeypatch.setattr(os, "environ", {**os.environ, "DAGSTER_HOME": str(home), "TIDEGATE_LAKE": str(lake)})
+    monkeypatch.setattr(ui.subprocess, "Popen", opened)
+    return opened
+
+
+def test_tidegate_ui_ends_them_before_dagster_starts_and_says_so(
+    history: dg.DagsterInstance, definitions: dg.Definitions, opened: Opened, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("pipelines.jars.java", lambda: "java")
+    run_id = left(history, definitions, DagsterRunStatus.STARTED)
+    result = CliRunner().invoke(app, ["ui", "--port", str(free_port()), "--docs-port", "0"])
+    assert result.exit_code == 0, result.output
+    assert opened.stood == [DagsterRunStatus.FAILURE]
+    assert f"Run {run_id} of clicks was under way when its process was lost" in result.stderr
+
+
+def test_tidegate_ui_ends_none_while_another_one_serves_them(
+    home: Path,
+    history: dg.DagsterInstance,
+    definitions: dg.Definitions,
+    opened: Opened,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("pipelines.jars.java", lambda: "java")
+    left(history, definitions, DagsterRunStatus.STARTING)
+    with only_server(home):
+        result = CliRunner().invoke(app, ["ui", "--port", str(free_port()), "--docs-port", "0"])
+    assert result.exit_code == 0, result.output
+    assert opened.stood == [DagsterRunStatus.STARTING]
+
+
+@pytest.mark.parametrize(
+    ("before", "kind"), [(DagsterRunStatus.STARTED, "run-failed"), (DagsterRunStatus.CANCELING, "check-not-run")]
+)
+def test_it_is_told_with_the_checks_that_did_not_run(
+    home: Path,
+    history: dg.DagsterInstance,
+    definitions: dg.Definitions,
+    webhook: Webhook,
+    before: DagsterRunStatus,
+    kind: str,
+):
+    (sensor,) = ALERTS
+    of = definitions.get_repository_def()
+    run_id = left(history, definitions, before)
+    first = sensor.evaluate_tick(dg.build_sensor_context(instance=history, repository_def=of))
+    assert webhook.messages == []
+    end_lost_runs(home)
+    sensor.evaluate_tick(dg.build_sensor_context(instance=history, cursor=first.cursor, repository_def=of))
+    (message,) = webhook.messages
+    assert (message["kind"], message["run_id"]) == (kind, run_id)
+    assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
