@@ -341,7 +341,11 @@ def _statements(kinds: Sequence[str], operations: Sequence[tuple[str, int, int]]
 
 def _selected(database: Database, table: WantedTable) -> Iterator[tuple[Any, ...]]:
     """What the server itself says is in the table, in canonical values."""
-    expressions = ", ".join(snapshot_expression(column) for column in table.columns)
+    # Rows come as text here, in which a FLOAT has six digits.
+    expressions = ", ".join(
+        f"{quote(column.name)} * 1e0" if column.data_type in ("float", "double") else snapshot_expression(column)
+        for column in table.columns
+    )
     for row in database.execute(f"SELECT {expressions} FROM {quote(table.name)}"):
         yield tuple(_canonical(column, value) for column, value in zip(table.columns, row, strict=True))
 
