@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -16,11 +17,15 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestration.cli import app
+from orchestration.demo import journal
 from orchestration.demo.site import Site, Sizes
 from orchestration.demo.stage import opened, reopened
 from orchestration.demo.verdict import verdict_lines
+from orchestration.words import WHY
 from pipelines.errors import TidegateError
+from pipelines.lake import Lake
 from pipelines.progress import SilentProgress
+from pipelines.runtime.status import status
 from tests.orchestration.services import Ui, command, environment, running
 
 
@@ -64,6 +69,45 @@ def test_the_lake_says_the_same_as_the_verdict(played: tuple[Site, str, str]) ->
     assert rows["waiting"] == 0
     assert rows["landed"] >= 2000
     assert f"Verdict: {rows['landed']:,} clicks in = {rows['published']:,} matched" in shown
+
+
+def test_every_reason_is_told_in_words_with_its_count(played: tuple[Site, str, str]) -> None:
+    site, shown, _ = played
+    (insert,) = status(Lake(site.lake)).inserts
+    assert insert.rows is not None
+    reasons = {name.partition("@")[0]: count for name, count in insert.rows.quarantined.items()}
+    assert set(reasons) <= {"key-null", "key-absent", "deleted"}
+    assert reasons["key-absent"] > 0, "one click in a hundred names a user who is not there"
+    verdict = next(line for line in shown.splitlines() if line.startswith("Verdict:"))
+    for reason, count in reasons.items():
+        assert f"{count:,} because {WHY[reason]}" in verdict
+        assert f"kept out: {WHY[reason]}" in shown
+
+
+def test_without_the_gate_there_were_silent_nulls(played: tuple[Site, str, str]) -> None:
+    told = re.search(r"Verdict: without the gate, ([\d,]+) of the same clicks would have got a NULL", played[1])
+    assert told is not None
+    assert int(told.group(1).replace(",", "")) > 0
+
+
+def test_the_writer_wrote_from_before_the_snapshot_until_after_the_flip(played: tuple[Site, str, str]) -> None:
+    lake, written = Lake(played[0].lake), list(journal.read(played[0].journal))
+    first = lake.epochs.rows("user_info", generation=1, epoch=1)[0]
+    flipped = min(row.flipped_at for row in lake.watermarks.rows("user_info", generation=1) if row.flipped_at)
+    assert written[0].at < first.planned_at
+    assert written[-1].at > flipped
+
+
+def test_the_clicks_were_there_before_the_table(played: tuple[Site, str, str]) -> None:
+    lake = Lake(played[0].lake)
+    users, clicks = (lake.watermarks.rows(table, generation=1) for table in ("user_info", "click_event"))
+    flipped = min(row.flipped_at for row in users if row.flipped_at)
+    assert sum(row.rows for row in clicks if row.landed_at < users[0].landed_at) >= 2000
+    assert clicks[0].landed_at < flipped
+
+
+def test_how_fast_the_table_was_loaded_is_shown(played: tuple[Site, str, str]) -> None:
+    assert re.search(r"user_info snapshot: [\d,]+ of [\d,]+ chunks.*[\d,]+ rows/s", played[2])
 
 
 def test_the_runs_are_in_dagsters_history(played: tuple[Site, str, str]) -> None:
