@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from pipelines.process.engine.rows import InputShape
 from pipelines.process.engine.steps import Steps
 from pipelines.process.engine.task import KIND, REPORT, REPORTED, TaskPlan, run_task
 from pipelines.watermarks import MIN_TIMESTAMP
+from tests.memory import peak_rss
 
 BUCKETS, NOTE, ADDED = 64, 4096, 4
 NOTES = StateDeclarations.list_state("notes", "STRING")
@@ -96,8 +96,7 @@ def main(keys: int) -> None:
         epochs.run()
         epochs.run(rows=False, rewrite=True)
         epochs.run()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print("peak", peak, "state", keys * ADDED * NOTE >> 20, "read", epochs.read)
+    print("peak", peak_rss() >> 20, "state", keys * ADDED * NOTE >> 20, "read", epochs.read)
 
 
 if __name__ == "__main__":
