@@ -19,7 +19,7 @@ def kept(keys: int) -> dict[str, int]:
 
 
 def test_ten_times_the_state_takes_no_more_memory() -> None:
-    small, large = kept(3_000), kept(30_000)
+    small, large = kept(2_500), kept(25_000)
     told = f"peak {small['peak']} MiB with {small['state']} MiB of state, {large['peak']} with {large['state']}"
     print(told)
     assert large["peak"] <= 1.2 * small["peak"], told
