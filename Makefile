@@ -34,7 +34,7 @@ check: install-dev ## Lint, format, types, import rules
 	@$(BIN)/lint-imports
 
 test: check ## Every check and every test, on a real MariaDB that the tests start
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=25 $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 format: install-dev ## Put the code into its format
 	@$(BIN)/ruff check --fix .

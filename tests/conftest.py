@@ -59,6 +59,12 @@ class Database:
         return {name: str(value) for name, value in {**found, **more}.items()}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of minutes come first: begun last, one would run alone while the other workers have nothing left."""
+    long = {item.path for item in items if item.get_closest_marker("long")}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
     return spark_session()

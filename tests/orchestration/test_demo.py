@@ -28,6 +28,8 @@ from pipelines.progress import SilentProgress
 from pipelines.runtime.status import status
 from tests.orchestration.services import Ui, command, environment, running
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, str, str]:

@@ -59,14 +59,19 @@ def remembered(state: Any) -> tuple[int | None, int]:
 
 
 _FIRST, _LAST, _GREATEST, _LATE, _ROWTIME = "first_split", "last_split", "greatest", "late", "rowtime"
+_LEAST = "least_rowtime"
 
 
-def tally(standing: SplitsBefore) -> list[Column]:
+def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
     """Counted over `valued` rows on their way into the lake: what `scan` would find, if they are all of one split.
 
     Which splits they are of is not counted row by row: to compare strings costs more than all the rest. The files tell.
+    What each block of a longer `gap` holds is not to be had without an order; then each value is computed, no more.
     """
-    return [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(standing, _threshold(standing))]
+    if gap is not None and gap > 1:
+        return [F.count(VALUE).alias("values")]
+    found = [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(standing, _threshold(standing))]
+    return found if gap is None else [*found, F.min(rowtime_ms()).alias(_LEAST)]
 
 
 def splits_of_rows() -> list[Column]:
@@ -80,21 +85,24 @@ def splits_of_files(footers: Iterable[pq.FileMetaData]) -> dict[str, str | None]
     return {} if bounds is None else dict(zip((_FIRST, _LAST), bounds, strict=True))
 
 
-def counted(found: Mapping[str, Any], standing: SplitsBefore) -> list[SplitPass] | None:
+def counted(found: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> list[SplitPass] | None:
     """The pass of an epoch of not more than one split; None where what was found is not enough to tell it.
+
+    Punctuated, it is enough if no row is late wherever it stands: each is later than all that is told in the epoch.
 
     `found`: what `tally` counted, and what `splits_of_files` or `splits_of_rows` says.
     """
-    if _FIRST not in found or found[_FIRST] != found[_LAST]:
+    if _GREATEST not in found or _FIRST not in found or found[_FIRST] != found[_LAST]:
         return None
     if found[_FIRST] is None:
         return []
-    return [_pass({"_split": found[_FIRST], **found}, None, standing)]
-
-
-def values() -> Column:
-    """How many of `valued` rows have a value: with it all of them are computed."""
-    return F.count(VALUE).alias("values")
+    split = found[_FIRST]
+    known, _ = remembered(standing.state(split))
+    told = [value for value in (known, found[_GREATEST]) if value is not None]
+    floor, least = standing.floor, found.get(_LEAST)
+    if floor is not None and least is not None and least <= max(floor, standing.emitted(split).timestamp, *told):
+        return None
+    return [_pass({"_split": split, "emitted": max(told, default=None), **found}, gap, standing)]
 
 
 VALUE = "_watermark"

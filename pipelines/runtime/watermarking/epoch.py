@@ -88,14 +88,14 @@ class EpochTime:
     def counted(self, rows: DataFrame) -> tuple[DataFrame, list[Column]]:
         """`rows` (of the source, or committed) and what to count of them while they pass by; see `passes`.
 
-        Rows of one split need no second look then. The frame may have a column more than `rows`. Every value is
-        computed, also where the count is not enough: an expression that fails must do so before rows are committed.
+        Rows of one split need no second look then, unless what is told row by row may make some of them late. The
+        frame may have a column more than `rows`. Every value is computed, also where the count is not enough: an
+        expression that fails must do so before rows are committed.
         """
         generator = self._built_in
         if self.processing_time or generator is None:
             return rows, []
-        counts = builtin.tally(self.standing) if self.strategy.gap is None else [builtin.values()]
-        return builtin.valued(rows, generator), counts
+        return builtin.valued(rows, generator), builtin.tally(self.standing, self.strategy.gap)
 
     @property
     def expression(self) -> str | None:
@@ -124,7 +124,7 @@ class EpochTime:
             columns = [column.name for column in self.table.stored_columns]
             return self._own(lambda: custom.scan(rows, self.strategy, self.standing, self.now, columns), step)
         gap = None if told else self.strategy.gap
-        counted = builtin.counted(tally, self.standing) if gap is None else None
+        counted = builtin.counted(tally, gap, self.standing)
         return builtin.scan(rows, generator, gap, self.standing) if counted is None else counted
 
     def _own(self, scan: Callable[[], list[SplitPass]], step: StoredStep) -> list[SplitPass]:

@@ -23,6 +23,8 @@ from pipelines.runtime.plans import FromQuarantine
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 CREATE TABLE rates (currency INT, rate INT, valid_from TIMESTAMP(3), WATERMARK FOR valid_from AS valid_from,
     PRIMARY KEY (currency) NOT ENFORCED) WITH ('connector' = 'scripted'{retention});

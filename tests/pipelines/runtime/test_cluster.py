@@ -16,6 +16,8 @@ from tests.conftest import SECRET, Database
 from tests.oracle.pins import rows_of
 from tests.secret_traces import traces
 
+pytestmark = pytest.mark.long
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "clicks" / "pipeline.sql"
 # A second table of the same server, so that one of them reads the binlog from what the other one has left.
 SECOND = """

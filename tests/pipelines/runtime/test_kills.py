@@ -25,6 +25,8 @@ from pipelines.watermarks import MIN_TIMESTAMP
 from tests.oracle.pins import Event, published_at_pins, rows_of
 from tests.pipelines.runtime.test_releases import CLICKS
 
+pytestmark = pytest.mark.long
+
 SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 RANDOM_KILLS = 200 if os.environ.get("TIDEGATE_SOAK") else 5
 DRIVE = """

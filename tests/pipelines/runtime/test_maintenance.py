@@ -22,6 +22,8 @@ from tests.pipelines.runtime.test_aborts import Abort
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tests.pipelines.runtime.test_releases import CLICKS
 
+pytestmark = pytest.mark.long
+
 KEPT_10_MS = RATES.replace("ENFORCED) WITH (", "ENFORCED) WITH ('changelog.retention' = '10 ms', ")
 
 

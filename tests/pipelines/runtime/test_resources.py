@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import Database
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 CREATE TABLE user_info (user_id BIGINT PRIMARY KEY NOT ENFORCED, gender STRING) WITH (
     'connector' = 'datagen', 'number-of-rows' = '{build}', 'rows-at-start' = '{build}',

@@ -30,6 +30,8 @@ from quality_checks.reconcile import reconcile_all
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT, event, wrapped
 
+pytestmark = pytest.mark.long
+
 
 def whole() -> Pipeline:
     pipeline = compile_script(SCRIPT)

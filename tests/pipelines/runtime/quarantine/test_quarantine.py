@@ -25,6 +25,8 @@ from tests.pipelines.runtime.test_aborts import Abort
 from tests.pipelines.runtime.test_backfill import fill, land
 from tests.pipelines.runtime.test_event_time import Play
 
+pytestmark = pytest.mark.long
+
 SEED = random.SystemRandom().randrange(10**9)
 
 CLICKS = """

@@ -101,12 +101,41 @@ def test_sql_says_what_the_generator_says(
             (item.split, item.rows, item.late, item.watermark) for item in sorted(found, key=lambda item: item.split)
         ]
         assert told == [(item.split, item.rows, item.late, item.watermark) for item in expected]
-        if gap is None and rows:
-            seen = builtin.valued(frame(spark, rows), generator)
-            tally = seen.agg(F.count(F.lit(1)).alias("rows"), *builtin.tally(mine), *builtin.splits_of_rows())
-            counted = builtin.counted(tally.collect()[0].asDict(), mine)
-            assert counted == (found if len(found) == 1 else None)
+        if rows:
+            counted = on_the_way(frame(spark, rows), generator, gap, mine)
+            assert counted == found or (counted is None and (gap is not None or len(found) > 1))
         mine, theirs = after(mine, found, floor), after(theirs, expected, floor)
+
+
+def on_the_way(
+    rows: DataFrame, generator: builtin.BuiltIn, gap: int | None, before: SplitsBefore
+) -> list[SplitPass] | None:
+    """What is counted of rows on their way into the lake."""
+    counts = (F.count(F.lit(1)).alias("rows"), *builtin.tally(before, gap), *builtin.splits_of_rows())
+    return builtin.counted(builtin.valued(rows, generator).agg(*counts).collect()[0].asDict(), gap, before)
+
+
+@pytest.mark.parametrize(
+    ("gap", "floor", "known", "times", "enough"),
+    [
+        (1, 0, None, (60, 53), True),  # 52 is the last that is told
+        (1, 0, None, (60, None, 53), True),
+        (1, 0, None, (60, 52), False),
+        (1, 0, None, (52, 60), False),  # not late where it stands, which an order alone can tell
+        (1, 53, None, (60, 53), False),
+        (1, 0, 55, (60, 55), False),
+        (1, 0, 55, (60, 56), True),
+        (1, None, None, (60, 10), True),  # nothing is late before the flip
+        (3, 0, None, (60, 53), False),
+    ],
+)
+def test_an_epoch_without_a_late_row_needs_no_order(
+    spark: SparkSession, gap: int, floor: int | None, known: int | None, times: Sequence[int | None], enough: bool
+) -> None:
+    splits = {} if known is None else {"a": SplitWatermark("a", known, False, state={"greatest": known, "since": 0})}
+    before = SplitsBefore(splits, floor)
+    rows = frame(spark, [("a", n, None if at is None else 10 * at, None) for n, at in enumerate(times)])
+    assert on_the_way(rows, BOUNDED, gap, before) == (builtin.scan(rows, BOUNDED, gap, before) if enough else None)
 
 
 def test_sql_delays_the_source_s_own_as_its_generator_does(spark: SparkSession) -> None:

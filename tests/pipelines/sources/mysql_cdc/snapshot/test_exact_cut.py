@@ -17,6 +17,8 @@ from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tests.pipelines.sources.mysql_cdc.replay import Place, Replay, number
 from tests.pipelines.sources.mysql_cdc.writers import Writers
 
+pytestmark = pytest.mark.long
+
 SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 SNAPSHOTS = int(os.environ.get("TIDEGATE_SNAPSHOTS") or ("100" if os.environ.get("TIDEGATE_SOAK") else "20"))
 KEYS = 3000
