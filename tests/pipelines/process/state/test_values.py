@@ -242,13 +242,14 @@ def test_values_of_another_shape_are_refused_when_they_are_written(kind: str, va
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
+        (int, "F declares state 's' as <class 'int'>: expected a type"),
         ("BIGNIT", "F declares state 's' as BIGNIT: there is no type BIGNIT"),
         ("INTERVAL DAY TO SECOND", "INTERVAL is not supported"),
         ("ROW<a MAP<STRING, BIGNIT>>", "there is no type BIGNIT"),
         ("ARRAY<MAP<ROW<a INT>, BIGINT>>", "no dict can have such keys"),
     ],
 )
-def test_types_that_there_are_not_are_told_at_once(kind: str, told: str) -> None:
+def test_types_that_there_are_not_are_told_at_once(kind: Any, told: str) -> None:
     declaration = SD.value_state("s", kind)
     with pytest.raises(InvalidDeclaration, match=told):
         nestings([declaration], "F")
