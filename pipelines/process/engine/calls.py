@@ -102,7 +102,10 @@ def _no_timers(timestamp: int) -> None:
 
 def told(error: BaseException) -> str:
     """An exception on one line, with the line of the function that it came out of; files by their last name only."""
-    words = cut(str(error), LONGEST)
+    try:
+        words = cut(str(error), LONGEST)
+    except Exception:  # one that can not even be told
+        words = ""
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_the_user(frame.filename)]
     return f"{what} ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else what

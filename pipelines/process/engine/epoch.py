@@ -37,6 +37,9 @@ Entries = Mapping[str, Mapping[Any, Any]]
 MOST_FIRINGS = 1_000_000
 """Timers of one key that may fire at one move of the time: one that a callback sets again and again never ends."""
 
+RAISED = (Exception, SystemExit)
+"""What a function raises: also what would end a worker without a word of its key and record."""
+
 _NO_KEY = object()
 
 
@@ -207,23 +210,20 @@ class TaskRun:
         manager.now = self._steps.before
         at, landed_at, step_now, applied = self._steps.at, self._steps.landed_at, -1, 0
         call: Callable[[Any], None] | None = None
-        record: Any = None
         several, asked = len(self._versions) > 1, bool(self._applied)
-        try:
-            for step, record in records:
-                if step != step_now:
-                    applied = self._apply_upto(step, applied) if asked else 0
-                    self._come_to(at[step])
-                    if landed_at:
-                        manager.landed_at = landed_at[step]
-                    if several:
-                        self._see(bisect_right(self._versions, step - 1, key=_step) - 1)
-                    step_now, call = step, self._of_step[step]
+        for step, record in records:
+            if step != step_now:
+                applied = self._apply_upto(step, applied) if asked else 0
+                self._come_to(at[step])
+                if landed_at:
+                    manager.landed_at = landed_at[step]
+                if several:
+                    self._see(bisect_right(self._versions, step - 1, key=_step) - 1)
+                step_now, call = step, self._of_step[step]
+            try:
                 call(record)  # type: ignore[misc]
-        except FunctionRaised:
-            raise
-        except Exception as error:
-            raise self._failed(f"key {shown(key)}, record {shown(record)}", error) from error
+            except RAISED as error:
+                raise self._failed(f"key {shown(key)}, record {shown(record)}", error) from error
         if asked:
             self._apply_upto(len(at), applied)
         self._come_to(self._steps.end)
@@ -250,7 +250,7 @@ class TaskRun:
                     raise self._endless(timer, reached)
                 try:
                     self._calls.timer(timer)
-                except Exception as error:
+                except RAISED as error:
                     raise self._failed(f"key {shown(self._key)}, timer {timer}", error) from error
         if time > manager.now:
             manager.now = time
@@ -276,9 +276,7 @@ class TaskRun:
     def _guarded(self, place: str, call: Callable[[], Any]) -> None:
         try:
             call()
-        except FunctionRaised:
-            raise
-        except Exception as error:
+        except RAISED as error:
             raise self._failed(place, error) from error
 
     def _endless(self, timer: int, reached: int) -> FunctionRaised:

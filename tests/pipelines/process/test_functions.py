@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from pipelines import process
@@ -341,6 +343,17 @@ class Misused(OneInputEventTimeStreamProcessFunction):
             self.wrong(self, ctx)
 
 
+class Untold(Exception):
+    """Can not be told."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def silent() -> None:
+    raise Untold
+
+
 OTHER = StateDeclarations.value_state("other", "INT")
 AS_LIST = StateDeclarations.list_state("count", "BIGINT")
 
@@ -352,6 +365,11 @@ AS_LIST = StateDeclarations.list_state("count", "BIGINT")
         (lambda f, ctx: f.time.delete_timer(1), "open", r"at open: NotKeyed: a timer needs a key"),
         (lambda f, ctx: f.time.register_timer("soon"), "record", r"InvalidDeclaration: a timer's time"),
         (lambda f, ctx: f.time.register_timer(True), "record", r"InvalidDeclaration: a timer's time"),
+        (lambda f, ctx: f.time.register_timer(2**63), "record", r"InvalidDeclaration: a timer's time"),
+        (lambda f, ctx: f.time.delete_timer("soon"), "record", r"InvalidDeclaration: a timer's time .* not 'soon'"),
+        (lambda f, ctx: sys.exit(3), "record", r"failed at key 'a', record Row\(key='a', value=5\): SystemExit: 3"),
+        (lambda f, ctx: sys.exit(3), "timer", r"failed at key 'a', timer 5: SystemExit: 3"),
+        (lambda f, ctx: silent(), "record", r"failed at key 'a', record .*: Untold \(test_functions.py:\d+\)"),
         (
             lambda f, ctx: ctx.get_state_manager().get_state(OTHER),
             "record",
@@ -424,6 +442,18 @@ def test_a_watermark_is_declared_once_and_in_one_way() -> None:
             shape_of(function)
 
 
+def test_a_timer_may_be_a_number_of_another_library() -> None:
+    def both(function: Any, ctx: Any) -> None:
+        function.time.register_timer(np.int64(3))
+        function.time.register_timer(np.int64(4))
+        function.time.delete_timer(np.int64(4))
+
+    run = wrapped(Misused(both))
+    run.epoch([Arrived([Row("a", 5)])])
+    assert run.state == {"a": {"timers": [3, 5]}}
+    assert {type(timer) for timer in run.state["a"]["timers"]} == {int}
+
+
 class Periodic(Split):
     """Sets its timer again whenever it fires."""
 
@@ -476,6 +506,19 @@ def test_functions_that_can_not_be_run() -> None:
 
     with pytest.raises(InvalidDeclaration, match="no broadcast input"):
         shape_of(EventTimeExtension.wrap_process_function(Odd()))
+
+    class Yields(Plainly):
+        def process_record(self, record: Row, output, ctx):
+            yield record
+
+    class Waits(Split):
+        async def on_event_timer(self, timestamp: int, output1, output2, ctx) -> None:
+            output1.collect(timestamp)
+
+    with pytest.raises(InvalidDeclaration, match="process_record of Yields yields or waits: hand records to output"):
+        LocalRun(Yields(), by_key)
+    with pytest.raises(InvalidDeclaration, match="on_event_timer of Waits yields or waits"):
+        wrapped(Waits())
     with pytest.raises(FunctionRaised, match="on_watermark answers PEEK or POP, not None"):
         LocalRun(Plainly(None), by_key).epoch([Arrived([], Watermark(1))])
 
