@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,6 +70,14 @@ def test_the_files_are_counted(spark: SparkSession, tmp_path: Path, monkeypatch:
     told = shown(harness.advance())
     assert len(told) == 15
     assert told == counted(events, max(time for _, _, time in events) - DISORDER)
+
+    docs = (EXAMPLE.parents[1] / "docs" / "process-functions.md").read_text(encoding="utf-8")
+    (statement,) = re.findall(r"^    (SELECT _key_news_id, .*)$", docs, re.MULTILINE)
+    state = harness.lake.state_path(harness.pipeline.insert("click_numbers"))
+    kept = spark.sql(statement.replace(".tidegate/lake/state/click_numbers", str(state))).collect()
+    clicks = {number: sum(kind == "CLICK" and news == number for kind, news, _ in events) for _, number, _ in events}
+    assert {row[0]: row[2] for row in kept} == clicks
+    assert [(row[0], row[3]) for row in kept if row[3]] == [(104, [events[-1][2] + after for after in AFTER])]
 
     more = [
         ("CLICK", 104, events[-1][2] + 5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from collections import defaultdict
@@ -17,7 +18,7 @@ from pipelines.process import Arrived, EventTimeExtension, LocalRun, WrongValue
 from pipelines.process.engine.bucket import StateColumns, read_groups
 from pipelines.process.engine.rows import InputShape
 from pipelines.process.engine.steps import Steps
-from pipelines.process.engine.task import KIND, REPORT, REPORTED, TaskPlan, run_task
+from pipelines.process.engine.task import COLLECTED, KIND, REPORT, REPORTED, TaskPlan, run_task
 from pipelines.process.records import record_type
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.runtime.processing.functions import SEEN, TOTAL, Timed
@@ -180,6 +181,22 @@ def test_nothing_is_kept_of_a_key_whose_list_is_empty(tmp_path: Path) -> None:
     epochs.run([("a", 0, "clear")], 2)
     assert set(epochs.living()) == {"b"}
     assert sum(count for _, count in epochs.buckets.values()) == 1
+
+
+class Collected(Timed):
+    """Tells how often Python looks for cycles."""
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        output.collect((ctx.get_state_manager().get_current_key(), gc.get_threshold()[0], "", 1, "", ""))
+
+
+def test_cycles_are_looked_for_less_often_while_a_task_runs(tmp_path: Path) -> None:
+    before = gc.get_threshold()
+    epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(Collected()))
+    assert [row[1] for row in epochs.run([("b", 5, "x")], 9)] == [COLLECTED]
+    with pytest.raises(WrongValue):
+        Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(WrongState())).run([("b", 5, "x")], 9)
+    assert gc.get_threshold() == before != (COLLECTED, 20, 20)
 
 
 class WrongOutput(Timed):
