@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -58,12 +58,14 @@ class KeyState:
 
 @dataclass(frozen=True)
 class _Applied:
-    """A function for every key: before the records of `step`, at `time`, with broadcast state as `version` has it."""
+    """A function for every key: before the records of `step`, at `time`, with broadcast state as `version` has it;
+    what asked for it landed at `landed_at`."""
 
     step: int
     time: int
     version: int
     function: ApplyPartition
+    landed_at: int
 
 
 class TaskRun:
@@ -149,7 +151,8 @@ class TaskRun:
         if not self._keyed:
             raise NotKeyed("apply_to_all_partitions")
         step, time = self._place
-        self._applied.append(_Applied(step, time, len(self._versions) - 1, function))
+        landed_at = self._binding.manager.landed_at
+        self._applied.append(_Applied(step, time, len(self._versions) - 1, function, landed_at))
 
     def _send(self, watermark: GeneralizedWatermark) -> None:
         self._sent[watermark.identifier][self._key] = watermark
@@ -160,13 +163,15 @@ class TaskRun:
 
     def _run_unkeyed(self, records: Sequence[KeyedRecord]) -> None:
         """Everything that is of no key, in its order: the time of a step is told before its records are processed."""
-        manager, next_record = self._binding.manager, 0
+        manager, landed_at, next_record = self._binding.manager, self._steps.landed_at, 0
         for step, time in enumerate((*self._steps.at, self._steps.end)):
             for watermark in self._steps.told[step] if self._steps.told else ():
                 self._hand(watermark, step)
             if time > manager.now:
                 manager.now = time
                 self._hand(EVENT_TIME_WATERMARK_DECLARATION.new_watermark(time), step)
+            if step < len(landed_at):  # what was told until here had landed with the step before
+                manager.landed_at = landed_at[step]
             first = next_record
             while next_record < len(records) and records[next_record][0] == step:
                 self._broadcast_record(step, records[next_record][1])
@@ -187,8 +192,7 @@ class TaskRun:
         if len(self._applied) == already:
             return
         latest = self._keep_version(step)  # the rest of the step is not for what this record asks of every key
-        asked = [_Applied(item.step, item.time, latest, item.function) for item in self._applied[already:]]
-        self._applied[already:] = asked
+        self._applied[already:] = [replace(item, version=latest) for item in self._applied[already:]]
 
     def _keep_version(self, step: int) -> int:
         """Keep broadcast state as it is now; its number. One a step is enough: no other record comes between."""
@@ -264,6 +268,7 @@ class TaskRun:
             if KeyState(self._binding.current.cells or [], self._binding.manager.queue.times).empty:
                 continue  # a key that comes later: cut into other epochs, nobody would know of it here
             self._see(asked.version)
+            self._binding.manager.landed_at = asked.landed_at
             place = f"key {shown(self._key)}, a function applied to all partitions"
             self._guarded(place, lambda asked=asked: self._calls.apply(asked.function))
         return done

@@ -119,6 +119,36 @@ def test_every_key_meets_the_broadcast_state_of_its_step(cuts: list[int]) -> Non
     assert run.emitted == {TIME: MAX_TIMESTAMP}
 
 
+class Moments(Rules):
+    """Tells, of each key, when what is asked of it landed."""
+
+    def process_record_from_non_broadcast_input(self, record: Row, output, ctx) -> None:
+        ctx.get_state_manager().get_state(COUNT).update(1)
+        output.collect((record.key, self.time.processed_at()))
+
+    def process_record_from_broadcast_input(self, record: Row, ctx) -> None:
+        landed_at = self.time.processed_at()
+        ctx.apply_to_all_partitions(lambda output, ctx: self.tell(landed_at, output, ctx))
+
+    def tell(self, landed_at: int, output, ctx) -> None:
+        output.collect((ctx.get_state_manager().get_current_key(), landed_at, self.time.processed_at()))
+
+
+@pytest.mark.parametrize("cuts", [[4], [1] * 4, [3, 1]])
+def test_before_any_watermark_a_broadcast_record_has_the_moment_at_which_it_landed(cuts: list[int]) -> None:
+    rest = [
+        Arrived([Row("a", 1)], at=100),
+        Arrived([Row("x", 1)], input=1, at=110),
+        Arrived([Row("b", 1)], at=120),
+        Arrived([Row("x", 1)], input=1, at=130),
+    ]
+    run, told = wrapped(Moments()), []
+    for cut in cuts:
+        told += run.epoch(rest[:cut])[0]
+        rest = rest[cut:]
+    assert sorted(told) == [("a", 100), ("a", 110, 110), ("a", 130, 130), ("b", 120), ("b", 130, 130)]
+
+
 def test_broadcast_state_is_copied_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = []
     monkeypatch.setattr(
