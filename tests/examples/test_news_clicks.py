@@ -75,7 +75,8 @@ def test_the_files_are_counted(spark: SparkSession, tmp_path: Path, monkeypatch:
     (statement,) = re.findall(r"^    (SELECT _key_news_id, .*)$", docs, re.MULTILINE)
     state = harness.lake.state_path(harness.pipeline.insert("click_numbers"))
     kept = spark.sql(statement.replace(".tidegate/lake/state/click_numbers", str(state))).collect()
-    clicks = {number: sum(kind == "CLICK" and news == number for kind, news, _ in events) for _, number, _ in events}
+    told_of = [news for kind, news, _ in events if kind == "CLICK"]
+    clicks = {number: told_of.count(number) or None for _, number, _ in events}
     assert {row[0]: row[2] for row in kept} == clicks
     assert [(row[0], row[3]) for row in kept if row[3]] == [(104, [events[-1][2] + after for after in AFTER])]
 

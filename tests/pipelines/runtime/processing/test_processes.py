@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.errors import GateHeld, LakeError, PlanningError
+from pipelines.errors import GateHeld, LakeError
 from pipelines.lake import rows as lake_rows
 from pipelines.process import EventTimeExtension, ProcessError, StateDeclarations
 from pipelines.runtime.accounting import where_rows_are
