@@ -8,7 +8,6 @@ every key meets it at its very step.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -96,11 +95,14 @@ class TaskRun:
         self._keyed = keyed
         self._steps, self._moves = steps, Moves(steps)
         self._applied: list[_Applied] = []
-        self._sent: dict[str, dict[Any, GeneralizedWatermark]] = defaultdict(dict)
+        self._sent: dict[str, int | bool] = {}  # by callbacks of no key, the last of each
+        self._sent_by_key: dict[str, int | bool] = {}  # by the current key, the last of each
+        self._sent_by_keys: dict[str, int | bool] = {}  # by the keys before it, combined
         self._key: Any = _NO_KEY
         self._binding = Binding(function, broadcast or {}, self._apply, self._send, types or {})
         self._name = self._binding.shape.name
         self._calls = Calls(self._binding, self._forward, steps.declarations)
+        self._declared = by_identifier([*self._binding.shape.watermarks, *steps.declarations])
         self._of_step = [self._calls.of_input(place) for place in steps.inputs]
         self._versions: list[tuple[int, Entries]] = [(-1, self._binding.broadcast_entries())]
         self._place = (0, steps.before)
@@ -129,12 +131,7 @@ class TaskRun:
     def emitted(self) -> dict[str, int | bool]:
         """The last value of every watermark that goes on, by its declaration; what was emitted for several keys is
         combined as that of several channels."""
-        declared = by_identifier([*self._binding.shape.watermarks, *self._steps.declarations])
-        found: dict[str, int | bool] = {}
-        for identifier, by_key in self._sent.items():
-            keyed = [watermark.value for key, watermark in by_key.items() if key is not _NO_KEY]
-            found[identifier] = combined(declared, identifier, keyed or [by_key[_NO_KEY].value])
-        return found
+        return {**self._sent, **self._sent_by_keys}
 
     def close(self) -> None:
         """End the function."""
@@ -155,7 +152,8 @@ class TaskRun:
         self._applied.append(_Applied(step, time, len(self._versions) - 1, function, landed_at))
 
     def _send(self, watermark: GeneralizedWatermark) -> None:
-        self._sent[watermark.identifier][self._key] = watermark
+        sent = self._sent if self._key is _NO_KEY else self._sent_by_key
+        sent[watermark.identifier] = watermark.value
 
     def _forward(self, watermark: GeneralizedWatermark) -> None:
         if not (self._steps.processing_time and watermark.identifier == EVENT_TIME_WATERMARK_DECLARATION.identifier):
@@ -233,7 +231,17 @@ class TaskRun:
         self._come_to(self._steps.end)
         left = KeyState(current.cells or [], queue.times)
         current.cells, self._key = None, _NO_KEY
+        if self._sent_by_key:
+            self._fold_sent()
         return left
+
+    def _fold_sent(self) -> None:
+        """Combine what the key has sent with what those before it have: a word is kept of all keys, and not of each."""
+        for identifier, value in self._sent_by_key.items():
+            before = self._sent_by_keys.get(identifier)
+            values = [value] if before is None else [before, value]
+            self._sent_by_keys[identifier] = combined(self._declared, identifier, values)
+        self._sent_by_key.clear()
 
     def _come_to(self, time: int) -> None:
         """Fire the timers that time reaches on its way to `time`, each at the watermark that reaches it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from pipelines.process import (
     FunctionRaised,
     InvalidDeclaration,
     LocalRun,
+    LongWatermark,
     NotWrapped,
     OneInputEventTimeStreamProcessFunction,
     OneInputStreamProcessFunction,
@@ -27,7 +29,8 @@ from pipelines.process import (
     WatermarkHandlingResult,
 )
 from pipelines.process.engine.binding import shape_of
-from pipelines.process.engine.steps import LandedStep, steps_of
+from pipelines.process.engine.epoch import TaskRun
+from pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.runtime.processing import functions as fn
 
@@ -258,6 +261,21 @@ def test_a_plain_function_handles_and_emits_watermarks() -> None:
     popped = LocalRun(Plainly(WatermarkHandlingResult.POP), by_key)
     popped.epoch([Arrived([Row("a", 3)], Watermark(7))])
     assert popped.emitted == {"progress": 3}
+
+
+def test_of_many_keys_one_word_is_kept() -> None:
+    def words() -> int:
+        return sum(isinstance(item, LongWatermark) for item in gc.get_objects())
+
+    run, before = LocalRun(Plainly(), by_key), words()
+    rows = [Row(f"k{number}", number) for number in range(1_000)]
+    task = TaskRun(Plainly(), Steps(0, (0,), 0, (0,)))
+    for row in rows:
+        task.key(row.key, None, [(0, row), (0, Row(row.key, row.value // 2))])
+    assert task.emitted() == {"progress": 499}  # of each key its last
+    assert words() - before < 10
+    run.epoch([Arrived(rows)])
+    assert run.emitted == {"progress": 999}
 
 
 def test_declared_watermarks_of_inputs_are_combined_and_handed_on() -> None:

@@ -147,6 +147,8 @@ def test_an_epoch_that_was_planned_for_another_function_is_planned_anew(tmp_path
     log.planned(old)
     log.landed("events", 1, 9)
     standing, releasing = log.standing, log.releasing()
+    with pytest.raises(PlanningError, match="has changed since epoch 1 was planned"):
+        releasing.stage(old)
     plan = releasing.plan()
     assert isinstance(plan, ReleasePlan)
     computes = standing.pipeline.digest(standing.insert)
