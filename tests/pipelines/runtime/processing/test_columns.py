@@ -38,6 +38,8 @@ def test_a_table_grows_with_what_is_declared(tmp_path: Path) -> None:
     assert "b" in stored(path)["row"]
     ensure_state(path, columns(more=pa.list_(pa.string())), "p")  # one less is no difference
     assert list(stored(path)) == ["one", "row", "more"]
+    with pytest.raises(LakeError, match="state 'one' of p is stored as int64, and declared as string"):
+        ensure_state(path, columns(one=pa.string()), "p")
 
 
 @pytest.mark.parametrize("within", [lambda kind: kind, pa.list_, lambda kind: pa.map_(pa.string(), kind)])
