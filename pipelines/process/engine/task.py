@@ -141,6 +141,8 @@ class Task:
         yield from self._flush(0)
         self._write_broadcast()
         self._run.close()
+        if self._number == 0:  # what is of no key is kept once, not once a task
+            yield from self._flush(0)
         if self._writer is not None:
             self._writer.close()
         yield self._report(source)

@@ -622,6 +622,27 @@ def test_what_is_public_can_be_imported() -> None:
     assert names <= set(process.__all__)
 
 
+class AskedOnce(OneInputEventTimeStreamProcessFunction):
+    """Has its state in hands from the beginning."""
+
+    def uses_states(self):
+        return (COUNT,)
+
+    def open(self, ctx) -> None:
+        self.count = ctx.get_state_manager().get_state(COUNT)
+
+    def process_record(self, record: Row, output, ctx) -> None:
+        assert ctx.get_state_manager().get_state(COUNT) is self.count
+        self.count.update((self.count.value() or 0) + record.value)
+        output.collect((record.key, self.count.value()))
+
+
+def test_a_state_that_is_asked_for_once_is_that_of_the_current_key() -> None:
+    run = wrapped(AskedOnce())
+    assert run.epoch([Arrived([Row("a", 1), Row("b", 10), Row("a", 2)])])[0] == [("a", 1), ("a", 3), ("b", 10)]
+    assert run.epoch([Arrived([Row("b", 5)])])[0] == [("b", 15)]
+
+
 def test_state_kept_in_attributes_is_lost_with_the_epoch() -> None:
     class Remembers(OneInputStreamProcessFunction):
         def __init__(self) -> None:

@@ -183,6 +183,23 @@ def test_nothing_is_kept_of_a_key_whose_list_is_empty(tmp_path: Path) -> None:
     assert sum(count for _, count in epochs.buckets.values()) == 1
 
 
+class Closes(Timed):
+    """Tells that it is closed."""
+
+    def on_event_time_watermark(self, watermark_timestamp: int, output, ctx) -> None:
+        self.output = output
+
+    def close(self) -> None:
+        self.output.collect(("closed", 1, "", 1, "", ""))
+
+
+def test_what_is_collected_at_the_end_is_kept_once(tmp_path: Path) -> None:
+    epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(Closes()))
+    assert [row[0] for row in epochs.run([("a", 50, "x"), ("b", 50, "x")], 9)] == ["closed"]
+    local = LocalRun(EventTimeExtension.wrap_process_function(Closes()), lambda record: record.k)
+    assert [row[0] for row in local.epoch([Arrived([], Watermark(9))])[0]] == ["closed"]
+
+
 class Collected(Timed):
     """Tells how often Python looks for cycles."""
 
