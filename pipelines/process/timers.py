@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from numbers import Integral
 
 from pipelines.process.errors import InvalidDeclaration, NotKeyed
 from pipelines.process.state.stores import CurrentKey
@@ -29,6 +30,14 @@ class TimerQueue:
             del self.times[place]
 
 
+def _time(timestamp: int) -> int:
+    if type(timestamp) is int or (isinstance(timestamp, Integral) and not isinstance(timestamp, bool)):
+        time = int(timestamp)
+        if MIN_TIMESTAMP <= time <= MAX_TIMESTAMP:
+            return time
+    raise InvalidDeclaration(f"a timer's time is a number of ms of 64 bits, not {timestamp!r}")
+
+
 class EventTimeManager:
     """Timers of the current key, and the time.
 
@@ -47,17 +56,14 @@ class EventTimeManager:
         """Call `on_event_timer` for the current key at `timestamp` (ms, UTC). Raises NotKeyed, InvalidDeclaration."""
         if self._current.cells is None:
             raise NotKeyed("a timer")
-        if (
-            type(timestamp) is not int and (isinstance(timestamp, bool) or not isinstance(timestamp, int))
-        ) or not MIN_TIMESTAMP <= timestamp <= MAX_TIMESTAMP:
-            raise InvalidDeclaration(f"a timer's time is a number of ms of 64 bits, not {timestamp!r}")
-        self.queue.add(int(timestamp))
+        self.queue.add(_time(timestamp))
 
     def delete_timer(self, timestamp: int) -> None:
-        """Do not call at `timestamp`; nothing happens if no timer is set there, or it has fired. Raises NotKeyed."""
+        """Do not call at `timestamp` (ms, UTC); nothing happens if no timer is set there, or it has fired. Raises
+        NotKeyed, InvalidDeclaration."""
         if self._current.cells is None:
             raise NotKeyed("a timer")
-        self.queue.remove(timestamp)
+        self.queue.remove(_time(timestamp))
 
     def current_time(self) -> int:
         """The watermark (ms, UTC) that is reached; MIN_TIMESTAMP before the first."""

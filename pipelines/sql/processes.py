@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from pipelines.errors import PlanningError
 from pipelines.process.engine.binding import Shape, shape_of
-from pipelines.process.generator import EventTimeGeneratorFunction
+from pipelines.process.errors import shown
+from pipelines.process.generator import EventTimeGeneratorFunction, WatermarkGeneratorBuilder
 from pipelines.process.identity import identity_of
 from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from pipelines.process.state.types import nestings
@@ -57,7 +58,7 @@ def with_process(
     nestings(shape.states, shape.name)  # a type that there is not is told now, and not by the first run
     if isinstance(function, EventTimeGeneratorFunction):
         raise _error(where, "a generator of watermarks gives no table", "give it beside its input: (table, generator)")
-    read = _inputs(inputs)
+    read = _inputs(where, inputs)
     _counted(where, shape, len(read), len(names))
     if not isinstance(buckets, int) or not 1 <= buckets <= 4096:
         raise _error(where, f"the number of buckets is 1 to 4096, not {buckets!r}", "leave it out")
@@ -65,6 +66,9 @@ def with_process(
         raise _error(where, f"{read[0][0]} is read twice", "declare it twice in the script, under two names")
     for table, generator in read:
         pipeline = _readable(pipeline, where, table, generator)
+    strange = sorted(set(key) - {table for table, _ in read}, key=str) if isinstance(key, Mapping) else ()
+    if strange:
+        raise _error(where, f"the key names {strange[0]}, which is no input", "name the inputs")
     keys = [_key(where, pipeline.table(table), key) for table, _ in read]
     found = tuple(
         ProcessInput(
@@ -78,7 +82,11 @@ def with_process(
     _same_types(where, pipeline, [item for item in found if not item.broadcast])
     if not found[0].key and (shape.event_time or shape.keyed):
         raise _error(where, f"{shape.name} has timers or keyed state, and no key is given", "give the key's columns")
-    schemas: list[Any] = [schema] * len(names) if schema is None or len(names) == 1 else list(schema)
+    if len({one.casefold() for one in names}) < len(names):
+        raise _error(where, f"both outputs are called {names[0]}", "give each a name of its own")
+    schemas = _schemas(where, schema, len(names))
+    if options and schemas == [None] * len(names):
+        raise _error(where, "options are given, and no schema", "write them into the WITH of the output's CREATE TABLE")
     targets = [_target(pipeline, where, one, columns, options) for one, columns in zip(names, schemas, strict=True)]
     for target in targets[1:]:
         if target.suite is not None:
@@ -93,12 +101,33 @@ def with_process(
     return _added(pipeline, spec, targets)
 
 
-def _inputs(inputs: Inputs) -> list[tuple[str, EventTimeGeneratorFunction | None]]:
-    if isinstance(inputs, str):
-        return [(inputs, None)]
-    if len(inputs) == 2 and isinstance(inputs[1], EventTimeGeneratorFunction):
-        return [(inputs[0], inputs[1])]
-    return [(item, None) if isinstance(item, str) else (item[0], item[1]) for item in inputs]
+def _inputs(where: str, inputs: Inputs) -> list[tuple[str, EventTimeGeneratorFunction | None]]:
+    several = isinstance(inputs, Sequence) and not isinstance(inputs, str)
+    if not several or (len(inputs) == 2 and not isinstance(inputs[1], str | Sequence)):
+        return [_input(where, inputs)]
+    return [_input(where, item) for item in inputs]
+
+
+def _input(where: str, item: Any) -> tuple[str, EventTimeGeneratorFunction | None]:
+    match item:
+        case str():
+            return item, None
+        case (str(table), EventTimeGeneratorFunction() as generator):
+            return table, generator
+        case (str(table), WatermarkGeneratorBuilder()):
+            what = f"the generator of {table} is not built yet"
+            raise _error(where, what, "end it with .build_as_process_function()")
+    raise _error(where, f"{shown(item)} is no input", "give a table's name, or (name, generator)")
+
+
+def _schemas(where: str, schema: Schema | Sequence[Schema], outputs: int) -> list[Schema]:
+    """One for each output."""
+    if schema is None or (outputs == 1 and isinstance(schema, str | Mapping)):
+        return [schema] * outputs  # type: ignore[list-item]
+    if isinstance(schema, str | Mapping) or len(schema) != outputs:
+        given = 1 if isinstance(schema, str | Mapping) else len(schema)
+        raise _error(where, f"of {outputs} outputs, {given} schemas are given", "give a schema for each, or None")
+    return list(schema)
 
 
 def _counted(where: str, shape: Shape, inputs: int, outputs: int) -> None:
@@ -149,7 +178,11 @@ def _brought(pipeline: CompiledScript, tables: Sequence[str], shape: Shape) -> t
 def _key(where: str, table: Table, key: Key) -> tuple[str, ...]:
     if isinstance(key, Mapping):
         key = key.get(table.name)
+    if not isinstance(key, str | Sequence | None):
+        raise _error(where, f"{shown(key)} is no key", "name a column, several, or None")
     columns = () if key is None else (key,) if isinstance(key, str) else tuple(key)
+    if len(set(columns)) < len(columns):
+        raise _error(where, f"the key of {table.name} has a column twice", "name each once")
     for name in columns:
         if name not in {column.name for column in table.stored_columns}:
             raise _error(where, f"{table.name} has no column {name}, which is to be its key", "name a stored column")

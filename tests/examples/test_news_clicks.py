@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +80,25 @@ def test_the_files_are_counted(spark: SparkSession, tmp_path: Path, monkeypatch:
     shutil.copystat(EXAMPLE / "pipeline.py", "news/more.json")  # long finished
     harness.restart()
     assert shown(harness.advance()) == [(104, 60_000, 1), (104, 300_000, 1)]
-    assert [row.late for row in harness.lake.staged.rows("insert click_numbers")] == [0, 1]  # by the extractor's time
+    late = [row.late for row in harness.lake.staged.rows("insert click_numbers")]
+    assert (late[0], late[-1], sum(late)) == (0, 1, 1)  # by the extractor's time
+
+    events, watermark = [*events, *more], more[-1][2] - DISORDER
+    docs = (EXAMPLE.parents[1] / "docs" / "process-functions.md").read_text(encoding="utf-8")
+    (statement,) = re.findall(r"^    (SELECT _key_news_id, .*)$", docs, re.MULTILINE)
+    state = harness.lake.state_path(harness.pipeline.insert("click_numbers"))
+    rows = spark.sql(
+        statement.replace("SELECT ", "SELECT _epoch, ").replace(".tidegate/lake/state/click_numbers", str(state))
+    )
+    kept = {row[1]: row for row in sorted(rows.collect())}  # of a key the newest row counts
+    clicked = [news for kind, news, _ in events if kind == "CLICK"]
+    released = {news: time for kind, news, time in events if kind == "RELEASE"}
+    assert {news: (row.release_time, row[3]) for news, row in kept.items()} == {
+        news: (time, clicked.count(news) or None) for news, time in released.items()
+    }
+    assert {news: row[4] or [] for news, row in kept.items()} == {
+        news: [time + after for after in AFTER if time + after > watermark] for news, time in released.items()
+    }
 
 
 def test_random_news_in_several_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

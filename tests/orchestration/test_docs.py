@@ -35,7 +35,9 @@ def problem(line: str) -> str:
     return f"it has no {', '.join(unknown)}" if unknown else ""
 
 
-@pytest.mark.parametrize("page", ["operations.md", "gate.md", "cli.md", "joins.md", "dagster.md", "alerts.md"])
+@pytest.mark.parametrize(
+    "page", ["operations.md", "gate.md", "cli.md", "joins.md", "dagster.md", "alerts.md", "process-functions.md"]
+)
 def test_every_command_is_there_with_its_options(page: str) -> None:
     found = commands(page)
     assert found

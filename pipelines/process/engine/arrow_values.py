@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_UTC = ZoneInfo("UTC")
 _PLAIN = (pa.types.is_integer, pa.types.is_floating)
 
 
@@ -19,8 +21,13 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     kind = array.type
     if array.null_count == 0 and any(check(kind) for check in _PLAIN):
         return array.to_numpy(zero_copy_only=False).tolist()
-    if pa.types.is_timestamp(kind) and kind.tz is None and kind.unit == "us":
-        return array.to_numpy(zero_copy_only=False).astype("M8[us]").tolist()
+    if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, _UTC.key):
+        values = array.to_numpy(zero_copy_only=False).astype("M8[us]").tolist()
+        return values if kind.tz is None else [value and value.replace(tzinfo=_UTC) for value in values]
+    if pa.types.is_date32(kind):
+        return array.to_numpy(zero_copy_only=False).astype("M8[D]").tolist()
+    if pa.types.is_decimal128(kind):
+        return array.to_numpy(zero_copy_only=False).tolist()
     if not pa.types.is_nested(kind):
         return array.to_pylist()
     return _without_nulls(array, _nested(array))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +46,21 @@ KINDS = (
 )
 
 
+CALLBACKS = (
+    "init_event_time_process_function",
+    "open",
+    "process_record",
+    "process_record_from_first_input",
+    "process_record_from_second_input",
+    "process_record_from_non_broadcast_input",
+    "process_record_from_broadcast_input",
+    "on_watermark",
+    "on_event_time_watermark",
+    "on_event_timer",
+    "close",
+)
+
+
 @dataclass(frozen=True)
 class Shape:
     """What a function is, known without running it. `event_time`: it has timers. `broadcast`: its second input is seen
@@ -82,6 +98,7 @@ def shape_of(function: Any) -> Shape:
     if len(kinds) != 1:
         raise InvalidDeclaration(f"{name} is no process function: derive it from one of the classes of FLIP-409 or 499")
     two = issubclass(kinds[0], TwoInputBroadcastStreamProcessFunction | TwoInputNonBroadcastStreamProcessFunction)
+    _refuse_generators(inner, name)
     states = checked(inner.uses_states(), name)
     broadcast = kinds[0] is TwoInputBroadcastStreamProcessFunction
     if not broadcast and any(isinstance(item, BroadcastStateDeclaration) for item in states):
@@ -91,6 +108,14 @@ def shape_of(function: Any) -> Shape:
     by_identifier([*BUILT_IN.values(), *watermarks])
     event_time = isinstance(inner, EventTimeProcessFunction)
     return Shape(name, 2 if two else 1, outputs, broadcast, event_time, states, watermarks)
+
+
+def _refuse_generators(function: ProcessFunction, name: str) -> None:
+    """What a callback yields nobody would ask for: its records would be gone without a word."""
+    for callback in CALLBACKS:
+        found = getattr(function, callback, None)
+        if isgeneratorfunction(found) or iscoroutinefunction(found) or isasyncgenfunction(found):
+            raise InvalidDeclaration(f"{callback} of {name} yields or waits: hand records to output.collect instead")
 
 
 def unwrapped(function: Any) -> ProcessFunction:

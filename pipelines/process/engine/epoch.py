@@ -8,9 +8,8 @@ every key meets it at its very step.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +36,9 @@ Entries = Mapping[str, Mapping[Any, Any]]
 MOST_FIRINGS = 1_000_000
 """Timers of one key that may fire at one move of the time: one that a callback sets again and again never ends."""
 
+RAISED = (Exception, SystemExit)
+"""What a function raises: also what would end a worker without a word of its key and record."""
+
 _NO_KEY = object()
 
 
@@ -55,12 +57,14 @@ class KeyState:
 
 @dataclass(frozen=True)
 class _Applied:
-    """A function for every key: before the records of `step`, at `time`, with broadcast state as `version` has it."""
+    """A function for every key: before the records of `step`, at `time`, with broadcast state as `version` has it;
+    what asked for it landed at `landed_at`."""
 
     step: int
     time: int
     version: int
     function: ApplyPartition
+    landed_at: int
 
 
 class TaskRun:
@@ -91,11 +95,14 @@ class TaskRun:
         self._keyed = keyed
         self._steps, self._moves = steps, Moves(steps)
         self._applied: list[_Applied] = []
-        self._sent: dict[str, dict[Any, GeneralizedWatermark]] = defaultdict(dict)
+        self._sent: dict[str, int | bool] = {}  # by callbacks of no key, the last of each
+        self._sent_by_key: dict[str, int | bool] = {}  # by the current key, the last of each
+        self._sent_by_keys: dict[str, int | bool] = {}  # by the keys before it, combined
         self._key: Any = _NO_KEY
         self._binding = Binding(function, broadcast or {}, self._apply, self._send, types or {})
         self._name = self._binding.shape.name
         self._calls = Calls(self._binding, self._forward, steps.declarations)
+        self._declared = by_identifier([*self._binding.shape.watermarks, *steps.declarations])
         self._of_step = [self._calls.of_input(place) for place in steps.inputs]
         self._versions: list[tuple[int, Entries]] = [(-1, self._binding.broadcast_entries())]
         self._place = (0, steps.before)
@@ -124,12 +131,7 @@ class TaskRun:
     def emitted(self) -> dict[str, int | bool]:
         """The last value of every watermark that goes on, by its declaration; what was emitted for several keys is
         combined as that of several channels."""
-        declared = by_identifier([*self._binding.shape.watermarks, *self._steps.declarations])
-        found: dict[str, int | bool] = {}
-        for identifier, by_key in self._sent.items():
-            keyed = [watermark.value for key, watermark in by_key.items() if key is not _NO_KEY]
-            found[identifier] = combined(declared, identifier, keyed or [by_key[_NO_KEY].value])
-        return found
+        return {**self._sent, **self._sent_by_keys}
 
     def close(self) -> None:
         """End the function."""
@@ -146,10 +148,12 @@ class TaskRun:
         if not self._keyed:
             raise NotKeyed("apply_to_all_partitions")
         step, time = self._place
-        self._applied.append(_Applied(step, time, len(self._versions) - 1, function))
+        landed_at = self._binding.manager.landed_at
+        self._applied.append(_Applied(step, time, len(self._versions) - 1, function, landed_at))
 
     def _send(self, watermark: GeneralizedWatermark) -> None:
-        self._sent[watermark.identifier][self._key] = watermark
+        sent = self._sent if self._key is _NO_KEY else self._sent_by_key
+        sent[watermark.identifier] = watermark.value
 
     def _forward(self, watermark: GeneralizedWatermark) -> None:
         if not (self._steps.processing_time and watermark.identifier == EVENT_TIME_WATERMARK_DECLARATION.identifier):
@@ -157,13 +161,15 @@ class TaskRun:
 
     def _run_unkeyed(self, records: Sequence[KeyedRecord]) -> None:
         """Everything that is of no key, in its order: the time of a step is told before its records are processed."""
-        manager, next_record = self._binding.manager, 0
+        manager, landed_at, next_record = self._binding.manager, self._steps.landed_at, 0
         for step, time in enumerate((*self._steps.at, self._steps.end)):
             for watermark in self._steps.told[step] if self._steps.told else ():
                 self._hand(watermark, step)
             if time > manager.now:
                 manager.now = time
                 self._hand(EVENT_TIME_WATERMARK_DECLARATION.new_watermark(time), step)
+            if step < len(landed_at):  # what was told until here had landed with the step before
+                manager.landed_at = landed_at[step]
             first = next_record
             while next_record < len(records) and records[next_record][0] == step:
                 self._broadcast_record(step, records[next_record][1])
@@ -184,8 +190,7 @@ class TaskRun:
         if len(self._applied) == already:
             return
         latest = self._keep_version(step)  # the rest of the step is not for what this record asks of every key
-        asked = [_Applied(item.step, item.time, latest, item.function) for item in self._applied[already:]]
-        self._applied[already:] = asked
+        self._applied[already:] = [replace(item, version=latest) for item in self._applied[already:]]
 
     def _keep_version(self, step: int) -> int:
         """Keep broadcast state as it is now; its number. One a step is enough: no other record comes between."""
@@ -207,29 +212,36 @@ class TaskRun:
         manager.now = self._steps.before
         at, landed_at, step_now, applied = self._steps.at, self._steps.landed_at, -1, 0
         call: Callable[[Any], None] | None = None
-        record: Any = None
         several, asked = len(self._versions) > 1, bool(self._applied)
-        try:
-            for step, record in records:
-                if step != step_now:
-                    applied = self._apply_upto(step, applied) if asked else 0
-                    self._come_to(at[step])
-                    if landed_at:
-                        manager.landed_at = landed_at[step]
-                    if several:
-                        self._see(bisect_right(self._versions, step - 1, key=_step) - 1)
-                    step_now, call = step, self._of_step[step]
+        for step, record in records:
+            if step != step_now:
+                applied = self._apply_upto(step, applied) if asked else 0
+                self._come_to(at[step])
+                if landed_at:
+                    manager.landed_at = landed_at[step]
+                if several:
+                    self._see(bisect_right(self._versions, step - 1, key=_step) - 1)
+                step_now, call = step, self._of_step[step]
+            try:
                 call(record)  # type: ignore[misc]
-        except FunctionRaised:
-            raise
-        except Exception as error:
-            raise self._failed(f"key {shown(key)}, record {shown(record)}", error) from error
+            except RAISED as error:
+                raise self._failed(f"key {shown(key)}, record {shown(record)}", error) from error
         if asked:
             self._apply_upto(len(at), applied)
         self._come_to(self._steps.end)
         left = KeyState(current.cells or [], queue.times)
         current.cells, self._key = None, _NO_KEY
+        if self._sent_by_key:
+            self._fold_sent()
         return left
+
+    def _fold_sent(self) -> None:
+        """Combine what the key has sent with what those before it have: a word is kept of all keys, and not of each."""
+        for identifier, value in self._sent_by_key.items():
+            before = self._sent_by_keys.get(identifier)
+            values = [value] if before is None else [before, value]
+            self._sent_by_keys[identifier] = combined(self._declared, identifier, values)
+        self._sent_by_key.clear()
 
     def _come_to(self, time: int) -> None:
         """Fire the timers that time reaches on its way to `time`, each at the watermark that reaches it."""
@@ -250,7 +262,7 @@ class TaskRun:
                     raise self._endless(timer, reached)
                 try:
                     self._calls.timer(timer)
-                except Exception as error:
+                except RAISED as error:
                     raise self._failed(f"key {shown(self._key)}, timer {timer}", error) from error
         if time > manager.now:
             manager.now = time
@@ -264,6 +276,7 @@ class TaskRun:
             if KeyState(self._binding.current.cells or [], self._binding.manager.queue.times).empty:
                 continue  # a key that comes later: cut into other epochs, nobody would know of it here
             self._see(asked.version)
+            self._binding.manager.landed_at = asked.landed_at
             place = f"key {shown(self._key)}, a function applied to all partitions"
             self._guarded(place, lambda asked=asked: self._calls.apply(asked.function))
         return done
@@ -276,9 +289,7 @@ class TaskRun:
     def _guarded(self, place: str, call: Callable[[], Any]) -> None:
         try:
             call()
-        except FunctionRaised:
-            raise
-        except Exception as error:
+        except RAISED as error:
             raise self._failed(place, error) from error
 
     def _endless(self, timer: int, reached: int) -> FunctionRaised:

@@ -90,7 +90,7 @@ def column_type(declaration: StateDeclaration) -> str:
         return f"ARRAY<{declaration.type}>"
     if isinstance(declaration, MapStateDeclaration | BroadcastStateDeclaration):
         return f"MAP<{declaration.key_type}, {declaration.type}>"
-    return declaration.type
+    return str(declaration.type)  # a Python type is told as what it is, when it is parsed
 
 
 def in_words(declaration: Any) -> str:
@@ -103,6 +103,10 @@ def in_words(declaration: Any) -> str:
 
 def checked(declarations: Iterable[StateDeclaration], function: str) -> tuple[StateDeclaration, ...]:
     """What a function declares, each name once. Raises InvalidDeclaration."""
+    if not isinstance(declarations, Iterable):
+        raise InvalidDeclaration(
+            f"uses_states() of {function} gives {declarations!r}, and no collection of declarations"
+        )
     found: dict[str, StateDeclaration] = {}
     for declaration in declarations:
         if not isinstance(declaration, StateDeclaration):
@@ -110,6 +114,10 @@ def checked(declarations: Iterable[StateDeclaration], function: str) -> tuple[St
         name = declaration.name
         if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
             raise InvalidDeclaration(f"{function} declares a state called {name!r}: write a name, without `_` in front")
+        if isinstance(declaration, ReducingStateDeclaration) and not callable(declaration.reduce):
+            raise InvalidDeclaration(
+                f"{function} reduces state {name!r} by {declaration.reduce!r}, which is no function"
+            )
         if any(name.casefold() == other.casefold() for other in found):
             raise InvalidDeclaration(f"{function} declares state {name!r} twice")
         found[name] = declaration

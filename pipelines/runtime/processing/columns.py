@@ -84,7 +84,7 @@ def ensure_state(path: Path, columns: StateColumns, name: str) -> None:
                     state="nothing was changed",
                     next_command="declare the new one under another name, or put the old type back",
                 )
-        if any(field.name not in stored or not _same(stored[field.name].type, field.type) for field in wanted):
+        if any(field.name not in stored or not _covers(stored[field.name].type, field.type) for field in wanted):
             write_deltalake(
                 str(path),
                 wanted.empty_table(),
@@ -101,8 +101,14 @@ def ensure_state(path: Path, columns: StateColumns, name: str) -> None:
         ) from error
 
 
-def _same(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    return _grows(stored, wanted) and _grows(wanted, stored)
+def _covers(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether what is stored has every field of `wanted`, which `_grows` out of it."""
+    if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
+        there = {field.name: field.type for field in stored}
+        return all(field.name in there and _covers(there[field.name], field.type) for field in wanted)
+    if pa.types.is_map(stored) and pa.types.is_map(wanted):
+        return _covers(stored.item_type, wanted.item_type)
+    return not _is_list(stored) or _covers(stored.value_type, wanted.value_type)
 
 
 def _grows(stored: pa.DataType, wanted: pa.DataType) -> bool:

@@ -362,7 +362,7 @@ class ProcessStager:
             what,
             where=f"process {plan.insert}, epoch {plan.epoch}: {plan.probe}, epochs {plan.after + 1} to {plan.upto}",
             state="the epoch is planned and not staged; what is published, and the state, stand at the epoch before",
-            next_command="mend the function, then run the same command again: it goes on at this epoch",
+            next_command="mend the function, then run the same command again: it takes the same rows",
         )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from pipelines import process
@@ -13,6 +16,7 @@ from pipelines.process import (
     FunctionRaised,
     InvalidDeclaration,
     LocalRun,
+    LongWatermark,
     NotWrapped,
     OneInputEventTimeStreamProcessFunction,
     OneInputStreamProcessFunction,
@@ -25,7 +29,8 @@ from pipelines.process import (
     WatermarkHandlingResult,
 )
 from pipelines.process.engine.binding import shape_of
-from pipelines.process.engine.steps import LandedStep, steps_of
+from pipelines.process.engine.epoch import TaskRun
+from pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.runtime.processing import functions as fn
 
@@ -115,6 +120,36 @@ def test_every_key_meets_the_broadcast_state_of_its_step(cuts: list[int]) -> Non
     assert told == TOLD
     assert run.broadcast == {"rules": {"a": 200, "all": 1}}
     assert run.emitted == {TIME: MAX_TIMESTAMP}
+
+
+class Moments(Rules):
+    """Tells, of each key, when what is asked of it landed."""
+
+    def process_record_from_non_broadcast_input(self, record: Row, output, ctx) -> None:
+        ctx.get_state_manager().get_state(COUNT).update(1)
+        output.collect((record.key, self.time.processed_at()))
+
+    def process_record_from_broadcast_input(self, record: Row, ctx) -> None:
+        landed_at = self.time.processed_at()
+        ctx.apply_to_all_partitions(lambda output, ctx: self.tell(landed_at, output, ctx))
+
+    def tell(self, landed_at: int, output, ctx) -> None:
+        output.collect((ctx.get_state_manager().get_current_key(), landed_at, self.time.processed_at()))
+
+
+@pytest.mark.parametrize("cuts", [[4], [1] * 4, [3, 1]])
+def test_before_any_watermark_a_broadcast_record_has_the_moment_at_which_it_landed(cuts: list[int]) -> None:
+    rest = [
+        Arrived([Row("a", 1)], at=100),
+        Arrived([Row("x", 1)], input=1, at=110),
+        Arrived([Row("b", 1)], at=120),
+        Arrived([Row("x", 1)], input=1, at=130),
+    ]
+    run, told = wrapped(Moments()), []
+    for cut in cuts:
+        told += run.epoch(rest[:cut])[0]
+        rest = rest[cut:]
+    assert sorted(told) == [("a", 100), ("a", 110, 110), ("a", 130, 130), ("b", 120), ("b", 130, 130)]
 
 
 def test_broadcast_state_is_copied_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +261,21 @@ def test_a_plain_function_handles_and_emits_watermarks() -> None:
     popped = LocalRun(Plainly(WatermarkHandlingResult.POP), by_key)
     popped.epoch([Arrived([Row("a", 3)], Watermark(7))])
     assert popped.emitted == {"progress": 3}
+
+
+def test_of_many_keys_one_word_is_kept() -> None:
+    def words() -> int:
+        return sum(isinstance(item, LongWatermark) for item in gc.get_objects())
+
+    run, before = LocalRun(Plainly(), by_key), words()
+    rows = [Row(f"k{number}", number) for number in range(1_000)]
+    task = TaskRun(Plainly(), Steps(0, (0,), 0, (0,)))
+    for row in rows:
+        task.key(row.key, None, [(0, row), (0, Row(row.key, row.value // 2))])
+    assert task.emitted() == {"progress": 499}  # of each key its last
+    assert words() - before < 10
+    run.epoch([Arrived(rows)])
+    assert run.emitted == {"progress": 999}
 
 
 def test_declared_watermarks_of_inputs_are_combined_and_handed_on() -> None:
@@ -341,6 +391,17 @@ class Misused(OneInputEventTimeStreamProcessFunction):
             self.wrong(self, ctx)
 
 
+class Untold(Exception):
+    """Can not be told."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def silent() -> None:
+    raise Untold
+
+
 OTHER = StateDeclarations.value_state("other", "INT")
 AS_LIST = StateDeclarations.list_state("count", "BIGINT")
 
@@ -352,6 +413,15 @@ AS_LIST = StateDeclarations.list_state("count", "BIGINT")
         (lambda f, ctx: f.time.delete_timer(1), "open", r"at open: NotKeyed: a timer needs a key"),
         (lambda f, ctx: f.time.register_timer("soon"), "record", r"InvalidDeclaration: a timer's time"),
         (lambda f, ctx: f.time.register_timer(True), "record", r"InvalidDeclaration: a timer's time"),
+        (lambda f, ctx: f.time.register_timer(2**63), "record", r"InvalidDeclaration: a timer's time"),
+        (lambda f, ctx: f.time.delete_timer("soon"), "record", r"InvalidDeclaration: a timer's time .* not 'soon'"),
+        (lambda f, ctx: sys.exit(3), "record", r"failed at key 'a', record Row\(key='a', value=5\): SystemExit: 3"),
+        (lambda f, ctx: sys.exit(3), "timer", r"failed at key 'a', timer 5: SystemExit: 3"),
+        (
+            lambda f, ctx: silent(),
+            "record",
+            r"failed at key 'a', record .*: Untold: <exception str\(\) failed> \(test_functions.py:\d+\)",
+        ),
         (
             lambda f, ctx: ctx.get_state_manager().get_state(OTHER),
             "record",
@@ -424,6 +494,18 @@ def test_a_watermark_is_declared_once_and_in_one_way() -> None:
             shape_of(function)
 
 
+def test_a_timer_may_be_a_number_of_another_library() -> None:
+    def both(function: Any, ctx: Any) -> None:
+        function.time.register_timer(np.int64(3))
+        function.time.register_timer(np.int64(4))
+        function.time.delete_timer(np.int64(4))
+
+    run = wrapped(Misused(both))
+    run.epoch([Arrived([Row("a", 5)])])
+    assert run.state == {"a": {"timers": [3, 5]}}
+    assert {type(timer) for timer in run.state["a"]["timers"]} == {int}
+
+
 class Periodic(Split):
     """Sets its timer again whenever it fires."""
 
@@ -476,6 +558,19 @@ def test_functions_that_can_not_be_run() -> None:
 
     with pytest.raises(InvalidDeclaration, match="no broadcast input"):
         shape_of(EventTimeExtension.wrap_process_function(Odd()))
+
+    class Yields(Plainly):
+        def process_record(self, record: Row, output, ctx):
+            yield record
+
+    class Waits(Split):
+        async def on_event_timer(self, timestamp: int, output1, output2, ctx) -> None:
+            output1.collect(timestamp)
+
+    with pytest.raises(InvalidDeclaration, match="process_record of Yields yields or waits: hand records to output"):
+        LocalRun(Yields(), by_key)
+    with pytest.raises(InvalidDeclaration, match="on_event_timer of Waits yields or waits"):
+        wrapped(Waits())
     with pytest.raises(FunctionRaised, match="on_watermark answers PEEK or POP, not None"):
         LocalRun(Plainly(None), by_key).epoch([Arrived([], Watermark(1))])
 
@@ -525,6 +620,27 @@ def test_what_is_public_can_be_imported() -> None:
     assert all(getattr(process, name) is not None for name in process.__all__)
     names = {"EventTimeExtractor", "MapState", "StateDeclaration", "LongCombine", "TwoOutputPartitionedContext"}
     assert names <= set(process.__all__)
+
+
+class AskedOnce(OneInputEventTimeStreamProcessFunction):
+    """Has its state in hands from the beginning."""
+
+    def uses_states(self):
+        return (COUNT,)
+
+    def open(self, ctx) -> None:
+        self.count = ctx.get_state_manager().get_state(COUNT)
+
+    def process_record(self, record: Row, output, ctx) -> None:
+        assert ctx.get_state_manager().get_state(COUNT) is self.count
+        self.count.update((self.count.value() or 0) + record.value)
+        output.collect((record.key, self.count.value()))
+
+
+def test_a_state_that_is_asked_for_once_is_that_of_the_current_key() -> None:
+    run = wrapped(AskedOnce())
+    assert run.epoch([Arrived([Row("a", 1), Row("b", 10), Row("a", 2)])])[0] == [("a", 1), ("a", 3), ("b", 10)]
+    assert run.epoch([Arrived([Row("b", 5)])])[0] == [("b", 15)]
 
 
 def test_state_kept_in_attributes_is_lost_with_the_epoch() -> None:

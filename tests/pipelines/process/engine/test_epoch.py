@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tomllib
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.process import Arrived, EventTimeExtension, LocalRun
-from pipelines.process.engine.steps import LandedStep, steps_of
+from pipelines.process.engine.epoch import TaskRun
+from pipelines.process.engine.steps import LandedStep, Steps, steps_of
+from pipelines.process.errors import NoEventTime
+from pipelines.process.state.types import nestings
 from pipelines.process.watermarks.constants import IDLE_STATUS_WATERMARK_DECLARATION
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.process.scripted import Asking, Order, Plain, Scripted
@@ -101,6 +105,19 @@ def test_the_order_of_arrival_is_kept_within_a_key() -> None:
     run = local()
     (told,) = run.epoch([Arrived([Order("a", n) for n in (3, 1, 2)]), Arrived([Order("b", 9), Order("a", 7)])])
     assert [item[2] for item in told if item[0] == "a"] == [3, 1, 2, 7]
+
+
+def test_what_fails_between_two_records_is_not_told_of_the_first() -> None:
+    """Records are decoded as they are asked for: what goes wrong there is no matter of the record before."""
+
+    def records() -> Iterator[tuple[int, Order]]:
+        yield 0, Order("a", 1)
+        raise NoEventTime(Order("a", 2), "it is 'soon'")
+
+    types = nestings(Scripted().uses_states(), "Scripted")
+    run = TaskRun(EventTimeExtension.wrap_process_function(Scripted()), Steps(0, (0,), 0, (0,)), types=types)
+    with pytest.raises(NoEventTime, match=r"event time of Order.*number=2.* can not be told: it is 'soon'"):
+        run.key("a", None, records())
 
 
 def test_nothing_is_kept_of_a_key_without_state_and_timers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from collections import defaultdict
@@ -17,7 +18,7 @@ from pipelines.process import Arrived, EventTimeExtension, LocalRun, WrongValue
 from pipelines.process.engine.bucket import StateColumns, read_groups
 from pipelines.process.engine.rows import InputShape
 from pipelines.process.engine.steps import Steps
-from pipelines.process.engine.task import KIND, REPORT, REPORTED, TaskPlan, run_task
+from pipelines.process.engine.task import COLLECTED, KIND, REPORT, REPORTED, TaskPlan, run_task
 from pipelines.process.records import record_type
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.runtime.processing.functions import SEEN, TOTAL, Timed
@@ -180,6 +181,39 @@ def test_nothing_is_kept_of_a_key_whose_list_is_empty(tmp_path: Path) -> None:
     epochs.run([("a", 0, "clear")], 2)
     assert set(epochs.living()) == {"b"}
     assert sum(count for _, count in epochs.buckets.values()) == 1
+
+
+class Closes(Timed):
+    """Tells that it is closed."""
+
+    def on_event_time_watermark(self, watermark_timestamp: int, output, ctx) -> None:
+        self.output = output
+
+    def close(self) -> None:
+        self.output.collect(("closed", 1, "", 1, "", ""))
+
+
+def test_what_is_collected_at_the_end_is_kept_once(tmp_path: Path) -> None:
+    epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(Closes()))
+    assert [row[0] for row in epochs.run([("a", 50, "x"), ("b", 50, "x")], 9)] == ["closed"]
+    local = LocalRun(EventTimeExtension.wrap_process_function(Closes()), lambda record: record.k)
+    assert [row[0] for row in local.epoch([Arrived([], Watermark(9))])[0]] == ["closed"]
+
+
+class Collected(Timed):
+    """Tells how often Python looks for cycles."""
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        output.collect((ctx.get_state_manager().get_current_key(), gc.get_threshold()[0], "", 1, "", ""))
+
+
+def test_cycles_are_looked_for_less_often_while_a_task_runs(tmp_path: Path) -> None:
+    before = gc.get_threshold()
+    epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(Collected()))
+    assert [row[1] for row in epochs.run([("b", 5, "x")], 9)] == [COLLECTED]
+    with pytest.raises(WrongValue):
+        Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(WrongState())).run([("b", 5, "x")], 9)
+    assert gc.get_threshold() == before != (COLLECTED, 20, 20)
 
 
 class WrongOutput(Timed):

@@ -120,9 +120,12 @@ def test_broadcast_state_is_written_in_its_own_input_alone() -> None:
         ([StateDeclarations.value_state("_a", "INT")], "called '_a'"),
         ([StateDeclarations.value_state("a b", "INT")], "called 'a b'"),
         (["a"], "no state declaration"),
+        (None, "F gives None, and no collection"),
+        (StateDeclarations.value_state("a", "INT"), "F gives ValueState.*, and no collection"),
+        ([StateDeclarations.reducing_state("a", "INT", None)], "F reduces state 'a' by None, which is no function"),  # type: ignore[arg-type]
     ],
 )
-def test_what_can_not_be_declared(declarations: list, told: str) -> None:
+def test_what_can_not_be_declared(declarations: Any, told: str) -> None:
     with pytest.raises(InvalidDeclaration, match=told):
         checked(declarations, "F")
 

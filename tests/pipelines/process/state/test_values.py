@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from datetime import datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -148,6 +149,31 @@ def test_columns_of_records_are_decoded_alike() -> None:
     assert python_values(pa.array([pairs], pa.map_(pa.struct([("a", pa.int64())]), pa.int64()))) == [pairs]
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.timestamp("us"), [datetime(2026, 1, 1, 12, 0, 0, 5), None, datetime(1, 1, 1)]),
+        (pa.timestamp("us", "UTC"), [datetime(2026, 1, 1, 12, tzinfo=UTC), None, datetime(9999, 12, 31, tzinfo=UTC)]),
+        (pa.timestamp("us", "Asia/Tokyo"), [datetime(2026, 1, 1, 12, tzinfo=ZoneInfo("Asia/Tokyo")), None]),
+        (pa.date32(), [date(2026, 1, 1), None, date(1, 1, 1), date(9999, 12, 31)]),
+        (pa.decimal128(10, 2), [Decimal("1.50"), None, Decimal("-99999999.99")]),
+        (pa.int64(), [1, None, -(2**63)]),
+        (pa.float64(), [1.5, None]),
+        (pa.bool_(), [True, None, False]),
+        (pa.string(), ["a", None, ""]),
+        (pa.binary(), [b"a", None]),
+    ],
+    ids=str,
+)
+def test_values_are_those_of_arrow(kind: pa.DataType, values: list[Any]) -> None:
+    """Many at once: the same values, and types, as one by one; with nulls and without, sliced and nested."""
+    full = [value for value in values if value is not None]
+    for array in (pa.array(values, kind), pa.array(full, kind), pa.array(values, kind).slice(1), pa.array([], kind)):
+        found, told = python_values(array), [item.as_py() for item in array]
+        assert (found, list(map(repr, found))) == (told, list(map(repr, told)))
+    assert python_values(pa.array([values, None, full], pa.list_(kind))) == [values, None, full]
+
+
 def test_windows_keep_a_map() -> None:
     """The aggregate's own value, epoch after epoch, in a ROW in a map."""
 
@@ -242,13 +268,14 @@ def test_values_of_another_shape_are_refused_when_they_are_written(kind: str, va
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
+        (int, "F declares state 's' as <class 'int'>: expected a type"),
         ("BIGNIT", "F declares state 's' as BIGNIT: there is no type BIGNIT"),
         ("INTERVAL DAY TO SECOND", "INTERVAL is not supported"),
         ("ROW<a MAP<STRING, BIGNIT>>", "there is no type BIGNIT"),
         ("ARRAY<MAP<ROW<a INT>, BIGINT>>", "no dict can have such keys"),
     ],
 )
-def test_types_that_there_are_not_are_told_at_once(kind: str, told: str) -> None:
+def test_types_that_there_are_not_are_told_at_once(kind: Any, told: str) -> None:
     declaration = SD.value_state("s", kind)
     with pytest.raises(InvalidDeclaration, match=told):
         nestings([declaration], "F")

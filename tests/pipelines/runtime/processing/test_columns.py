@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -37,6 +38,22 @@ def test_a_table_grows_with_what_is_declared(tmp_path: Path) -> None:
     assert "b" in stored(path)["row"]
     ensure_state(path, columns(more=pa.list_(pa.string())), "p")  # one less is no difference
     assert list(stored(path)) == ["one", "row", "more"]
+    with pytest.raises(LakeError, match="state 'one' of p is stored as int64, and declared as string"):
+        ensure_state(path, columns(one=pa.string()), "p")
+
+
+@pytest.mark.parametrize("within", [lambda kind: kind, pa.list_, lambda kind: pa.map_(pa.string(), kind)])
+def test_a_field_alone_is_added_and_then_known(tmp_path: Path, within: Any) -> None:
+    """Else a reader would not see it, and it could change its type."""
+    path = tmp_path / "state"
+    ensure_state(path, columns(row=within(ROW)), "p")
+    ensure_state(path, columns(row=within(WIDE)), "p")
+    version, kind = DeltaTable(str(path)).version(), stored(path)["row"]
+    assert kind.count("b: map<string") == 1
+    ensure_state(path, columns(row=within(ROW)), "p")  # one less is no difference
+    assert (DeltaTable(str(path)).version(), stored(path)["row"]) == (version, kind)
+    with pytest.raises(LakeError, match="state 'row' of p"):
+        ensure_state(path, columns(row=within(pa.struct([("a", pa.int64()), ("b", pa.string())]))), "p")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from pipelines.runtime.processing.outputs_time import OutputsTime
 from pipelines.runtime.processing.planning import ProcessPlanner
+from pipelines.runtime.processing.releasing import ProcessReleasing
 from pipelines.runtime.processing.staging import ProcessStager
 from pipelines.runtime.processing.state import FACT, StateFiles, state_before
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting
@@ -58,6 +60,11 @@ class Log:
         self, last: ReleasePlan | None = None, now: int = 1_000, until: int | None = None
     ) -> ReleasePlan | Waiting:
         return ProcessPlanner(self.standing, lambda: now, until).next(last)
+
+    def releasing(self) -> ProcessReleasing:
+        free: Any = SimpleNamespace(acquire=lambda owner: None)
+        told = {"leases": free, "spark": NOTHING, "clock": lambda: 7, "progress": NOTHING}
+        return ProcessReleasing(self.lake, self.standing.pipeline, self.standing.insert, **told)
 
     def planned(self, plan: ReleasePlan) -> None:
         self.lake.epochs.settle(plan.row(), application=f"plan/{plan.generation}")
@@ -129,6 +136,40 @@ def test_an_input_that_was_started_again_is_refused(tmp_path: Path) -> None:
     log.landed("events", 1, generation=2)
     with pytest.raises(PlanningError, match=r"events was started again \(generation 2\)"):
         log.next(plan)
+
+
+def test_an_epoch_that_was_planned_for_another_function_is_planned_anew(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1, 5)
+    old = log.next()
+    assert isinstance(old, ReleasePlan)
+    old = replace(old, computes="another function")
+    log.planned(old)
+    log.landed("events", 1, 9)
+    standing, releasing = log.standing, log.releasing()
+    with pytest.raises(PlanningError, match="has changed since epoch 1 was planned"):
+        releasing.stage(old)
+    plan = releasing.plan()
+    assert isinstance(plan, ReleasePlan)
+    computes = standing.pipeline.digest(standing.insert)
+    assert plan == replace(old, epoch=2, instant=7, computes=computes, supersedes=1)
+    assert releasing.plan() == plan == releasing.position().plan
+    assert state_before(standing, 2, 0).epochs == ()  # nothing is missed of epoch 1
+    planner, both = ProcessPlanner(standing, lambda: 8), old.process
+    assert both is not None
+    with pytest.raises(PlanningError, match="epoch 1 is planned over rules, events"):
+        planner.anew(replace(old, process=replace(both, inputs=both.inputs[::-1])))
+
+
+def test_what_is_staged_is_the_old_functions(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1, 5)
+    plan = log.next()
+    assert isinstance(plan, ReleasePlan)
+    old = replace(plan, computes="another function")
+    log.planned(old)
+    log.staged(old)
+    assert log.releasing().plan() == old
 
 
 def test_another_key_is_refused_before_anything_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.errors import GateHeld, LakeError, PlanningError
+from pipelines.errors import GateHeld, LakeError
 from pipelines.lake import rows as lake_rows
 from pipelines.process import EventTimeExtension, ProcessError, StateDeclarations
 from pipelines.runtime.accounting import where_rows_are
@@ -147,19 +147,29 @@ def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSessio
             super().process_record(record._replace(name="mended"), output, ctx)
 
     harness = taken_up(harness, timed(function=Mended()))
-    with pytest.raises(PlanningError, match="has changed since epoch 2 was planned"):
-        harness.advance()
+    harness.watermark("events", 4)
+    assert told(harness.advance()) == [("a", 4, "5,4", 9, "mended=4", "mended:4 n:5")]
+    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("told"))
+    assert [(item.state, item.plan.supersedes) for item in epochs] == [
+        ("published", None),
+        ("superseded", None),  # planned for the function that failed
+        ("published", 2),
+        ("published", None),
+    ]
+    assert [item.plan.process.rows for item in epochs if item.plan.process] == [3, 1, 1, 0]
+    assert all(item.problems == () for item in reconcile_all(harness.lake, harness.pipeline))
     state = harness.lake.state_path(harness.pipeline.insert("told"))
     gone = next(state.glob("g1-e1-*/part-*.parquet"))
     kept = gone.read_bytes()
     gone.unlink()
+    harness.push("events", [event("a", 6)])
     harness = taken_up(harness, timed())
     with pytest.raises(LakeError, match=r"the state of told is lost: g1-e1-.*is gone"):
         harness.advance()
     gone.write_bytes(kept)
     (state / "_delta_log").rename(state / "_elsewhere")
     harness = taken_up(harness, timed())
-    with pytest.raises(LakeError, match="the state of told is lost: it stands at epoch -1, and epoch 1 is published"):
+    with pytest.raises(LakeError, match="the state of told is lost: it stands at epoch -1, and epoch 4 is published"):
         harness.advance()
 
 

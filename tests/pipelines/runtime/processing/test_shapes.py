@@ -174,12 +174,14 @@ def test_a_function_tells_event_time_to_the_next_one(spark: SparkSession, tmp_pa
 
 
 def generator(seconds: int) -> EventTimeGeneratorFunction:
-    builder = EventTimeExtension.new_watermark_generator_builder(_number)
-    return builder.with_max_out_of_order_time(timedelta(seconds=seconds)).build_as_process_function()
+    return BUILDER.with_max_out_of_order_time(timedelta(seconds=seconds)).build_as_process_function()
 
 
 def _number(record: Any) -> int:
     return record.rule
+
+
+BUILDER = EventTimeExtension.new_watermark_generator_builder(_number)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +211,15 @@ def _number(record: Any) -> int:
             ),
             "constraint c of y would hold the epochs of x",
         ),
+        (("x", ["events", None], "k", wrapped(fn.Timed()), "k STRING"), "None.* is no input"),
+        (("x", 5, "k", wrapped(fn.Timed()), "k STRING"), "5 is no input"),
+        (("x", ("events", BUILDER), "k", wrapped(fn.Timed()), "k STRING"), "generator of events is not built yet"),
+        (("x", "events", 5, wrapped(fn.Timed()), "k STRING"), "5 is no key"),
+        (("x", "events", ["k", "k"], wrapped(fn.Timed()), "k STRING"), "the key of events has a column twice"),
+        (("x", "events", {"event": "k"}, wrapped(fn.Timed()), "k STRING"), "names event, which is no input"),
+        ((["x", "X"], "events", "k", wrapped(fn.Halved()), ["k STRING"] * 2), "both outputs are called x"),
+        ((["x", "y"], "events", "k", wrapped(fn.Halved()), "k STRING"), "of 2 outputs, 1 schemas are given"),
+        ((["x", "y"], "events", "k", wrapped(fn.Halved()), ["k STRING"] * 3), "of 2 outputs, 3 schemas are given"),
         (
             ("x", ("rules", generator(2)), "k", wrapped(fn.Timed()), "k STRING"),
             "another process has given rules another generator",
@@ -257,6 +268,10 @@ def test_functions_and_schemas_are_looked_at_when_they_are_declared() -> None:
         pipeline.process("x", "events", "k", wrapped(Misspelt()), "k STRING")
     with pytest.raises(SqlError, match="TEXTUAL"):
         pipeline.process("x", "events", "k", wrapped(fn.Timed()), "k TEXTUAL")
+    declared = compile_script(f"{SCRIPT} CREATE TABLE told ({fn.TIMED_COLUMNS}) WITH ('connector' = 'print');")
+    assert declared.process("told", "events", "k", wrapped(fn.Timed()))
+    with pytest.raises(PlanningError, match="options are given, and no schema"):
+        declared.process("told", "events", "k", wrapped(fn.Timed()), options={"gate.timeout": "1 min"})
     once = pipeline.process("x", "events", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS)
     with pytest.raises(PlanningError, match="there is a table x already"):
         once.process("x", "events", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS)
