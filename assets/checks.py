@@ -13,10 +13,10 @@ from typing import Any, TypeGuard
 
 import dagster as dg
 
-from assets.commands import AS_WRITTEN, Commands
 from assets.data_docs import linked
 from assets.names import ADDS_UP, GATE, identifier
 from assets.text import markdown_table
+from pipelines.commands import AS_WRITTEN, Commands
 from pipelines.lake import Lake
 from pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
 from pipelines.sql.model import Insert

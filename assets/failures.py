@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from assets.commands import AS_WRITTEN, Commands
+from pipelines.commands import AS_WRITTEN, Commands
 from pipelines.errors import ConcurrentRun, GateHeld, LeaseHeld, PlanningError, TidegateError
 
 ERROR_KIND = "tidegate/error"

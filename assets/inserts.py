@@ -8,13 +8,13 @@ from typing import Literal
 import dagster as dg
 
 from assets.checks import adds_up, adds_up_specs, check_specs, results
-from assets.commands import Commands
 from assets.failures import explained
 from assets.metadata import of_held, of_published, of_staged, of_waiting
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.specs import published_spec, staged_spec
+from pipelines.commands import Commands
 from pipelines.errors import PlanningError
 from pipelines.lake import Layout
 from pipelines.runtime.releasing import Releasing, Waiting

@@ -8,9 +8,9 @@ import dagster as dg
 from deltalake import DeltaTable
 
 from assets.checks import IN_DAGSTER, data_docs
-from assets.commands import Commands
 from assets.text import markdown_table, watermark
 from pipelines import pictures
+from pipelines.commands import Commands
 from pipelines.lake import Lake, StagedRow
 from pipelines.runtime.gate import GateVerdict
 from pipelines.runtime.history import history_of

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from assets.commands import Commands
 from assets.failures import explained
 from assets.metadata import of_advance, of_loading
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.specs import source_spec
+from pipelines.commands import Commands
 from pipelines.errors import PlanningError
 from pipelines.lake import Layout
 from pipelines.runtime.landing.advances import Advance, LandedEpoch

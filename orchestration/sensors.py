@@ -15,7 +15,7 @@ import dagster as dg
 
 from orchestration.alerts import AlertOptions
 from orchestration.alerts.builds import not_flipped
-from orchestration.alerts.channels import channels
+from orchestration.alerts.channels import channels, secrets_of
 from orchestration.alerts.gates import growing_quarantine, held_epoch
 from orchestration.alerts.incident import Incident, Kind, Message, scrub
 from orchestration.alerts.journal import journal
@@ -57,20 +57,27 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     now = datetime.now(UTC).timestamp()
     found, memory = watched(context.repository_def), Memory.of(context.cursor)
     active, looked_at = _of_lakes(found, memory, context.instance, options, context.log, now)
-    memory, messages = memory.observed(active, looked_at, now)
-    memory, of_runs = _runs(context.instance, memory, found, options, now)
+    # From here on no secret stands in what is told, logged, kept in the cursor and in the lakes' journals.
+    secrets = secrets_of(options)
+    memory, messages = memory.observed(_scrubbed(active, secrets), looked_at, now)
+    memory, of_runs = _runs(context.instance, memory, found, options, secrets, now)
     messages = (*messages, *of_runs)
     memory = _told(messages, memory, found, options, context.log, now)
     if now - memory.asked >= ASK_EVERY_S:
         # What is known is told by now: a server that takes its time keeps nobody from hearing it.
         unread, incidents, kinds = _asked(found, memory, context.instance, options, context.log, now)
-        memory, of_sources = replace(memory, asked=now, unread=unread).observed(incidents, kinds, now)
+        memory = replace(memory, asked=now, unread=unread)
+        memory, of_sources = memory.observed(_scrubbed(incidents, secrets), kinds, now)
         memory = _told(of_sources, memory, found, options, context.log, now)
         messages = (*messages, *of_sources)
     told = ", ".join(f"{message.incident.key} ({message.state})" for message in messages)
     silent = "".join(f"; {name} takes no alerts ({item.why})" for name, item in memory.silent.items())
     said = scrub(f"told: {told}" if told else "nothing new to tell") + silent
     return dg.SensorResult(skip_reason=dg.SkipReason(said), cursor=memory.cursor())
+
+
+def _scrubbed(incidents: Sequence[Incident], secrets: frozenset[str]) -> list[Incident]:
+    return [incident.scrubbed(secrets=secrets) for incident in incidents]
 
 
 def _told(
@@ -159,7 +166,12 @@ def _words(error: Exception) -> object:
 
 
 def _runs(
-    instance: dg.DagsterInstance, memory: Memory, found: Watched, options: AlertOptions, now: float
+    instance: dg.DagsterInstance,
+    memory: Memory,
+    found: Watched,
+    options: AlertOptions,
+    secrets: frozenset[str],
+    now: float,
 ) -> tuple[Memory, tuple[Message, ...]]:
     """Every run that has finished since the last tick; the first tick only takes the time."""
     if memory.since is None:
@@ -177,7 +189,10 @@ def _runs(
         if run.run_id in told or not is_watched(run, found):
             continue
         told = (*told, run.run_id)
-        memory, news = _after(memory, outcome(instance, run, found, options), now)
+        ended = outcome(instance, run, found, options)
+        if ended.incident is not None:
+            ended = replace(ended, incident=ended.incident.scrubbed(secrets=secrets))
+        memory, news = _after(memory, ended, now)
         messages += news
     # A hair before the newest: runs that were updated in that very instant are looked at again, and told once.
     since = max([memory.since or 0.0, *(record.update_timestamp.timestamp() - 0.001 for record in records)])

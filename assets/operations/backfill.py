@@ -11,7 +11,6 @@ from typing import Any
 
 import dagster as dg
 
-from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_of
 from assets.metadata import of_published, of_waiting
@@ -19,6 +18,7 @@ from assets.names import Names
 from assets.presentation import Partitions, Presentation
 from assets.resources import runner_of
 from assets.specs import by_time_spec
+from pipelines.commands import Commands
 from pipelines.lake import Layout
 from pipelines.runtime.releasing import Position
 from pipelines.sql.model import Insert

@@ -6,13 +6,13 @@ from typing import Any
 
 import dagster as dg
 
-from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_tags
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
+from pipelines.commands import Commands
 from pipelines.lake import Layout
 from pipelines.runtime.dry_run import DryRun, dry_run
 from pipelines.sql.pipeline import Pipeline

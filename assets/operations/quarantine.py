@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import dagster as dg
 
-from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_tags
 from assets.metadata import table_rows
@@ -15,6 +14,7 @@ from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
+from pipelines.commands import Commands
 from pipelines.errors import PlanningError
 from pipelines.lake import Lake, Layout
 from pipelines.runtime.history import history_of

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import dagster as dg
 
-from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_tags
 from assets.names import Names
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
+from pipelines.commands import Commands
 from pipelines.errors import PlanningError
 from pipelines.lake import Layout
 from pipelines.runtime.history import history_of

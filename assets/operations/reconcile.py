@@ -7,13 +7,13 @@ from typing import Any
 
 import dagster as dg
 
-from assets.commands import Commands
 from assets.failures import explained
 from assets.jobs import job_of
 from assets.names import Names, identifier
 from assets.presentation import Presentation
 from assets.resources import runner_of
 from assets.text import markdown_table
+from pipelines.commands import Commands
 from pipelines.lake import Layout
 from pipelines.sql.model import Table
 from pipelines.sql.pipeline import Pipeline

@@ -9,23 +9,24 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from threading import Lock
 from typing import Protocol
+from urllib.parse import unquote, unquote_plus
 
 from orchestration.alerts import webhook
-from orchestration.alerts.incident import Message, scrub
+from orchestration.alerts.incident import Message
 from orchestration.alerts.options import URLS, AlertOptions
 from orchestration.alerts.webhook import Undelivered
 from pipelines.errors import PlanningError
-from pipelines.sql.model import Options
+from pipelines.sql.model import Options, is_secret
 
 TIMEOUT_S = 5.0
 """For a connection to come about, and for each answer."""
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+]{1,20})://", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"//([^/@\s]+)@")
+_PARAMETER = re.compile(r"[?&]([^=&\s]+)=([^&#\s]*)")
 _TALKATIVE = ("apprise", "urllib3.connectionpool", "requests", "mail.log")
 """Loggers that may write an address."""
 
@@ -66,8 +67,8 @@ class AppriseChannel:
 
         kind = apprise.NotifyType.SUCCESS if message.state == "resolved" else apprise.NotifyType.FAILURE
         asset = apprise.AppriseAsset(app_id="Tidegate", app_desc="Tidegate", app_url="", secure_logging=True)
-        clean = partial(scrub, secrets=self.secrets)
-        with _silent():
+        told = message.scrubbed(self.secrets)
+        with _SILENCE:
             client = apprise.Apprise(asset=asset)
             if not client.add(self.url):
                 raise Undelivered("Apprise can not read its address (see its documentation for the form)")
@@ -75,8 +76,8 @@ class AppriseChannel:
                 service.socket_connect_timeout = service.socket_read_timeout = TIMEOUT_S
             try:
                 taken = client.notify(
-                    body=clean(message.body),
-                    title=clean(message.title),
+                    body=told.body,
+                    title=told.title,
                     notify_type=kind,
                     body_format=apprise.NotifyFormat.TEXT,
                 )
@@ -97,34 +98,37 @@ class BrokenChannel:
         raise Undelivered(self.why)
 
 
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Keep loggers quiet that may write an address."""
-    loggers = [logging.getLogger(name) for name in _TALKATIVE]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, was in zip(loggers, before, strict=True):
-            logger.disabled = was
+@dataclass
+class _Silence:
+    """Keeps loggers quiet that may write an address, for as long as somebody sends."""
+
+    senders: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.senders += 1
+            self._told(False)
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.senders -= 1
+            self._told(not self.senders)
+
+    def _told(self, aloud: bool) -> None:
+        for name in _TALKATIVE:
+            logging.getLogger(name).disabled = not aloud
+
+
+_SILENCE = _Silence()
 
 
 def channels(options: AlertOptions, environment: Mapping[str, str] | None = None) -> list[Channel]:
     """Every channel, in order: those of the definitions, those of $TIDEGATE_ALERT_URLS, the webhook."""
     known = os.environ if environment is None else environment
     found: list[Channel] = []
-    urls: list[tuple[str, str | None]] = []
-    for written in options.channels:
-        try:
-            urls.append((Options({"url": written}).resolve(known)["url"], None))
-        except PlanningError as error:
-            urls.append((written, error.what))
-    urls += [(url, None) for url in known.get(URLS, "").split()]
-    hook = webhook.address(known)
-    secrets = frozenset(part for url in [*(url for url, _ in urls), hook or ""] for part in _secret_parts(url))
-    for number, (url, problem) in enumerate(urls, 1):
+    secrets, hook = secrets_of(options, known), webhook.address(known)
+    for number, (url, problem) in enumerate(_addresses(options, known), 1):
         scheme = _SCHEME.match(url)
         name = f"channel {number}" + (f" ({scheme[1].lower()})" if scheme else "")
         found.append(AppriseChannel(name, url, secrets) if problem is None else BrokenChannel(name, problem))
@@ -133,8 +137,28 @@ def channels(options: AlertOptions, environment: Mapping[str, str] | None = None
     return found
 
 
+def _addresses(options: AlertOptions, known: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    """Apprise's addresses, each with what is wrong with it."""
+    for written in options.channels:
+        try:
+            yield Options({"url": written}).resolve(known)["url"], None
+        except PlanningError as error:
+            yield written, error.what
+    for url in known.get(URLS, "").split():
+        yield url, None
+
+
+def secrets_of(options: AlertOptions, environment: Mapping[str, str] | None = None) -> frozenset[str]:
+    """What of the channels' addresses must not turn up in anything that is told."""
+    known = os.environ if environment is None else environment
+    urls = [url for url, problem in _addresses(options, known) if problem is None]
+    return frozenset(part for url in [*urls, webhook.address(known) or ""] for part in _secret_parts(url))
+
+
 def _secret_parts(url: str) -> Iterator[str]:
-    """What of an address must not turn up in a message: all of it, and its user and password."""
+    """What of an address must not turn up in a message: all of it, and its passwords, as written and as meant."""
     yield url
-    for credentials in _CREDENTIALS.findall(url):
-        yield from credentials.split(":", 1)[1:]
+    found = [part for credentials in _CREDENTIALS.findall(url) for part in credentials.split(":", 1)[1:]]
+    found += [value for name, value in _PARAMETER.findall(url) if name == "pass" or is_secret(name)]
+    for password in found:
+        yield from (password, unquote_plus(password), unquote(password))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Self
 
 from orchestration.words import why
@@ -87,6 +89,21 @@ class Incident:
         lines += [f"next: {command}" for command in self.next]
         return "\n".join(lines).strip()
 
+    def scrubbed(self, environment: Mapping[str, str] | None = None, secrets: Iterable[str] = ()) -> Incident:
+        """The same without `secrets`, and without the values of variables that are called like one, in all that is
+        said. What programs know it by (key, kind, pipeline, names of fields) stays, and so do numbers."""
+        clean = partial(_scrubbed_json, scrub=partial(scrub, environment=environment, secrets=tuple(secrets)))
+        return replace(
+            self,
+            title=clean(self.title),
+            said=tuple(clean(list(self.said))),
+            keys=tuple(MissedKey(**clean(asdict(missed))) for missed in self.keys),
+            positions=clean(dict(self.positions)),
+            run=clean(self.run),
+            next=tuple(clean(list(self.next))),
+            details=clean(dict(self.details)),
+        )
+
 
 @dataclass(frozen=True)
 class Message:
@@ -108,6 +125,10 @@ class Message:
         if self.state == "open":
             return self.incident.body()
         return "\n".join(["It is over; nothing is left to do.", "", self.incident.body()])
+
+    def scrubbed(self, secrets: Iterable[str] = ()) -> Message:
+        """The same without secrets."""
+        return replace(self, incident=self.incident.scrubbed(secrets=secrets))
 
     def payload(self) -> dict[str, Any]:
         """What the webhook gets. `text` alone is enough for a chat."""
@@ -137,6 +158,19 @@ class Message:
             given[name] = tuple(given[name])
         given["keys"] = tuple(MissedKey(**missed) for missed in given["keys"])
         return cls(Incident(**given), stored["state"], stored["lasted"])
+
+
+def _scrubbed_json(value: Any, scrub: Callable[[str], str]) -> Any:
+    """A value as JSON has it, with every text in it scrubbed; done to the JSON's own text, it could break that."""
+
+    def of(found: Any) -> Any:
+        if isinstance(found, str):
+            return scrub(found)
+        if isinstance(found, dict):
+            return {name: of(inner) for name, inner in found.items()}
+        return [of(inner) for inner in found] if isinstance(found, list) else found
+
+    return of(json.loads(json.dumps(value, default=str)))
 
 
 def _length(seconds: float) -> str:

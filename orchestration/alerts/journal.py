@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from deltalake.exceptions import DeltaError
 
-from orchestration.alerts.incident import Message, scrub
+from orchestration.alerts.incident import Message
 from orchestration.alerts.watched import Watched, opened
 from pipelines.lake import AlertRow
 
@@ -31,7 +31,7 @@ def journal(messages: Sequence[Message], watched: Watched, log: logging.Logger, 
                 kind=incident.kind,
                 state=message.state,
                 incident=incident.key,
-                title=scrub(incident.title),
+                title=incident.title,
                 next=incident.next[0] if incident.next else "",
             )
             try:

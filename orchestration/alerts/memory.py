@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from orchestration.alerts.channels import Channel
 from orchestration.alerts.incident import Incident, Message, scrub
 from orchestration.alerts.lag import Asked
+from orchestration.alerts.patience import Unanswered, answers
 from orchestration.alerts.webhook import Undelivered
 
 GIVE_UP_S = 24 * 3600
 """An alert that no one took for so long is of no use any more."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 10, 600
 """How long a channel is left alone after a first failure; twice as long after each further one, up to the second."""
+SEND_FOR_S = 5.0
+"""For how long a tick begins to send messages; it looks, sends, asks the sources and sends again."""
+ANSWER_S = 10.0
+"""How long a channel may take over one message: its sockets' timeouts are for each answer, and may follow one another.
+One that takes it later than that gets it again."""
 MOST_PENDING = 100
 """Messages that are kept for one channel; the oldest go first."""
 REMEMBERED = 200
@@ -132,14 +140,14 @@ class Memory:
     ) -> Memory:
         """Log the messages, send them and what is pending. What a channel did not take stays pending for it."""
         for message in messages:
-            text = scrub(message.title) if message.state == "resolved" else scrub(str(message.payload()["text"]))
+            text = message.title if message.state == "resolved" else str(message.payload()["text"])
             say = log.info if message.state == "resolved" else log.error
             say(text)
             _logger.log(logging.INFO if message.state == "resolved" else logging.ERROR, text)
         post = _Post([*self.pending], dict(self.silent), channels, log, now)
         for message in messages:
             post.to_all(message)
-        post.send_all()
+        post.send_all(SEND_FOR_S)
         return replace(self, pending=tuple(post.queue), silent=post.silent)
 
 
@@ -156,27 +164,34 @@ class _Post:
     def to_all(self, message: Message, but: str | None = None) -> None:
         self.queue += [Pending(message, item.name, self.now) for item in self.channels if item.name != but]
 
-    def send_all(self) -> None:
-        """Twice: what is told of one channel goes to those that had their turn before it, too."""
+    def send_all(self, within: float) -> None:
+        """One message to every channel at the same time, then the next. After `within` s no more is begun: the rest
+        waits for the next tick, since a tick that takes too long is lost with what it has told, and told again."""
         self._expire()
-        for _ in range(2):
-            for channel in self.channels:
-                self._send(channel)
-
-    def _send(self, channel: Channel) -> None:
-        own = [item for item in self.queue if item.channel == channel.name]
-        silent = self.silent.get(channel.name)
-        if not own or (silent is not None and silent.due > self.now):
-            return
-        for item in own:
-            try:
-                channel.send(item.message)
-            except Undelivered as error:
-                self._failed(channel.name, str(error))
+        end = time.monotonic() + within
+        while turns := [(channel, item) for channel in self.channels if (item := self._next(channel.name)) is not None]:
+            sent = [partial(channel.send, item.message) for channel, item in turns]
+            for (channel, item), answer in zip(turns, answers(sent, ANSWER_S, len(sent)), strict=True):
+                self._heard(channel.name, item, answer)
+            if time.monotonic() >= end:
                 return
-            self.queue.remove(item)
-            self.log.info(f"{channel.name} took the alert [{item.message.incident.key}]")
-            self._answers(channel.name)
+
+    def _next(self, name: str) -> Pending | None:
+        """What a channel gets now."""
+        silent = self.silent.get(name)
+        if silent is not None and silent.due > self.now:
+            return None
+        return next((item for item in self.queue if item.channel == name), None)
+
+    def _heard(self, name: str, item: Pending, answer: Callable[[], None]) -> None:
+        try:
+            answer()
+        except (Undelivered, Unanswered) as error:
+            self._failed(name, str(error))
+            return
+        self.queue.remove(item)
+        self.log.info(f"{name} took the alert [{item.message.incident.key}]")
+        self._answers(name)
 
     def _failed(self, name: str, why: str) -> None:
         before = self.silent.get(name)

@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, InsertId, LakePath, Master, Script, examples
+from orchestration.commands.options import (
+    DEFAULT_LAKE,
+    AsJson,
+    Debug,
+    InsertId,
+    LakePath,
+    Master,
+    Script,
+    commands_of,
+    examples,
+)
 from orchestration.commands.run import runner
 from orchestration.console import Bars, Screen, reported
 
@@ -40,7 +50,7 @@ def release(
 
     Leaves with status 1 when the gate holds it once more.
     """
-    _resolve(Screen(as_json, debug), script, insert, lake, master, on_unmatched=on_unmatched)
+    _resolve(Screen(as_json, debug, commands_of(script, lake)), script, insert, lake, master, on_unmatched=on_unmatched)
 
 
 def discard(
@@ -52,7 +62,7 @@ def discard(
     debug: Debug = False,
 ) -> None:
     """Give a held epoch up: its rows go to the quarantine table with the reason `discarded`, and the INSERT goes on."""
-    _resolve(Screen(as_json, debug), script, insert, lake, master, discard=True)
+    _resolve(Screen(as_json, debug, commands_of(script, lake)), script, insert, lake, master, discard=True)
 
 
 def _resolve(

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, duration, examples
+from orchestration.commands.options import (
+    DEFAULT_LAKE,
+    AsJson,
+    Debug,
+    LakePath,
+    Master,
+    Script,
+    commands_of,
+    duration,
+    examples,
+)
 from orchestration.commands.run import runner
 from orchestration.console import Bars, Screen, reported
 
@@ -32,7 +42,7 @@ def maintain(
     from orchestration.console.upkeep import of_maintained, upkeep_lines
     from pipelines.runtime.scripts import load_script
 
-    screen = Screen(as_json, debug)
+    screen = Screen(as_json, debug, commands_of(script, lake))
     with reported(screen):
         pipeline = load_script(script)
         with (

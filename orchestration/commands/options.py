@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from pipelines.commands import Commands
+
 DEFAULT_LAKE = Path(".tidegate/lake")
 DEFAULT_DEMO = Path(".tidegate/demo")
 
@@ -65,6 +67,11 @@ AutoWatermarkInterval = Annotated[
         help="0 tells watermarks row by row (punctuated); otherwise at the end of every epoch.",
     ),
 ]
+
+
+def commands_of(script: Path | None, lake: Path) -> Commands:
+    """What the commands that are told go on with: this one's script, and its lake where that is not the usual one."""
+    return Commands(script, None if lake == DEFAULT_LAKE else lake)
 
 
 def examples(*lines: str) -> str:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from orchestration.commands.held import OnUnmatched
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, InsertId, LakePath, Master, Script, examples
+from orchestration.commands.options import (
+    DEFAULT_LAKE,
+    AsJson,
+    Debug,
+    InsertId,
+    LakePath,
+    Master,
+    Script,
+    commands_of,
+    examples,
+)
 from orchestration.commands.run import runner
 from orchestration.console import Bars, Screen, reported
 
@@ -88,12 +98,12 @@ def list_(
     """
     from orchestration.console.quarantined import listing, of_listing
 
-    screen = Screen(as_json, debug)
+    screen = Screen(as_json, debug, commands_of(script, lake))
     with reported(screen):
         pipeline, folder = _opened(script, lake)
         wanted = pipeline.inserts if insert is None else (_insert(pipeline, insert),)
         found = {item.id: _kept(folder, pipeline, item) for item in wanted}
-        screen.result(of_listing(found), *listing(found, by_epoch))
+        screen.result(of_listing(found), *listing(found, by_epoch, screen.commands))
 
 
 @app.command(epilog=SHOW_EPILOG)
@@ -117,7 +127,7 @@ def show(
     from pipelines.runtime.quarantine.kept import asked_for
     from pipelines.runtime.quarantine.rows import rows_of
 
-    screen = Screen(as_json, debug)
+    screen = Screen(as_json, debug, commands_of(script, lake))
     with reported(screen):
         pipeline, folder = _opened(script, lake)
         found = _insert(pipeline, insert)
@@ -154,7 +164,7 @@ def release(
     from pipelines.runtime.plans import FromQuarantine
 
     request = FromQuarantine(False, tuple(reasons or ()), tuple(epochs or ()), by=_who())
-    screen = Screen(as_json, debug)
+    screen = Screen(as_json, debug, commands_of(script, lake))
     with reported(screen):
         _take(screen, script, insert, lake, master, request, dry_run=dry_run, on_unmatched=on_unmatched)
 
@@ -184,7 +194,7 @@ def discard(
     if as_json and not yes and not dry_run:
         raise typer.BadParameter("--json asks nothing: add --yes or --dry-run")
     request = FromQuarantine(True, tuple(reasons or ()), tuple(epochs or ()), by=_who(), because=because.strip())
-    screen = Screen(as_json, debug)
+    screen = Screen(as_json, debug, commands_of(script, lake))
     with reported(screen):
         _take(screen, script, insert, lake, master, request, dry_run=dry_run, ask=not yes)
 

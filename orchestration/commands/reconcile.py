@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, commands_of, examples
 from orchestration.commands.run import runner
 from orchestration.console import Bars, Screen, reported
 
@@ -43,7 +43,7 @@ def reconcile(
     from pipelines.runtime.scripts import load_script
     from quality_checks.against_source import comparable, reconcile_source
 
-    screen = Screen(as_json, debug)
+    screen = Screen(as_json, debug, commands_of(script, lake))
     with reported(screen):
         pipeline = load_script(script)
         known = [table.name for table in comparable(pipeline)]

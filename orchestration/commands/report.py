@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Script, examples
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Script, commands_of, examples
 from orchestration.console import Screen, reported
 
 EPILOG = examples(
@@ -41,14 +41,16 @@ def report(
     tables, without Spark; a run that is under way is not disturbed.
     """
     from orchestration.report import gather, render
+    from pipelines.commands import Commands
     from pipelines.errors import TidegateError
     from pipelines.lake import Lake
     from pipelines.runtime.scripts import load_script
 
-    screen = Screen(as_json, debug)
+    screen = Screen(as_json, debug, commands_of(script, lake))
     with reported(screen):
         pipeline = load_script(script, name)
-        page = render(gather(Lake(lake, create=False), pipeline))
+        # It is read elsewhere: paths are whole.
+        page = render(gather(Lake(lake, create=False), pipeline), Commands(script.absolute(), lake.absolute()))
         path = out or Path(f"{pipeline.name}-report.html")
         try:
             path.write_text(page, encoding="utf-8")

@@ -23,10 +23,12 @@ from orchestration.commands.options import (
     LakePath,
     Master,
     Script,
+    commands_of,
     examples,
 )
 from orchestration.console import Bars, Screen, reported
 from orchestration.console.engine import quiet_engine
+from orchestration.console.failures import FAILED
 
 EPILOG = examples(
     "tidegate run examples/clicks/pipeline.sql",
@@ -87,7 +89,7 @@ def run(
     from orchestration.console.views import of_run, run_tables
     from pipelines.runtime.scripts import load_script
 
-    screen = Screen(as_json, debug)
+    screen = Screen(as_json, debug, commands_of(script, lake))
     with reported(screen):
         pipeline = load_script(script)
         known = [table.name for table in pipeline.sources]
@@ -205,7 +207,7 @@ def _continuous(
     def _tell_once(screen: Screen, held: GateHeld, told: set[str]) -> None:
         if str(held) not in told:
             told.add(str(held))
-            screen.say(str(held))
+            screen.say(screen.commands.filled(str(held)))
 
     label = "tidegate run --continuous"
     with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label, interval) as active:
@@ -222,8 +224,12 @@ def _continuous(
             ending = loop.run()
     if ending == "abandoned":
         screen.say(f"Stopped inside a step, which the next run finishes ({loop.abandoned_by}).")
+    elif loop.held:
+        screen.say(f"Stopped between two steps. Nothing is half done; the gate still holds {', '.join(loop.held)}.")
     else:
         screen.say("Stopped between two steps. Nothing is half done.")
+    if loop.held:
+        raise typer.Exit(FAILED)
 
 
 @contextmanager

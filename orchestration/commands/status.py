@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, examples
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, commands_of, examples
 from orchestration.console import Screen, reported
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def status(
     from pipelines.runtime.scripts import load_script
     from pipelines.runtime.status import status as read_status
 
-    screen = Screen(as_json, debug)
+    screen = Screen(as_json, debug, commands_of(script, lake))
     with reported(screen):
         pipeline = load_script(script) if script else None
         if watch:
             _watch(screen, lambda: read_status(Lake(lake, create=False), pipeline), every)
             return
         found = read_status(Lake(lake, create=False), pipeline)
-        screen.result(found.to_json(), *standing(found))
+        screen.result(found.to_json(), *standing(found, screen.commands))
 
 
 def _watch(screen: Screen, look: Callable[[], LakeStatus], every: float) -> None:

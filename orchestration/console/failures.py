@@ -25,6 +25,7 @@ def reported(screen: Screen) -> Iterator[None]:
     try:
         yield
     except TidegateError as error:
+        error.reword(screen.commands.filled)
         show(screen, error)
         if screen.debug:
             screen.err.print_exception()

@@ -29,14 +29,14 @@ def watch(screen: Screen, look: Callable[[], LakeStatus], every: float, stop: th
         return
     with Live(console=screen.out, auto_refresh=False, screen=True, vertical_overflow="crop") as live:
         while not stop.is_set():
-            live.update(_shown(look, every), refresh=True)
+            live.update(_shown(screen, look, every), refresh=True)
             stop.wait(every)
 
 
-def _shown(look: Callable[[], LakeStatus], every: float) -> Group:
+def _shown(screen: Screen, look: Callable[[], LakeStatus], every: float) -> Group:
     end = Text(f"\nevery {every:g} s; Ctrl-C ends it", style="dim")
     try:
-        return Group(*standing(look()), end)
+        return Group(*standing(look(), screen.commands), end)
     except LakeError as error:
         return Group(Text(f"{error.what}: {error.where}"), end)
 
@@ -51,6 +51,6 @@ def _print(screen: Screen, look: Callable[[], LakeStatus]) -> None:
         screen.out.file.write(json.dumps(found.to_json(), ensure_ascii=False, default=str) + "\n")
         screen.out.file.flush()
         return
-    for item in standing(found):
+    for item in standing(found, screen.commands):
         screen.out.print(item)
     screen.out.print("")

@@ -13,6 +13,7 @@ from rich.markup import escape
 from orchestration.alerts.incident import MissedKey
 from orchestration.console.grid import grid
 from orchestration.words import counted, moment, number, why
+from pipelines.commands import AS_WRITTEN, Commands
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.quarantine.kept import Kept
 from pipelines.runtime.quarantine.rows import KeptRow
@@ -58,7 +59,9 @@ def _of_taken(item: Kept) -> dict[str, Any] | None:
     return {**told, **({"by": who.by, "because": who.because} if who else {})}
 
 
-def listing(found: Mapping[str, Sequence[Kept]], by_epoch: bool) -> Iterator[RenderableType]:
+def listing(
+    found: Mapping[str, Sequence[Kept]], by_epoch: bool, commands: Commands = AS_WRITTEN
+) -> Iterator[RenderableType]:
     """The same for people: what is in quarantine first, then what became of the rest."""
     for insert, kept in found.items():
         totals = _totals(kept)
@@ -70,7 +73,7 @@ def listing(found: Mapping[str, Sequence[Kept]], by_epoch: bool) -> Iterator[Ren
                 yield ""
                 yield _table(own, state, by_epoch)
         if totals["open"]:
-            yield escape(f"\n  next:  tidegate quarantine show SCRIPT {insert}")
+            yield escape(f"\n  next:  {commands.filled(f'tidegate quarantine show SCRIPT {insert}')}")
         yield ""
 
 

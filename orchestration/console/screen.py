@@ -11,6 +11,8 @@ from typing import Any, TextIO
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from pipelines.commands import AS_WRITTEN, Commands
+
 FILE_WIDTH = 160
 """Columns of a table that goes into a file or a pipe, which has no width of its own."""
 
@@ -20,10 +22,12 @@ class Screen:
     """Args:
     as_json: Print results (and errors) as JSON.
     debug: Show stacks of errors.
+    commands: The script and the lake of this very command, for the commands that it tells.
     """
 
     as_json: bool = False
     debug: bool = False
+    commands: Commands = AS_WRITTEN
     out: Console = field(default_factory=lambda: _console(stderr=False))
     err: Console = field(default_factory=lambda: _console(stderr=True))
 

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from orchestration.console.grid import grid
 from orchestration.words import counted, moment, number, seconds, why
+from pipelines.commands import AS_WRITTEN, Commands
 from pipelines.runtime.landing.alignment import Blocked
 from pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
 
@@ -16,12 +17,12 @@ FAR_MS = 2**62
 """Further ahead than this is ahead of a split that has told no watermark."""
 
 
-def standing(found: LakeStatus) -> Iterator[RenderableType]:
-    """Sources, INSERTs, and what waits for a person."""
+def standing(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[RenderableType]:
+    """Sources, INSERTs, and what waits for a person, with the commands to go on."""
     yield escape(f"{found.lake}   {moment(found.at)} UTC")
     yield ""
     if not found.sources and not found.inserts:
-        yield "Nothing has run here yet.   next:  tidegate run SCRIPT"
+        yield escape(f"Nothing has run here yet.   next:  {commands.filled('tidegate run SCRIPT')}")
         return
     sources = grid("source", "rows", "epoch", "state", "position", "behind", "worked on by", right=("rows", "behind"))
     for source in found.sources:
@@ -51,7 +52,7 @@ def standing(found: LakeStatus) -> Iterator[RenderableType]:
         )
     yield inserts
     for insert in found.inserts:
-        yield from _notes(insert)
+        yield from _notes(insert, commands)
 
 
 def _time_notes(source: SourceStatus, now: int) -> Iterator[RenderableType]:
@@ -97,17 +98,19 @@ def _places(insert: InsertStatus) -> list[str]:
     return [number(count) for count in counts]
 
 
-def _notes(insert: InsertStatus) -> Iterator[RenderableType]:
+def _notes(insert: InsertStatus, commands: Commands) -> Iterator[RenderableType]:
     if insert.waits_for:
         yield escape(f"\n{insert.insert} waits until {' and '.join(insert.waits_for)} is complete.")
     if insert.rows is not None and insert.rows.quarantined:
         reasons = ", ".join(f"{count:,} {why(name)}" for name, count in insert.rows.quarantined.items())
-        yield escape(f"\n{insert.insert}, quarantined: {reasons}   (tidegate quarantine list SCRIPT {insert.insert})")
+        look = commands.filled(f"tidegate quarantine list SCRIPT {insert.insert}")
+        yield escape(f"\n{insert.insert}, quarantined: {reasons}   ({look})")
     if insert.held:
         yield f"\n[bold red]Held:[/] epoch {insert.epoch} of {escape(insert.insert)}"
         for reason in insert.reasons:
-            yield escape(f"  {reason}")
-        yield escape(
-            f"  next:  tidegate release SCRIPT {insert.insert}   (joins again)   or   "
+            yield escape(f"  {commands.filled(reason)}")
+        told = (
+            f"tidegate release SCRIPT {insert.insert}   (joins again)   or   "
             f"tidegate discard SCRIPT {insert.insert}   (quarantines its rows)"
         )
+        yield escape(f"  next:  {commands.filled(told)}")

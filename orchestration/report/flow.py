@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestration.report.facts import Facts, InsertFacts
+from orchestration.words import counted
 from pipelines.pictures.svg import WIDTH, picture, shortened, text
 from pipelines.runtime.status import InsertStatus, SourceStatus
 
@@ -51,7 +52,7 @@ def flow(facts: Facts) -> str:
         rows = max(len(names), 2)
         tall = rows * (_TALL + _GAP) - _GAP
         middle = top + (tall - _TALL) / 2
-        join = _Box(_COLUMNS[1], middle, 200, _join_lines(found), "")
+        join = _Box(_COLUMNS[1], middle, 216, _join_lines(found), "")
         gate = _Box(_COLUMNS[2], middle, _GATE_WIDE, _gate_lines(states[insert.id]), _gate_css(states[insert.id]))
         ends = _ends(states[insert.id], insert.target, top + (tall - 2 * _TALL - _GAP) / 2)
         boxes = [join, gate, *ends]
@@ -98,11 +99,11 @@ def _join_lines(found: InsertFacts) -> list[str]:
     insert = found.insert
     if insert.process is not None:
         shown = insert.windowed.table.kind if insert.windowed else insert.process.shape.name
-        return [insert.id, shown, f"{len(found.epochs):,} epochs planned"]
+        return [insert.id, shown, f"{counted(len(found.epochs), 'epoch')} planned"]
     if not insert.joins:
         return [insert.id, "no join"]
     kinds = " and ".join(dict.fromkeys(join.kind for join in insert.joins))
-    return [insert.id, f"{kinds} join by {insert.time} time", f"{len(found.epochs):,} epochs planned"]
+    return [insert.id, f"{kinds} join by {insert.time} time", f"{counted(len(found.epochs), 'epoch')} planned"]
 
 
 def _gate_lines(status: InsertStatus) -> list[str]:

@@ -8,7 +8,8 @@ from importlib.resources import files
 
 from orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from orchestration.report.flow import flow
-from orchestration.words import moment, why
+from orchestration.words import counted, moment, why
+from pipelines.commands import AS_WRITTEN, Commands
 from pipelines.pictures import OUTCOMES_KEY, STYLE, bar_of
 from pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, stacked, step_chart, timeline
 from pipelines.runtime.history import ReleasedEpoch
@@ -20,8 +21,8 @@ LISTED = 12
 _PLACES = (("published", "good"), ("quarantined", "warn"), ("dropped", "mute"), ("waiting", "wait"))
 
 
-def render(facts: Facts) -> str:
-    """The whole document."""
+def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
+    """The whole document; `commands` fills in the script and the lake."""
     sections = [
         ("Flow", flow(facts), "Rows travel from left to right; a dashed line is a build side, which is joined to."),
         ("Where the rows are", _balance(facts), "Of every landed probe row, the one place that it is in."),
@@ -33,8 +34,12 @@ def render(facts: Facts) -> str:
         ),
         ("Lag", _lag(facts), "How far behind its source an epoch was when it landed."),
         ("Cuts", _cuts(facts), "The position in the source's log that the read view of each snapshot chunk equals."),
-        ("Verdicts", _verdicts(facts), "What the gate said of each staged epoch. Its first word is its last."),
-        ("Quarantine by reason", _quarantine(facts), "Rows that the gate kept out of a target, and why."),
+        (
+            "Verdicts",
+            _verdicts(facts, commands),
+            "What the gate said of each staged epoch. Its first word is its last.",
+        ),
+        ("Quarantine by reason", _quarantine(facts, commands), "Rows that the gate kept out of a target, and why."),
         ("Last alerts", _alerts(facts), "What people were told."),
     ]
     body = "".join(_section(title, content, said) for title, content, said in sections if content)
@@ -43,7 +48,7 @@ def render(facts: Facts) -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: Tidegate report</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{STYLE}{style}</style></head><body><main>{_head(facts)}{body}"
+        f"<style>{STYLE}{style}</style></head><body><main>{_head(facts, commands)}{body}"
         f"<footer>Tidegate. Read from {escape(facts.status.lake)} at {moment(facts.status.at)} UTC. "
         "All times are UTC.</footer></main></body></html>\n"
     )
@@ -53,14 +58,14 @@ def _section(title: str, content: str, said: str) -> str:
     return f"<section><h2>{escape(title)}</h2><p class=said>{escape(said)}</p>{content}</section>"
 
 
-def _head(facts: Facts) -> str:
+def _head(facts: Facts, commands: Commands) -> str:
     status, totals = facts.status, facts.status.totals
     if status.held:
         css, verdict = "bad", f"The gate holds {', '.join(status.held)}. The targets are unchanged by what it holds."
-    elif waits := sorted({build for item in status.inserts for build in item.waits_for}):
+    elif waits := _awaited(facts):
         css, verdict = "wait", f"Waiting for {' and '.join(waits)}: no row leaves before its flip."
     elif any(item.rows is not None and not item.rows.balanced for item in status.inserts):
-        css, verdict = "bad", "Some landed rows are in no place, or in two: run tidegate verify."
+        css, verdict = "bad", "Some landed rows are in no place, or in two."
     elif not any(item.state for item in status.inserts):
         css, verdict = "wait", "Nothing is published yet."
     else:
@@ -75,8 +80,43 @@ def _head(facts: Facts) -> str:
     shown = "".join(f'<div class="tile {css}"><b>{count:,}</b><span>{name}</span></div>' for name, count, css in tiles)
     return (
         f"<header><h1>{escape(facts.pipeline.name)}</h1><p class=when>Tidegate report, {moment(status.at)} UTC</p>"
-        f'<p class="verdict {css}">{escape(verdict)}</p><div class=tiles>{shown}</div></header>'
+        f'<p class="verdict {css}">{escape(verdict)}</p>{_to_do(facts, commands)}'
+        f"<div class=tiles>{shown}</div></header>"
     )
+
+
+def _awaited(facts: Facts) -> list[str]:
+    return sorted({build for item in facts.status.inserts for build in item.waits_for})
+
+
+def _to_do(facts: Facts, commands: Commands) -> str:
+    """What a person may do now, the reasons before it: one who reads nothing else of the page knows how to go on."""
+    status, said = facts.status, list[str]()
+    for item in status.inserts:
+        if item.held:
+            said.append(f"<h3>{escape(item.insert)}, epoch {item.epoch}: why, and what to do</h3>")
+            said += [f"<p>{escape(commands.filled(reason))}</p>" for reason in item.reasons]
+            said.append(_next(commands, f"tidegate release SCRIPT {item.insert}", "joins the rows again"))
+            said.append(_next(commands, f"tidegate discard SCRIPT {item.insert}", "sends them to the quarantine"))
+        if item.rows is not None and not item.rows.balanced:
+            said.append(f"<h3>{escape(item.insert)}: its rows do not add up</h3>")
+            said.append(_next(commands, "tidegate verify SCRIPT", "says which epoch differs"))
+    sources = {source.table.name: source.status for source in facts.sources}
+    for build in _awaited(facts):
+        holder = sources[build].holder if build in sources else None
+        if holder:
+            said.append(f"<h3>{escape(build)} is being loaded by {escape(holder)}</h3>")
+        else:
+            said.append(f"<h3>Nobody loads {escape(build)}</h3>")
+            said.append(_next(commands, "tidegate run SCRIPT", "goes on where the last run stopped"))
+    if not said and not any(item.state for item in status.inserts):
+        said.append(_next(commands, "tidegate run SCRIPT", "lands what the sources have, and releases what may leave"))
+    return f"<section class=todo>{''.join(said)}</section>" if said else ""
+
+
+def _next(commands: Commands, command: str, what: str) -> str:
+    """A command that can be pasted, and what it does."""
+    return f"<p class=next><code>{escape(commands.filled(command))}</code> {escape(what)}</p>"
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
@@ -234,24 +274,25 @@ def _cuts(facts: Facts) -> str:
     return "".join(found)
 
 
-def _verdicts(facts: Facts) -> str:
-    found = [_of_insert(item) for item in facts.inserts if item.epochs]
+def _verdicts(facts: Facts, commands: Commands) -> str:
+    found = [_of_insert(item, commands) for item in facts.inserts if item.epochs]
     return "".join(found)
 
 
-def _of_insert(item: InsertFacts) -> str:
+def _of_insert(item: InsertFacts, commands: Commands) -> str:
     shown = item.epochs[-LAST_EPOCHS:]
     bars = [bar_of(epoch) for epoch in shown]
-    rows = [_verdict(epoch) for epoch in reversed(shown[-LISTED:])]
+    rows = [_verdict(epoch, commands) for epoch in reversed(shown[-LISTED:])]
     headers = ("epoch", "released at", "verdict", "state", "rows", "matched", "quarantined", "dropped", "pins", "why")
     key = legend(OUTCOMES_KEY)
-    title = f"{item.insert.id}: the last {len(shown):,} of {len(item.epochs):,} epochs"
+    many = len(item.epochs)
+    title = f"{item.insert.id}: {counted(many, 'epoch')}" + (f", the last {len(shown)}" if many > len(shown) else "")
     return f"<h3>{escape(title)}</h3>{stacked(bars, 'Rows of each epoch, by where they went')}{key}" + table(
         headers, rows, (4, 5, 6, 7)
     )
 
 
-def _verdict(epoch: ReleasedEpoch) -> tuple[object, ...]:
+def _verdict(epoch: ReleasedEpoch, commands: Commands) -> tuple[object, ...]:
     counts = epoch.staged.counts if epoch.staged else {}
     verdict = epoch.verdict
     mark = (
@@ -270,18 +311,22 @@ def _verdict(epoch: ReleasedEpoch) -> tuple[object, ...]:
         counts.get("to:quarantine", 0),
         counts.get("to:drop", 0),
         pins,
-        " ".join(verdict.reasons) if verdict else "",
+        commands.filled(" ".join(verdict.reasons)) if verdict else "",
     )
 
 
-def _quarantine(facts: Facts) -> str:
+def _quarantine(facts: Facts, commands: Commands) -> str:
     found = []
     for item in facts.status.inserts:
         reasons = dict(item.rows.quarantined) if item.rows else {}
         if reasons:
             bars = [(why(name), count, "warn") for name, count in sorted(reasons.items(), key=lambda pair: -pair[1])]
             found.append(
-                f"<h3>{escape(item.insert)}</h3>" + lying(bars, f"Quarantined rows of {item.insert} by reason")
+                f"<h3>{escape(item.insert)}</h3>"
+                + lying(bars, f"Quarantined rows of {item.insert} by reason")
+                + _next(
+                    commands, f"tidegate quarantine show SCRIPT {item.insert}", "shows the rows, and what is nearest"
+                )
             )
     rejected = [(s.table.name, s.status.rejected, "warn") for s in facts.sources if s.status.rejected]
     if rejected:

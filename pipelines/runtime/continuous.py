@@ -5,6 +5,7 @@ system's time has reached, where its time is that (FLIP-326's scheduler of syste
 
 Between two steps the loop looks whether it should stop; a step that is under way is finished, and if its engine is
 taken away meanwhile it is abandoned, which is as safe as a crash: the next run finishes the epoch from its stored plan.
+A step that fails by itself fails, whether the loop was to stop or not.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pipelines.errors import GateHeld, TidegateError
+from pipelines.runtime.failures import engine_lost
 from pipelines.runtime.landing.advances import Advance
 from pipelines.runtime.runner import Released, Runner
 
@@ -59,19 +61,25 @@ class Continuous:
             is not kept waiting.
         stop: Set it (from a signal handler, or another thread) to leave after the step that is under way.
         on_tick: Called after every tick.
+        engine_lost: Whether Spark was taken away; asked where a step fails after `stop` was set.
+
+    Attributes:
+        held: The INSERTs whose gate held an epoch when they were asked last, each with what to do.
     """
 
     runner: Runner
     every: float = 1.0
     stop: threading.Event = field(default_factory=threading.Event)
     on_tick: Callable[[Tick], None] = lambda tick: None
+    engine_lost: Callable[[], bool] = engine_lost
     abandoned_by: Exception | None = field(default=None, init=False)
+    held: dict[str, GateHeld] = field(default_factory=dict, init=False)
 
     def run(self, max_ticks: int | None = None) -> Ending:
         """Tick until `stop` is set, or `max_ticks` are done.
 
-        Raises what a step raises, except GateHeld: a held epoch stops its own INSERT only. An error that comes after
-        `stop` was set is the end of a step that was abandoned, kept in `abandoned_by`, and no failure.
+        Raises what a step raises, except GateHeld: a held epoch stops its own INSERT only. Where the engine is taken
+        away after `stop` was set, the step is abandoned, its error kept in `abandoned_by`, and that is no failure.
         """
         number = 0
         while not self.stop.is_set():
@@ -82,7 +90,7 @@ class Continuous:
             try:
                 tick = self._tick(number, started)
             except LOST_ENGINE as error:
-                if not self.stop.is_set():
+                if not self.stop.is_set() or not self.engine_lost():
                     raise
                 self.abandoned_by = error
                 return "abandoned"
@@ -112,4 +120,7 @@ class Continuous:
                 releases.append(self.runner.release(insert.id))
             except GateHeld as error:
                 held.append(error)
+                self.held[insert.id] = error
+            else:
+                self.held.pop(insert.id, None)
         return Tick(number, tuple(advances), tuple(releases), tuple(held), time.monotonic() - started)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from pipelines.errors import TidegateError
@@ -38,3 +39,12 @@ def first_line(error: BaseException) -> str:
     kept = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "Traceback", "File "))]
     told = next((line for line in reversed(kept) if "Error:" in line or "Exception:" in line), None)
     return (told or (kept[0] if kept else type(error).__name__))[:500]
+
+
+def engine_lost() -> bool:
+    """Whether Spark's engine, which this process has started, was stopped or is gone."""
+    context = SparkContext._active_spark_context
+    try:
+        return context is None or bool(context._jsc.sc().isStopped())  # type: ignore[union-attr]
+    except (Py4JError, OSError, AttributeError):  # nobody is there to ask; a stopped context has no `_jsc`
+        return True

@@ -153,7 +153,7 @@ NAMES = ("scan.watermark.alignment.group",)
 """Options that are names: no table is in a group without one."""
 
 AT_LEAST_ONE = ("scan.max-rows-per-epoch", "scan.watermark.emit.on-event.gap")
-LONGER_THAN_NOTHING = ("scan.watermark.idle-timeout", "scan.watermark.alignment.update-interval")
+LONGER_THAN_NOTHING = ("scan.watermark.idle-timeout", "scan.watermark.alignment.update-interval", "gate.timeout")
 LEAST_WINDOW = 5
 """Epochs that 'gate.unmatched-ratio.window' needs to know a range."""
 

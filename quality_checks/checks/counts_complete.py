@@ -11,7 +11,8 @@ NAME = "counts-complete"
 
 
 def check(evidence: Evidence) -> CheckResult:
-    """A count that is missing, negative or of an unknown name fails: the gate never guesses."""
+    """A count that is missing, negative or of an unknown name fails: the gate never guesses. So does an epoch that was
+    staged under another text of the INSERT: what was counted then answers for other constraints."""
     staged = evidence.staged
     expected = expected_names(staged.insert) | expected_facts(staged.insert)
     found = {**staged.staged.counts, **staged.staged.facts}
@@ -24,6 +25,8 @@ def check(evidence: Evidence) -> CheckResult:
         for what, names in (("is without", missing), ("has unknown", unknown), ("has no number for", wrong))
         if names
     ]
+    if staged.plan.computes != staged.pipeline.digest(staged.insert):
+        problems.insert(0, "was staged under another text of the INSERT or its constraints")
     if not same_plan:
         problems.insert(0, "was staged from another plan")
     return CheckResult(

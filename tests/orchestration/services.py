@@ -46,11 +46,13 @@ def until(found: Callable[[], T | None], what: str, patience: float = PATIENCE_S
 
 
 class Webhook:
-    """A local HTTP server. `messages` are the JSON bodies it got; it answers with `status`."""
+    """A local HTTP server. `messages` are the JSON bodies it got; it answers with `status`, and says that it has moved
+    to `moved`, if it has."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.status = 200
+        self.moved = ""
         webhook = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -59,6 +61,12 @@ class Webhook:
                 if webhook.status < 300:
                     webhook.messages.append(json.loads(body))
                 self.send_response(webhook.status)
+                if webhook.moved:
+                    self.send_header("Location", webhook.moved)
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from typer.testing import CliRunner, Result
 from orchestration.cli import app
 from pipelines.lake import Lake
 from pipelines.testing import Harness
-from tests.orchestration.services import free_port
+from tests.orchestration.services import free_port, until
 
 SCRIPT = """
 CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH (
@@ -295,8 +297,12 @@ def test_a_held_epoch_is_released_by_a_person(blocking: Pipeline) -> None:
     held = blocking("run")
     assert held.exit_code == 1
     assert "\nHeld: the gate holds epoch 1 of enriched" in held.stderr
-    assert "tidegate release SCRIPT enriched" in held.stderr
-    assert "Held:" in blocking("status").stdout
+    go_on = f"tidegate release {blocking.script} enriched --lake {blocking.lake}"
+    assert go_on in held.stderr, "it can be pasted"
+    shown = blocking("status").stdout
+    assert f"\n  next:  {go_on}   (joins again)" in shown
+    assert f"tidegate discard {blocking.script} enriched --lake {blocking.lake}" in shown
+    assert "SCRIPT" not in held.stderr + shown
     assert read(blocking("status", "--json"))["held"] == ["enriched"]
 
     again = blocking("release", "enriched")
@@ -313,6 +319,23 @@ def test_a_held_epoch_is_released_by_a_person(blocking: Pipeline) -> None:
     nothing = blocking("release", "enriched")
     assert nothing.exit_code == 1
     assert "no epoch of enriched is held" in nothing.stderr
+
+
+def test_what_is_held_when_it_is_told_to_stop_is_its_exit_status(blocking: Pipeline) -> None:
+    blocking.load(1)
+    blocking.click(1, 5)
+
+    def stop_once_held() -> None:
+        lake = blocking.sources.lake
+        until(lambda: lake.verdicts.rows("insert enriched") and True, "the gate has judged")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    told = threading.Thread(target=stop_once_held)
+    told.start()
+    left = blocking("run", "--continuous", "--every", "0.1")
+    told.join()
+    assert left.exit_code == 1
+    assert "Nothing is half done; the gate still holds enriched." in left.stderr
 
 
 def test_a_held_epoch_is_released_this_once_under_another_policy(blocking: Pipeline) -> None:

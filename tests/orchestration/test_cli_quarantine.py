@@ -64,7 +64,7 @@ def test_rows_are_listed_shown_discarded_and_released(quarantine: Quarantine) ->
     told = plain(quarantine("list", "enriched"))
     assert "enriched: 4 rows in quarantine" in told
     assert "key-absent@user_info 3 1 to 2 (2)" in told
-    assert "tidegate quarantine show SCRIPT enriched" in told
+    assert f"tidegate quarantine show {quarantine.script} enriched --lake {quarantine.lake}" in told
 
     shown = quarantine.json("show", "enriched", "--reason", "key-absent", "--limit", "2")
     assert [row["values"]["user_id"] for row in shown["rows"]] == [7, 8]

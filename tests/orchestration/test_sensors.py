@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,11 +15,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from assets import Presentation, build_pipeline_definitions
+from orchestration.alerts.channels import AppriseChannel
+from orchestration.alerts.incident import Incident
 from orchestration.alerts.memory import GIVE_UP_S, Memory
 from orchestration.definitions import with_alerts
 from orchestration.materialize import materialize
 from orchestration.sensors import ALERTS
 from pipelines.errors import PlanningError
+from pipelines.lake import Lake
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from pipelines.sources.mysql_cdc.log import Birth
 from pipelines.sources.mysql_cdc.steps import BinlogStep
@@ -281,6 +285,57 @@ class TestDelivery:
         assert "hunter2" not in cursor + json.dumps(webhook.messages)
         assert "T0KEN" not in cursor + json.dumps(webhook.messages)
 
+    def test_a_channel_that_never_stops_answering_keeps_nobody_waiting(
+        self, definitions, instance, lake, webhook: Webhook, monkeypatch
+    ):
+        monkeypatch.setattr("orchestration.alerts.memory.ANSWER_S", 1.0)
+        monkeypatch.setenv("TIDEGATE_ALERT_URLS", f"json://127.0.0.1:{free_port()}")
+        leave = threading.Event()
+        monkeypatch.setattr(AppriseChannel, "send", lambda self, message: leave.wait() and None)
+        judged(lake, 1, passed=False)
+        cursor = tick(definitions, instance)
+        leave.set()
+        assert webhook.kinds() == ["gate-held", "channel-unreachable"]
+        assert "channel 1 (json) takes no alerts: no answer within 1 s." in webhook.messages[1]["text"]
+        assert [item["channel"] for item in json.loads(cursor)["pending"]] == ["channel 1 (json)"]
+
+    def test_a_slow_channel_gets_the_rest_at_the_next_tick(
+        self, definitions, instance, lake, webhook: Webhook, monkeypatch
+    ):
+        monkeypatch.setattr("orchestration.alerts.memory.SEND_FOR_S", 0.0)
+        rows = ControlRows(lake)
+        rows.planned("click_event", 1, now())
+        rows.landed("click_event", 1, now(), lag_ms=16 * MINUTE)
+        judged(lake, 1, passed=False)
+        cursor = None
+        for told in (1, 2, 2):
+            cursor = tick(definitions, instance, asked_lately(cursor))
+            assert len(webhook.messages) == told, "one message, and the rest is kept"
+        assert webhook.kinds() == ["gate-held", "lag"]
+
+    def test_no_secret_is_in_the_cursor_the_log_and_the_journal(
+        self, definitions, instance, lake, webhook: Webhook, monkeypatch, caplog
+    ):
+        webhook.status = 503
+        for name, value in {
+            "CLICKS_PASSWORD": "hunter2!",
+            "TIDEGATE_ALERT_URLS": "json://ops:T0KEN-2@127.0.0.1:1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        held = Incident(
+            "gate-held x", "gate-held", "denied: hunter2!", "clicks", said=("T0KEN-2",), details={"d": "T0KEN-2"}
+        )
+        monkeypatch.setattr("orchestration.sensors.held_epoch", lambda *_: held)
+        judged(lake, 1, passed=True)
+        cursor = tick(definitions, instance)
+        assert Memory.of(cursor).pending
+        (row,) = Lake(lake, create=False).alerts.rows("clicks")
+        assert row.title == "denied: ***"
+        for shown in (cursor, caplog.text):
+            assert "denied: ***" in shown
+            assert "hunter2" not in shown
+            assert "T0KEN-2" not in shown
+
     def test_it_is_given_up_in_the_end(self, definitions, instance, lake, webhook: Webhook, caplog):
         webhook.status = 503
         judged(lake, 1, passed=False)
@@ -302,6 +357,12 @@ def rested(cursor: str) -> str:
     for item in stored["silent"].values():
         item["due"] = 0
     return json.dumps(stored)
+
+
+def asked_lately(cursor: str | None) -> str | None:
+    """The cursor of a tick that does not ask the sources themselves, and so sends once."""
+    stored = json.loads(cursor or Memory().cursor())
+    return json.dumps({**stored, "asked": datetime.now(UTC).timestamp()})
 
 
 class TestFinishedRuns:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import GateHeld
 from pipelines.runtime.gate import GateVerdict
+from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from quality_checks.reconcile import reconcile_all
@@ -177,3 +178,27 @@ def test_a_condition_that_fails_stages_nothing(harness: Harness) -> None:
         broken.run()
     position = broken.runner.releasing("enriched").position()
     assert (position.state, position.staged) == ("planned", None)
+
+
+def test_what_was_staged_under_other_constraints_is_held_and_joined_anew_under_these(harness: Harness) -> None:
+    harness.push("clicks", [{"id": 1, "n": 12}, {"id": 1, "n": 14}])
+    landed = harness.runner.advance("clicks")
+    assert landed.rows == 2
+    releasing = harness.runner.releasing("enriched")
+    plan = releasing.plan()
+    assert isinstance(plan, ReleasePlan)
+    releasing.stage(plan)
+    harness.runner.close()
+
+    # The same names in the same order, and another condition: masks and counts of the old one say nothing of it.
+    stricter = Harness(SCRIPT.replace("EXPECT (n > 0)", "EXPECT (n <> 12)"), harness.spark, harness.directory)
+    with pytest.raises(GateHeld, match="was staged under another text of the INSERT or its constraints"):
+        stricter.run()
+    with pytest.raises(GateHeld, match="1 row violates the constraint positive"):
+        stricter.runner.resolve_held("enriched")
+    stricter.runner.close()
+
+    again = Harness(SCRIPT, harness.spark, harness.directory)
+    assert again.runner.resolve_held("enriched").rows == 2
+    again.runner.close()
+    assert all(item.passed for item in reconcile_all(again.lake, again.pipeline))

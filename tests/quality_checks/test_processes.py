@@ -68,7 +68,9 @@ def staged(folder: Path) -> StagedEpoch:
     rows(state, OWN, [1])
     files = [[vars(file) for file in survey(one)] for one in folders]
     span = ProcessSpan((InputSpan("events", 1, 0, 1, 4),), 0, 5, (0, False), (5, False), 0)
-    plan = ReleasePlan("evens", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", "x", process=span)
+    plan = ReleasePlan(
+        "evens", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", pipeline.digest(insert), process=span
+    )
     second = {"files": files[1], "to:publish": 1, "to:quarantine": 1, "violated:small": 1, "discarded": 0, "emitted": 2}
     facts: dict[str, Any] = {
         "late@events": 0,
@@ -192,7 +194,9 @@ def windowed(folder: Path) -> StagedEpoch:
     place = lake.staged_path(target, insert) / "g1-e1-x"
     rows(place / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 2])
     span = ProcessSpan((InputSpan("events", 1, 0, 1, 7),), 0, 5, (0, False), (5, False), 0)
-    plan = ReleasePlan("told", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", "x", process=span)
+    plan = ReleasePlan(
+        "told", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", pipeline.digest(insert), process=span
+    )
     facts = {"late@e": 1, "emitted": 3, "watermark": [5, False, False, {}], "broadcast": "x", "not-having": 1}
     facts["state"] = {"folder": "g1-e1-x", "files": []}
     left_out = {"dropped:where": 2, "dropped:late": 1, "dropped:time-null": 0}

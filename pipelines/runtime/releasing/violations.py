@@ -22,6 +22,8 @@ from pipelines.sql.model import Constraint, Table
 
 LONGEST = 300
 """Characters of a sample, at most."""
+LOOKED_AT = 100
+"""Violating rows of a row group that samples are taken from."""
 
 
 def fact(constraint: Constraint) -> str:
@@ -41,15 +43,17 @@ def counted(files: Iterable[Path], constraints: Sequence[Constraint]) -> dict[st
 def samples(
     files: Iterable[Path], constraints: Sequence[Constraint], wanted: Iterable[Constraint], target: Table, most: int
 ) -> dict[str, tuple[str, ...]]:
-    """Name -> the keys (as JSON; the whole row where the target declares no key) of `most` rows that violate it."""
+    """Name -> up to `most` keys (as JSON; the whole row where the target declares no key) of rows that violate it, each
+    once: many rows of one key are one thing to mend."""
     bit, found = bits(constraints), {each.name: [] for each in wanted}
     key = list(target.primary_key) or [column.name for column in target.physical_columns]
     for _, rows in _violating(files, [*key, MASK]):
         for name, texts in found.items():
             if len(texts) < most:
                 hit = pc.not_equal(pc.bit_wise_and(rows.column(MASK), bit[name]), 0)  # type: ignore[attr-defined]
-                taken = rows.filter(hit).slice(0, most - len(texts)).select(key).to_pylist()
-                texts += [_shown(row) for row in taken]
+                taken = rows.filter(hit).slice(0, LOOKED_AT).select(key).to_pylist()
+                told = dict.fromkeys(map(_shown, taken))
+                texts += [text for text in told if text not in texts][: most - len(texts)]
         if all(len(texts) >= most for texts in found.values()):
             break
     return {name: tuple(texts) for name, texts in found.items()}

@@ -52,8 +52,11 @@ class Folder:
         return self.path if self.path.is_file() else self.path / name
 
     def now(self, name: str) -> File | None:
-        """A listed file as it is now; None if it is gone."""
-        return self._file(self.full(name))
+        """A listed file as it is now; None if it is gone. Raises SourceError where a link that leads out of the allowed
+        folders has taken its place since."""
+        path = self.full(name)
+        paths.check(path.resolve(), str(path), self.table)
+        return self._file(path)
 
     def values(self, name: str) -> tuple[str | None, ...]:
         """What the folders of a file say of the partition columns, each as its type is cast from. Raises SourceError

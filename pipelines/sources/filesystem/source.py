@@ -142,7 +142,7 @@ class FilesystemSource:
                     self._catalog.check(file, now)
         rest = self._catalog.files[stop:]
         lag = max(int(time.time() * 1000) - rest[0].modified // 1_000_000, 0) if rest else 0
-        return Landed(lag_ms=lag, position=f"{stop} files", splits=frozenset({SPLIT}))
+        return Landed(lag_ms=lag, position=f"{stop} file{'' if stop == 1 else 's'}", splits=frozenset({SPLIT}))
 
     def unread(self) -> Unread | None:
         """`protocol.KnowsItsEnd`: the finished files that are not read. None is taken up."""

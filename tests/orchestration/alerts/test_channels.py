@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from orchestration.alerts import AlertOptions, Incident, Message
-from orchestration.alerts.channels import channels
+from orchestration.alerts.channels import _SILENCE, channels
 from orchestration.alerts.incident import MissedKey
 from orchestration.alerts.webhook import Undelivered
 from tests.orchestration.services import MailServer, Webhook, free_port
@@ -67,17 +67,35 @@ def test_apprise_and_the_webhook_stand_side_by_side():
     assert "the gate holds epoch 3" in apprise["title"]
 
 
-def test_secrets_stand_in_no_message():
-    said = "denied for reader using hunter2! at mailto://ops:channel-secret@mail.example.com"
-    incident = Incident("run 1", "run-failed", said)
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("mailto://ops:channel-secret@mail.example.com", "mailto://ops:channel-secret@mail.example.com"),
+        ("mailto://ops:channel-secret@mail.example.com", "the user ops with channel-secret"),
+        ("mailto://ops:channel%2Fsecret@mail.example.com", "the user ops with channel/secret"),
+        ("mailto://mail.example.com?user=ops&pass=channel%20secret", "the user ops with channel secret"),
+        ("mailto://mail.example.com?user=ops&password=channel+secret", "the user ops with channel secret"),
+        ("json://example.com/x?token=channel-secret&to=a", "the user ops with channel-secret"),
+    ],
+)
+def test_secrets_of_channels_stand_in_no_message(address: str, said: str):
+    incident = Incident("run 1", "run-failed", f"denied for {said}")
     with MailServer() as mail:
-        environment = {
-            "TIDEGATE_ALERT_URLS": f"{mail.url} mailto://ops:channel-secret@mail.example.com",
-        }
-        first, _ = channels(AlertOptions(), environment)
+        first, _ = channels(AlertOptions(), {"TIDEGATE_ALERT_URLS": f"{mail.url} {address}"})
         first.send(Message(incident))
-        text = mail.mails[0].as_string()
-    assert "channel-secret" not in text
+        text = mail.text("denied for") + mail.subjects()[0]
+    assert "***" in text
+    assert not any(word in text for word in ("channel-secret", "channel/secret", "channel secret"))
+
+
+def test_loggers_are_quiet_while_anybody_sends_and_speak_again(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    with _SILENCE:
+        with _SILENCE:
+            pass
+        logging.getLogger("apprise").warning("an address")
+    logging.getLogger("apprise").warning("all is well")
+    assert [record.message for record in caplog.records] == ["all is well"]
 
 
 @pytest.mark.parametrize(

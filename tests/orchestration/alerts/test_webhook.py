@@ -3,6 +3,7 @@ import json
 import pytest
 
 from orchestration.alerts import Incident, Message, scrub
+from orchestration.alerts.incident import MissedKey
 from orchestration.alerts.webhook import Undelivered, address, post
 from tests.orchestration.services import Webhook, free_port
 
@@ -31,6 +32,24 @@ def test_secrets_of_the_environment_do_not_leave(webhook: Webhook, monkeypatch: 
     assert webhook.messages[0]["text"] == "Tidegate: denied for reader using ***"
 
 
+def test_a_secret_breaks_no_json_and_hides_in_none(webhook: Webhook, monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"A_PASSWORD": "1234", "B_TOKEN": "open", "C_SECRET": 'quo"ted\\', "D_TOKEN": "text"}.items():
+        monkeypatch.setenv(name, value)
+    incident = Incident(
+        "run 1234",
+        "run-failed",
+        'denied: quo"ted\\',
+        keys=(MissedKey({"id": 1234, "name": 'quo"ted\\'}, "key-absent@u", "none"),),
+        details={"rows": 1234, "reasons": ['1234 and quo"ted\\']},
+    )
+    post(webhook.url, Message(incident))
+    (told,) = webhook.messages
+    assert (told["state"], told["key"], told["rows"]) == ("open", "run 1234", 1234)
+    assert told["text"].startswith("Tidegate: denied: ***")
+    assert told["keys"][0]["key"] == {"id": 1234, "name": "***"}
+    assert told["reasons"] == ["*** and ***"]
+
+
 def test_short_values_are_left_alone():
     assert scrub("abc", {"A_TOKEN": "a", "PATH": "abc"}) == "abc"
 
@@ -51,3 +70,10 @@ def test_who_does_not_answer_is_reported_without_the_address(webhook: Webhook):
     for caught in (refused, unreachable):
         assert "T0KEN" not in str(caught.value)
         assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_one_that_has_moved_has_not_taken_it(webhook: Webhook, status: int):
+    webhook.status, webhook.moved = status, webhook.url
+    with pytest.raises(Undelivered, match=f"it answered {status}"):
+        post(webhook.url, INCIDENT)

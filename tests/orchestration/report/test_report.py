@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 from orchestration.cli import app
 from orchestration.report import gather, render
+from pipelines.commands import Commands
 from pipelines.lake import AlertRow, Lake, SplitRow
 from tests.assets.clicks import pipeline, script
 from tests.orchestration.control_rows import ControlRows
@@ -127,6 +129,7 @@ def test_the_page_says_all_of_it(page: str):
         "the key was deleted (user_info)",
         "Last alerts",
         "tidegate release",
+        "enriched_click: 2 epochs",
     ):
         assert part in said, part
 
@@ -138,6 +141,30 @@ def test_it_holds_all_that_it_shows_and_data_is_escaped(page: str):
     assert re.findall(r"https?://", page) == []
     assert "<b>holds" not in page
     assert "&lt;b&gt;holds&lt;/b&gt;" in page
+
+
+def test_who_reads_no_further_than_the_head_knows_why_and_what_to_do(rows: ControlRows):
+    commands = Commands(Path("/srv/clicks.sql"), Path("/data/lake"))
+    said = text_of(render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND), commands))
+    head = said.partition("landed, all sources")[0]
+    assert "enriched_click, epoch 2: why, and what to do 2 rows have no match." in head
+    assert "tidegate release /srv/clicks.sql enriched_click --lake /data/lake joins the rows again" in head
+    assert "tidegate discard /srv/clicks.sql enriched_click --lake /data/lake sends them to the quarantine" in head
+    quarantine = said.partition("Quarantine by reason")[2]
+    assert "tidegate quarantine show /srv/clicks.sql enriched_click --lake /data/lake" in quarantine
+
+
+def test_a_build_that_nobody_loads_and_one_that_somebody_loads(tmp_path: Path):
+    rows = ControlRows(tmp_path / "lake")
+    rows.planned(rows.build, 1, 10 * SECOND)
+    rows.landed(rows.probe, 1, 20 * SECOND, rows=5)
+    said = text_of(render(gather(rows.lake, pipeline("block"))))
+    assert "Nobody loads user_info tidegate run SCRIPT goes on where the last run stopped" in said
+    with closing(rows.lake.leases("tidegate run of somebody")) as leases:
+        leases.acquire(rows.build)
+        said = text_of(render(gather(rows.lake, pipeline("block"))))
+    assert "user_info is being loaded by tidegate run of somebody" in said
+    assert "Nobody loads" not in said
 
 
 def test_a_lake_where_nothing_has_run_has_a_page(tmp_path: Path):
@@ -196,7 +223,7 @@ def test_a_browser_shows_it_without_a_word_of_complaint(page: str, tmp_path: Pat
         shown.on("console", lambda message: complaints.append(message.text))
         shown.on("request", lambda request: asked.append(request.url))
         shown.goto(path.as_uri())
-        assert shown.locator("section").count() == 9
+        assert shown.locator("section").count() == 10
         assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         boxes = [picture.bounding_box() for picture in shown.locator("svg").all()]
         browser.close()

@@ -90,17 +90,34 @@ def test_an_error_ends_the_loop() -> None:
         loop(runner).run()
 
 
-def test_an_error_after_stop_is_a_step_that_was_abandoned() -> None:
+def test_a_step_whose_engine_is_taken_away_after_stop_is_abandoned() -> None:
     stop = threading.Event()
-    gone = SourceError("the server has gone")
-    active = loop(ScriptedRunner(user_info=lambda: stop.set() or gone), stop=stop)
+    gone = SourceError("the engine has gone")
+    active = loop(ScriptedRunner(user_info=lambda: stop.set() or gone), stop=stop, engine_lost=lambda: True)
     assert active.run() == "abandoned"
     assert active.abandoned_by is gone
 
 
+def test_a_step_that_fails_by_itself_fails_though_it_was_to_be_the_last() -> None:
+    stop = threading.Event()
+    runner = ScriptedRunner(user_info=lambda: stop.set() or SourceError("the binlog has been purged"))
+    with pytest.raises(SourceError, match="purged"):
+        loop(runner, stop=stop, engine_lost=lambda: False).run()
+
+
+def test_it_knows_what_is_held_until_it_is_not() -> None:
+    held = GateHeld("the gate holds epoch 3 of first")
+    answers = iter([held, held, Released("first")])
+    known: list[list[str]] = []
+    active = loop(ScriptedRunner(first=lambda: next(answers)))
+    active.on_tick = lambda tick: known.append(list(active.held))
+    active.run(max_ticks=3)
+    assert known == [["first"], ["first"], []]
+
+
 def test_a_mistake_of_the_program_is_never_an_abandoned_step() -> None:
     stop = threading.Event()
-    active = loop(ScriptedRunner(user_info=lambda: stop.set() or KeyError("x")), stop=stop)
+    active = loop(ScriptedRunner(user_info=lambda: stop.set() or KeyError("x")), stop=stop, engine_lost=lambda: True)
     with pytest.raises(KeyError):
         active.run()
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import NoReturn
+
 import pytest
 from deltalake.exceptions import CommitFailedError, DeltaError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from pipelines.errors import TidegateError
-from pipelines.runtime.failures import StepFailed, explained, first_line
+from pipelines.runtime.failures import StepFailed, engine_lost, explained, first_line
 
 
 @pytest.mark.parametrize(
@@ -39,3 +44,26 @@ def test_other_errors_stay_as_they_are(thrown: Exception) -> None:
     with pytest.raises(type(thrown)) as failed, explained("enriched", "", ""):
         raise thrown
     assert failed.value is thrown
+
+
+def test_an_engine_that_works_is_not_lost(spark: SparkSession) -> None:
+    assert spark.sparkContext is not None
+    assert not engine_lost()
+
+
+def _gone() -> NoReturn:
+    raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        None,
+        SimpleNamespace(_jsc=None),
+        SimpleNamespace(_jsc=SimpleNamespace(sc=_gone)),
+        SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: True))),
+    ],
+)
+def test_one_that_is_stopped_or_does_not_answer_is(context: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    assert engine_lost()

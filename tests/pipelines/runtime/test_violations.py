@@ -56,6 +56,11 @@ def test_a_few_keys_of_each_are_shown(tmp_path: Path) -> None:
     }
 
 
+def test_a_key_is_shown_once_however_many_rows_have_it(tmp_path: Path) -> None:
+    files = [file(tmp_path / "a", [1, 1, 1, 1], n=[7, 7, 7, 8]), file(tmp_path / "b", [1, 1], n=[7, 9])]
+    assert samples(files, ORDERED, ORDERED[3:], TABLE, 3) == {"short": ('{"n": 7}', '{"n": 8}', '{"n": 9}')}
+
+
 def test_without_a_key_the_row_is_shown_cut_to_a_length(tmp_path: Path) -> None:
     from dataclasses import replace
 

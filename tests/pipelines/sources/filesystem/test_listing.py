@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,19 @@ def test_links(files: Files, tmp_path: Path) -> None:
     (files.path / "out").symlink_to(tmp_path.parent)
     with pytest.raises(SourceError, match="outside of"):
         Folder(files.path, "t").files()
+
+
+def test_a_link_that_takes_the_place_of_a_listed_file_is_not_followed(files: Files, tmp_path: Path) -> None:
+    """However alike the two files are: size and time can be had."""
+    listed, outside = files.write("a.json", "mine"), tmp_path.parent / f"{tmp_path.name}-outside.json"
+    outside.write_text("your")
+    os.utime(outside, (LONG_AGO + 1, LONG_AGO + 1))
+    folder = Folder(files.path, "t")
+    assert folder.files() == [folder.now("a.json")]
+    listed.unlink()
+    listed.symlink_to(outside)
+    with pytest.raises(SourceError, match="outside of"):
+        folder.now("a.json")
 
 
 def test_no_folder(tmp_path: Path) -> None:

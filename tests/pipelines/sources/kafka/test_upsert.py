@@ -78,11 +78,12 @@ def test_the_key_decides_and_may_be_its_own_column_only(
     assert [(row["id"], row["name"]) for row in play.landed("users")] == [(7, "ann")]
 
 
+@pytest.mark.parametrize("value", [{"id": 1, "name": "ann"}, None], ids=["row", "tombstone"])
 def test_a_message_without_a_key_is_an_error(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, value: object
 ) -> None:
     topic = topics.create()
-    topics.send(topic, {"id": 1, "name": "ann"})
+    topics.send(topic, value)
     play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
     with pytest.raises(SourceError, match=f"{topic}-0, offset 0: the message has no key"):
         play.advance("users")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.commands import AS_WRITTEN, Commands
+from pipelines.commands import AS_WRITTEN, Commands
 
 HERE = Commands(Path("/s/a b.sql"), Path("/lake"))
 
@@ -25,6 +25,10 @@ HERE = Commands(Path("/s/a b.sql"), Path("/lake"))
             "join again: tidegate release SCRIPT e; or: tidegate discard SCRIPT e\nmore SCRIPT",
             "join again: tidegate release '/s/a b.sql' e --lake /lake; or: "
             "tidegate discard '/s/a b.sql' e --lake /lake\nmore SCRIPT",
+        ),
+        (
+            "let it load (tidegate status), then: tidegate run SCRIPT",
+            "let it load (tidegate status --lake /lake), then: tidegate run '/s/a b.sql' --lake /lake",
         ),
         ("correct it, then: tidegate explain SCRIPT", "correct it, then: tidegate explain SCRIPT"),
         ("raise @@GLOBAL.binlog_expire_logs_seconds", "raise @@GLOBAL.binlog_expire_logs_seconds"),

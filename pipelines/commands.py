@@ -1,4 +1,4 @@
-"""Commands as Dagster shows them: to be pasted as they are, with this script and this lake."""
+"""Commands as people are shown them: to be pasted as they are, with this script and this lake."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ON_A_LAKE = "run|status|verify|report|maintain|release|discard|reconcile|quarantine"
-_COMMAND = re.compile(rf"tidegate (?:{_ON_A_LAKE})\b.*?(?=   |;|\n|$)")
+_COMMAND = re.compile(rf"tidegate (?:{_ON_A_LAKE})\b.*?(?=   |[;)\n]|$)")
 _SCRIPT = re.compile(r"(?<= )(SCRIPT|…)(?= |$)")
 
 
@@ -22,7 +22,7 @@ class Commands:
     def filled(self, text: str) -> str:
         """`text` with the script in the place of SCRIPT, and with the lake at the end of every command that takes one.
 
-        A command ends with the text, its line, three blanks or a semicolon.
+        A command ends with the text, its line, three blanks, a semicolon or a bracket.
         """
         return _COMMAND.sub(lambda found: self._whole(found[0]), text)
 

@@ -1,0 +1,24 @@
+"""The pictures of the pages: each is shown by one, and those of Dagster are taken by the test of its UI."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SHOWN = re.compile(r"!\[[^\]]+\]\(images/([^)]+)\)")
+TAKEN = re.compile(r'picture\(page, f?"([^"]+)"\)')
+
+
+def test_every_picture_is_shown_and_every_one_that_is_shown_is_there() -> None:
+    shown = {name for page in DOCS.glob("*.md") for name in SHOWN.findall(page.read_text())}
+    assert shown == {path.name for path in (DOCS / "images").iterdir()}
+
+
+def test_those_of_dagster_are_taken_by_the_test_of_its_ui() -> None:
+    test = (ROOT / "tests" / "orchestration" / "test_ui.py").read_text()
+    taken = [re.escape(name).replace(r"\{kind\}", "(schedule|sensor)") for name in TAKEN.findall(test)]
+    there = {path.stem for path in (DOCS / "images").glob("dagster-*.png")}
+    assert there
+    assert {name for name in there if not any(re.fullmatch(one, name) for one in taken)} == set()
