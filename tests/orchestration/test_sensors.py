@@ -325,7 +325,7 @@ class TestDelivery:
         held = Incident(
             "gate-held x", "gate-held", "denied: hunter2!", "clicks", said=("T0KEN-2",), details={"d": "T0KEN-2"}
         )
-        monkeypatch.setattr("orchestration.sensors.held_epoch", lambda *_: held)
+        monkeypatch.setattr("orchestration.alerts.looking.held_epoch", lambda *_: held)
         judged(lake, 1, passed=True)
         cursor = tick(definitions, instance)
         assert Memory.of(cursor).pending
