@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -56,8 +56,7 @@ class StateColumns:
         return pa.schema([(LIVE, pa.bool_()), *self.keys])
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """One value of a column, not decoded yet."""
 
     array: pa.Array
@@ -67,11 +66,6 @@ class Stored:
         if pa.types.is_list(self.array.type):
             return list_values(self.array, self.row)
         return python_values(self.array.slice(self.row, 1))[0]
-
-    @property
-    def elements(self) -> pa.Array | None:
-        """A list's elements, as they are stored."""
-        return self.array[self.row].values
 
 
 @lru_cache(maxsize=128)
@@ -147,7 +141,9 @@ class Bucket:
         self._names, self.table = living(groups, columns)
         arrays = {name: _one(self.table.column(name)) for name in self.table.column_names}
         self._arrays = [arrays[name] for name, _ in columns.states]
-        self._timers = arrays[TIMERS]
+        self._there = [array.is_valid().to_numpy(zero_copy_only=False) for array in self._arrays]
+        self._times = arrays[TIMERS].values.to_numpy(zero_copy_only=False)
+        self._times_upto: list[int] = arrays[TIMERS].offsets.to_pylist()
         self._least = arrays[LEAST].fill_null(MAX_TIMESTAMP).to_numpy(zero_copy_only=False)
         self._timed = arrays[LEAST].is_valid().to_numpy(zero_copy_only=False)
         self._rows = dict(zip(self._names, range(len(self._names)), strict=True))
@@ -160,10 +156,11 @@ class Bucket:
         if row is None:
             return None
         cells: list[Cell] = [
-            make(Stored(array, row) if array[row].is_valid else None)
-            for make, array in zip(self._makers, self._arrays, strict=True)
+            make(Stored(array, row) if there[row] else None)
+            for make, array, there in zip(self._makers, self._arrays, self._there, strict=True)
         ]
-        return KeyState(cells, list_values(self._timers, row))
+        start, end = self._times_upto[row : row + 2] if self._timed[row] else (0, 0)
+        return KeyState(cells, self._times[start:end].tolist())
 
     def _rest(self) -> np.ndarray:
         """The rows of keys that nobody has taken."""
@@ -184,6 +181,19 @@ class Bucket:
         rest = self._rest()
         timed = rest[self._timed[rest]]
         return rest, int(self._least[timed].min()) if len(timed) else None
+
+
+class _StoredLists:
+    """The elements of one list after the other, as they are stored; of null there is nothing to be asked."""
+
+    def __init__(self, array: pa.ListArray) -> None:
+        self.array = array
+        self._values = array.values
+        self._offsets: list[int] = array.offsets.to_pylist()
+
+    def elements(self, row: int) -> pa.Array:
+        start, end = self._offsets[row : row + 2]
+        return self._values.slice(start, end - start)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
@@ -240,28 +250,40 @@ def _plain(cell: Cell) -> Any:
     return cell.get() or None
 
 
+def _in_order(pieces: Sequence[pa.Array | int], new: pa.Array) -> list[pa.Array]:
+    """Stored elements and new ones in the order of `pieces`: all new ones are encoded at once."""
+    chunks, taken = [new.slice(0, 0)], 0
+    for piece in pieces:
+        if isinstance(piece, int):
+            chunks.append(new.slice(taken, piece))
+            taken += piece
+        else:
+            chunks.append(piece)
+    return chunks
+
+
 def _lists(cells: Sequence[ListCell], kind: pa.ListType) -> pa.Array:
     """Lists, of which those that were only added to are not decoded; NULL for empty ones, which are nothing to keep."""
-    chunks: list[pa.Array] = []
-    pending: list[Any] = []
+    pieces: list[pa.Array | int] = []  # what is stored, or how many of the new elements come next
+    new: list[Any] = []
     offsets, end = [0], 0
+    stored: _StoredLists | None = None
     for cell in cells:
-        if cell.items is None:
-            base = cell.base
-            elements = base.elements if isinstance(base, Stored) else None
-            if elements is not None:
-                if pending:
-                    chunks.append(pa.array(pending, kind.value_type))
-                    pending = []
-                chunks.append(elements)
-                end += len(elements)
-            pending.extend(cell.added)
-            end += len(cell.added)
-        else:
-            pending.extend(cell.items)
-            end += len(cell.items)
+        base, own = cell.base, cell.added if cell.items is None else cell.items
+        if cell.items is None and isinstance(base, Stored):
+            if stored is None or stored.array is not base.array:
+                stored = _StoredLists(base.array)
+            elements = stored.elements(base.row)
+            pieces.append(elements)
+            end += len(elements)
+        if own:
+            new += own
+            end += len(own)
+            if pieces and isinstance(pieces[-1], int):
+                pieces[-1] += len(own)
+            else:
+                pieces.append(len(own))
         offsets.append(end)
-    if pending or not chunks:
-        chunks.append(pa.array(pending, kind.value_type))
+    chunks = _in_order(pieces, pa.array(new, kind.value_type))
     empty = pa.array([low == high for low, high in pairwise(offsets)], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.concat_arrays(chunks), mask=empty).cast(kind)
