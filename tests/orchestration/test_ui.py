@@ -148,7 +148,6 @@ def test_flip_and_verdict_are_plotted(page: Page, dagster: Dagster, held_run: st
         page.get_by_role("button", name="Plots").click()
         expect(page.get_by_text(number, exact=True).first).to_be_visible()
         expect(page.locator("canvas").first).to_be_visible()
-        page.get_by_text(number, exact=True).first.scroll_into_view_if_needed()
     picture(page, "dagster-plots")
 
 
