@@ -42,8 +42,8 @@ def not_flipped(
         positions=positions(lake, [watched.table]),
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(
-            f"tidegate status {watched.script or 'SCRIPT'} --lake {watched.lake}",
-            f"tidegate run {watched.script or 'SCRIPT'} --lake {watched.lake}   (goes on where it stopped)",
+            watched.commands.filled("tidegate status SCRIPT"),
+            watched.commands.filled("tidegate run SCRIPT   (goes on where it stopped)"),
         ),
         details={"table": watched.table, "generation": newest.generation, "loading_ms": loading, "lake": watched.lake},
     )

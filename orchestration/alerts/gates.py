@@ -36,9 +36,9 @@ def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: Al
     staged = next((s for s in lake.staged.rows(watched.owner, **at) if s.plan_digest == row.digest), None)
     rows = staged.counts.get("rows", 0) if staged else 0
     commands = tuple(
-        f"tidegate {verb} {watched.script} {watched.insert} --lake {watched.lake}" for verb in ("release", "discard")
+        watched.commands.filled(f"tidegate {verb} SCRIPT {watched.insert}") for verb in ("release", "discard")
     )
-    plan, told = ReleasePlan.of(row), _said(verdict, options.keys)
+    plan, told = ReleasePlan.of(row), list(map(watched.commands.filled, _said(verdict, options.keys)))
     second = given_up_by(plan)
     key = f"gate-held {watched.lake} {watched.insert} {row.generation}/"
     before = row.plan.get("supersedes")
@@ -161,8 +161,7 @@ def growing_quarantine(
         positions=positions(lake, [plan.probe, *(pin.table for pin in plan.pins)]),
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.staged),
         next=tuple(
-            f"tidegate quarantine {verb} {watched.script} {watched.insert} --lake {watched.lake}"
-            for verb in ("list", "show")
+            watched.commands.filled(f"tidegate quarantine {verb} SCRIPT {watched.insert}") for verb in ("list", "show")
         ),
         details={"insert": watched.insert, "rows": rows, "lake": watched.lake},
     )

@@ -95,8 +95,8 @@ def lagging(
         positions=positions(lake, [watched.table]),
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(
-            f"tidegate status {watched.script or 'SCRIPT'} --lake {watched.lake}",
-            f"tidegate run {watched.script or 'SCRIPT'} --lake {watched.lake}   (or turn its schedule on)",
+            watched.commands.filled("tidegate status SCRIPT"),
+            watched.commands.filled("tidegate run SCRIPT   (or turn its schedule on)"),
         ),
         details={"table": watched.table, "lag_ms": lag, "lake": watched.lake},
     )

@@ -37,8 +37,8 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
     if found.left_s >= found.kept_s * options.retention_left:
         return None
     gone = not found.left_s
-    run = f"tidegate run {watched.script} --lake {watched.lake}"
-    again = f"{run} --resnapshot {watched.table}"
+    run = watched.commands.filled("tidegate run SCRIPT")
+    again = watched.commands.filled(f"tidegate run SCRIPT --resnapshot {watched.table}")
     return Incident(
         key=f"retention {watched.lake} {watched.table} {'gone' if gone else 'passing'}",
         kind="retention",

@@ -13,6 +13,7 @@ import dagster as dg
 from assets.jobs import PIPELINE_TAG
 from assets.names import GATE
 from assets.specs import INSERT, JOINS, LAKE, SCRIPT, TABLE
+from pipelines.commands import Commands
 from pipelines.errors import LakeError
 from pipelines.lake import Lake
 from pipelines.runtime.plans import insert_owner
@@ -31,7 +32,7 @@ class WatchedJoin:
 
 @dataclass(frozen=True)
 class WatchedInsert:
-    """An INSERT. `staged_at` is the folder that its epochs are staged in."""
+    """An INSERT. `staged_at` is the folder that its epochs are staged in; `script` is empty where nobody knows it."""
 
     pipeline: str
     insert: str
@@ -40,6 +41,11 @@ class WatchedInsert:
     staged: dg.AssetKey
     staged_at: Path
     joins: tuple[WatchedJoin, ...]
+
+    @property
+    def commands(self) -> Commands:
+        """The script and the lake, for commands that a person pastes."""
+        return Commands(Path(self.script) if self.script else None, Path(self.lake))
 
     @property
     def owner(self) -> str:
@@ -68,6 +74,11 @@ class WatchedTable:
     lake: str
     script: str
     waits: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def commands(self) -> Commands:
+        """The script and the lake, for commands that a person pastes."""
+        return Commands(Path(self.script) if self.script else None, Path(self.lake))
 
     @property
     def key(self) -> dg.AssetKey:
@@ -125,7 +136,7 @@ def _told(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _insert(key: dg.AssetKey, told: Mapping[str, Any]) -> WatchedInsert:
     joins = tuple(WatchedJoin(**join) for join in told.get(JOINS, ()))
-    script = str(told.get(SCRIPT, "SCRIPT"))
+    script = str(told.get(SCRIPT, ""))
     return WatchedInsert(key.path[0], told[INSERT], str(told[LAKE]), script, key, Path(str(told["path"])), joins)
 
 

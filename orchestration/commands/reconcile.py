@@ -55,6 +55,6 @@ def reconcile(
             raise typer.BadParameter("no build table of this script can be compared with its source (mysql-cdc can)")
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate reconcile") as active:
             found = [reconcile_source(active, name, wait) for name in tables or known]
-        screen.result(of_reconciled(found), *reconciled_lines(found, str(script)))
+        screen.result(of_reconciled(found), *reconciled_lines(found, screen.commands))
     if not all(item.passed for item in found):
         raise typer.Exit(1)

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from orchestration.words import counted
+from pipelines.commands import Commands
 from quality_checks.against_source import RowDifference, SourceReconciliation
 
 _SHOWN = 20
@@ -23,7 +24,7 @@ def of_reconciled(found: Sequence[SourceReconciliation]) -> dict[str, Any]:
     }
 
 
-def reconciled_lines(found: Sequence[SourceReconciliation], script: str) -> Iterator[RenderableType]:
+def reconciled_lines(found: Sequence[SourceReconciliation], commands: Commands) -> Iterator[RenderableType]:
     """One line a table, and what differs below it."""
     for item in found:
         yield _headline(item)
@@ -32,10 +33,9 @@ def reconciled_lines(found: Sequence[SourceReconciliation], script: str) -> Iter
         if item.differences > _SHOWN:
             yield f"  and {counted(item.differences - min(len(item.shown), _SHOWN), 'more key')}: see --json"
         if item.differences:
-            yield escape(
-                f"  next:  tidegate run {script} --resnapshot {item.table}   (begins anew from a fresh snapshot; "
-                "readers stay on this one until it is complete)"
-            )
+            again = commands.filled(f"tidegate run SCRIPT --resnapshot {item.table}")
+            told = "begins anew from a fresh snapshot; readers stay on this one until it is complete"
+            yield escape(f"  next:  {again}   ({told})")
 
 
 def _headline(item: SourceReconciliation) -> str:

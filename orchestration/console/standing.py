@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import RenderableType
 from rich.markup import escape
@@ -24,7 +24,8 @@ def standing(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[Ren
     if not found.sources and not found.inserts:
         yield escape(f"Nothing has run here yet.   next:  {commands.filled('tidegate run SCRIPT')}")
         return
-    sources = grid("source", "rows", "epoch", "state", "position", "behind", "worked on by", right=("rows", "behind"))
+    headers = ("source", "rows", "epoch", "state", "position", "landed", "behind by then", "worked on by")
+    sources = grid(*headers, right=("rows", "landed", "behind by then"))
     for source in found.sources:
         behind = seconds(source.lag_ms) if source.lag_ms is not None else ""
         sources.add_row(
@@ -33,6 +34,7 @@ def standing(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[Ren
             f"{source.generation}/{source.epochs}",
             _state(source),
             escape(source.position),
+            "" if source.landed_at is None else f"{seconds(max(found.at - source.landed_at, 0))} ago",
             behind,
             escape(source.holder or ""),
         )
@@ -51,8 +53,9 @@ def standing(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[Ren
             escape(insert.holder or ""),
         )
     yield inserts
+    holders = {source.table: source.holder for source in found.sources}
     for insert in found.inserts:
-        yield from _notes(insert, commands)
+        yield from _notes(insert, holders, commands)
 
 
 def _time_notes(source: SourceStatus, now: int) -> Iterator[RenderableType]:
@@ -98,9 +101,13 @@ def _places(insert: InsertStatus) -> list[str]:
     return [number(count) for count in counts]
 
 
-def _notes(insert: InsertStatus, commands: Commands) -> Iterator[RenderableType]:
+def _notes(insert: InsertStatus, holders: Mapping[str, str | None], commands: Commands) -> Iterator[RenderableType]:
     if insert.waits_for:
         yield escape(f"\n{insert.insert} waits until {' and '.join(insert.waits_for)} is complete.")
+        idle = [build for build in insert.waits_for if not holders.get(build)]
+        if idle:
+            go_on = commands.filled("tidegate run SCRIPT")
+            yield escape(f"  Nobody works on {' and '.join(idle)}.   next:  {go_on}   (goes on where it stopped)")
     if insert.rows is not None and insert.rows.quarantined:
         reasons = ", ".join(f"{count:,} {why(name)}" for name, count in insert.rows.quarantined.items())
         look = commands.filled(f"tidegate quarantine list SCRIPT {insert.insert}")

@@ -49,12 +49,20 @@ class ControlRows:
         lots = (Lot(f"unmatched:key-absent@{self.build}", 1, 2, again, 0, 1),)
         return replace(plan, from_quarantine=FromQuarantine(False, lots=lots)) if again else plan
 
-    def judged(self, epoch: int, passed: bool, counts: Mapping[str, int], at: int = 0, **plan: int) -> None:
+    def judged(
+        self,
+        epoch: int,
+        passed: bool,
+        counts: Mapping[str, int],
+        at: int = 0,
+        reason: str = "2 rows have no match.",
+        **plan: int,
+    ) -> None:
         """An INSERT's epoch with its verdict."""
         planned = self.plan(epoch, **plan)
         self._add("epochs", planned.row())
         self._add("staged", StagedRow(self.owner, 1, epoch, planned.digest, at, "folder", [], counts, {}))
-        reasons = [] if passed else ["2 rows have no match."]
+        reasons = [] if passed else [reason]
         self._add("verdicts", VerdictRow(self.owner, 1, epoch, planned.digest, at, passed, reasons, []))
 
     def published(self, epoch: int) -> None:

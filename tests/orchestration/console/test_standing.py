@@ -1,0 +1,57 @@
+"""What `tidegate status` tells a person who has seen nothing else: what waits for whom, and what to type."""
+
+from __future__ import annotations
+
+import io
+from contextlib import closing
+from pathlib import Path
+
+from rich.console import Console
+
+from orchestration.console.standing import standing
+from pipelines.commands import Commands
+from pipelines.runtime.status import status
+from tests.assets.clicks import pipeline
+from tests.orchestration.control_rows import ControlRows
+
+MINUTE = 60_000
+HERE = Commands(Path("clicks.sql"), Path("/data/lake"))
+
+
+def shown(rows: ControlRows, now: int) -> str:
+    """The lines of a status at this moment (ms, UTC)."""
+    console = Console(file=io.StringIO(), width=200)
+    for item in standing(status(rows.lake, pipeline("block"), clock=lambda: now), HERE):
+        console.print(item, soft_wrap=True)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_who_is_waited_for_and_whether_anybody_is_at_it(tmp_path: Path) -> None:
+    rows = ControlRows(tmp_path / "lake")
+    rows.planned(rows.build, 1, 0)
+    rows.landed(rows.probe, 1, 2 * MINUTE, rows=5, lag_ms=700)
+    told = shown(rows, 5 * MINUTE)
+    assert "enriched_click waits until user_info is complete." in told
+    assert "Nobody works on user_info.   next:  tidegate run clicks.sql --lake /data/lake   (goes on" in told
+    with closing(rows.lake.leases("tidegate run")) as leases:
+        leases.acquire(rows.build)
+        told = shown(rows, 5 * MINUTE)
+    assert "waits until user_info is complete." in told
+    assert "Nobody works" not in told
+
+
+def test_how_far_behind_a_source_was_is_told_with_how_long_ago_that_was(tmp_path: Path) -> None:
+    rows = ControlRows(tmp_path / "lake")
+    rows.planned(rows.probe, 1, 0)
+    rows.landed(rows.probe, 1, 2 * MINUTE, rows=5, lag_ms=700)
+    (line,) = [line for line in shown(rows, 5 * MINUTE).splitlines() if line.startswith("click_event")]
+    assert line.split()[-5:] == ["3", "min", "ago", "0.7", "s"]
+
+
+def test_what_is_held_has_its_reasons_and_its_commands(tmp_path: Path) -> None:
+    rows = ControlRows(tmp_path / "lake")
+    rows.judged(1, False, {"rows": 7})
+    told = shown(rows, 5 * MINUTE)
+    assert "Held: epoch 1 of enriched_click" in told
+    assert "tidegate release clicks.sql enriched_click --lake /data/lake   (joins again)" in told
+    assert "tidegate discard clicks.sql enriched_click --lake /data/lake   (quarantines its rows)" in told
