@@ -49,9 +49,12 @@ def survey(folder: Path) -> list[StagedFile]:
     return surveyed(folder, footers_of(folder))
 
 
-def footers_of(folder: Path) -> dict[str, pq.FileMetaData]:
-    """The footers of the Parquet files of one write, by path in the folder."""
-    return {path.relative_to(folder).as_posix(): pq.read_metadata(path) for path in sorted(folder.glob("**/*.parquet"))}
+def footers_of(folder: Path, names: Sequence[str] | None = None) -> dict[str, pq.FileMetaData]:
+    """The footers of the Parquet files of one write, by path in the folder: of all of them, or of those with `names`,
+    where others may lie beside them that nobody is to adopt."""
+    if names is None:
+        names = [path.relative_to(folder).as_posix() for path in sorted(folder.glob("**/*.parquet"))]
+    return {name: pq.read_metadata(folder / name) for name in names}
 
 
 def surveyed(folder: Path, footers: Mapping[str, pq.FileMetaData]) -> list[StagedFile]:

@@ -9,15 +9,13 @@ from contextlib import contextmanager
 from pipelines.clock import Clock, system_clock
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.progress import Progress, SilentProgress
-from pipelines.runtime.landing.split_store import Splits
+from pipelines.runtime.landing.opening import context_of, opened
 from pipelines.runtime.masking import Mask
 from pipelines.runtime.plans import stored_step
-from pipelines.sources.protocol import KeepsALog, KnowsItsEnd, LogRetention, Source, SourceContext, Unread
+from pipelines.sources.protocol import KeepsALog, KnowsItsEnd, LogRetention, Source, Unread
 from pipelines.sources.registry import connector
 from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Table
-from pipelines.sql.options import resolve_options
-from pipelines.sql.tables.metadata import as_delivered
 
 CONNECT_TIMEOUT = "connect.timeout"
 MAY_BE_GONE_S = 1.0
@@ -41,30 +39,15 @@ def source_after(
     """
     with Mask.of([table], environment).over():
         plans = lake.epochs.rows(table.name, generation=landed.generation, epoch=landed.epoch)
-        found = connector(table.connector)
-        options = resolve_options(table, found.spec, environment, defaults=False)
-        if answer_within is not None and any(option.name == CONNECT_TIMEOUT for option in found.spec.options):
-            options = {**options, CONNECT_TIMEOUT: answer_within}
-        source = found.source(
-            SourceContext(
-                table=as_delivered(table),
-                options=options,
-                generation=landed.generation,
-                splits=Splits(lake, table.name, landed.generation),
-                scratch=str(lake.scratch(table.name)),
-                clock=clock,
-                lake=str(lake.root),
-                previous=stored_step(plans[0]) if plans else None,
-                flipped=landed.flip_epoch is not None,
-                environment=environment,
-                progress=progress or SilentProgress(),
-                answer_within=None if answer_within is None else parse_duration(answer_within).total_seconds(),
-            )
-        )
-        try:
+        context = context_of(lake, table, landed.generation, environment, clock, progress or SilentProgress())
+        context.previous = stored_step(plans[0]) if plans else None
+        context.flipped = landed.flip_epoch is not None
+        if answer_within is not None:
+            context.answer_within = parse_duration(answer_within).total_seconds()
+            if any(option.name == CONNECT_TIMEOUT for option in connector(table.connector).spec.options):
+                context.options = {**context.options, CONNECT_TIMEOUT: answer_within}
+        with opened(context) as source:
             yield source
-        finally:
-            source.close()
 
 
 def log_retention(

@@ -14,7 +14,7 @@ from rich.console import Console
 from orchestration.console.standing import standing as standing_shown
 from pipelines.lake import Lake, SplitWatermark, WatermarkRow
 from pipelines.runtime.landing.alignment import Blocked, GroupStanding, Members, standing, standing_of
-from pipelines.runtime.landing.landing import ALIGNED_ROWS
+from pipelines.runtime.landing.membership import ALIGNED_ROWS
 from pipelines.runtime.plans import source_row
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.status import status
@@ -306,6 +306,6 @@ def test_an_epoch_has_a_bound_where_a_group_is_to_be_waited_for(
     kept = "CREATE TABLE kept_{0} (at TIMESTAMP_LTZ(3)) WITH ('connector' = 'scripted');"
     inserts = "".join(kept.format(name) + f"INSERT INTO kept_{name} SELECT at FROM {name};" for name in "ab")
     landing = Runner(compile_script(tables + inserts), lake, environment={}).landing("a")
-    with landing._open(1) as (_, context):
-        landing._hold_back(context)
+    with landing.opened(1) as (_, context):
+        landing.membership.hold_back(context)
         assert context.max_rows == most

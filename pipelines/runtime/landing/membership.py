@@ -1,0 +1,82 @@
+"""One source table in its alignment group (FLIP-182): what it may land next, and what its log tells the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pipelines.clock import Clock
+from pipelines.lake import SplitWatermark, WatermarkRow
+from pipelines.runtime.landing import alignment
+from pipelines.runtime.landing.source_table import SourceTable
+from pipelines.runtime.splits import counting, stored_splits
+from pipelines.sources.protocol import SourceContext
+from pipelines.sources.registry import connector
+from pipelines.watermarks import SourceWatermarks, WatermarkAlignment, WatermarkStrategy
+from pipelines.watermarks.duration import milliseconds
+
+MAX_ROWS = "scan.max-rows-per-epoch"
+ALIGNED_ROWS = 100_000
+"""About how many rows an epoch has, where the script does not say, of a table whose group has others to wait for: so
+far it may overshoot where its source can not tell times."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A table under its strategy's alignment. Where that names no group, nothing holds the table back."""
+
+    own: SourceTable
+    members: alignment.Members
+    strategy: WatermarkStrategy
+    clock: Clock
+
+    def now(self, generation: int) -> alignment.GroupStanding | None:
+        """Where a generation of the table stands by the watermark log as it is now; None outside of a group."""
+        if self.strategy.alignment is None:
+            return None
+        splits = stored_splits(self.own.last(generation))
+        return self._standing(self.strategy.alignment, self.clock(), splits)
+
+    def hold_back(self, context: SourceContext) -> bool:
+        """Tell the source which splits its group holds back; whether those are all that it has.
+
+        A bounded phase is never held back, nor what has to be read before it is over: all that joins to the table
+        waits for its flip.
+        """
+        context.blocked, context.ahead, context.limit, context.held = frozenset(), frozenset(), None, {}
+        told = context.options.get(MAX_ROWS)
+        context.max_rows = None if told is None else int(told)
+        stands = self.now(context.generation)
+        phases = connector(self.own.table.connector).spec.phases
+        if stands is None or (not context.flipped and phases(context.options)):
+            return False
+        context.blocked, context.limit, context.ahead = stands.too_far, stands.reach, frozenset(stands.ahead)
+        if context.max_rows is None and context.limit is not None:
+            context.max_rows = ALIGNED_ROWS
+        splits = counting(stored_splits(self.own.last(context.generation)))
+        return bool(context.blocked) and context.blocked >= {split.split for split in splits if not split.ended}
+
+    def logged(self, row: WatermarkRow, next_rowtimes: Mapping[str, int]) -> WatermarkRow:
+        """An epoch's log row with where it leaves the table in its group. `next_rowtimes`: what its plan said."""
+        if self.strategy.alignment is None:
+            return row
+        stands = self._standing(self.strategy.alignment, row.landed_at, stored_splits(row), next_rowtimes)
+        timeout = self.strategy.idle_timeout
+        idle = None if timeout is None else milliseconds(timeout, "the idle timeout")
+        return replace(row, alignment=stands.to_log(idle, next_rowtimes))
+
+    def _standing(
+        self,
+        aligned: WatermarkAlignment,
+        at: int,
+        splits: Sequence[SplitWatermark],
+        next_rowtimes: Mapping[str, int] | None = None,
+    ) -> alignment.GroupStanding:
+        generator = self.strategy.generator_factory()
+        delay = generator.behind if isinstance(generator, SourceWatermarks) else 0
+        return alignment.standing(self.members, self.own.name, aligned, at, splits, next_rowtimes, delay)
+
+
+def held_back(context: SourceContext) -> tuple[str, ...]:
+    """The splits that alignment lets have no row, or none past their limit."""
+    return tuple(sorted(context.blocked | context.held.keys()))

@@ -1,0 +1,85 @@
+"""The next epoch of a source table: what the source and its group make of it, stored before anything is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pipelines.clock import Clock
+from pipelines.errors import ConcurrentRun
+from pipelines.runtime import faults
+from pipelines.runtime.failures import explained
+from pipelines.runtime.landing.alignment import next_rowtimes_of
+from pipelines.runtime.landing.failures import place
+from pipelines.runtime.landing.membership import Membership, held_back
+from pipelines.runtime.landing.source_table import SourceTable
+from pipelines.runtime.plans import source_row, stored_step
+from pipelines.runtime.splits import stored_splits
+from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after
+from pipelines.sources.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
+from pipelines.watermarks import WatermarkStrategy
+
+_UNPLANNED = "nothing of the epoch was read; epochs before it stand"
+
+
+@dataclass(frozen=True)
+class EpochPlanner:
+    """Plans the epochs of one source table."""
+
+    own: SourceTable
+    strategy: WatermarkStrategy
+    membership: Membership
+    clock: Clock
+
+    def draft(self, source: Source, context: SourceContext, ends: Json, instant: int) -> Step | None:
+        """The next step up to `ends`, which is not stored; None where there is nothing to land, or to say."""
+        step = None if self.membership.hold_back(context) else source.plan(ends, instant)
+        step = step or self._quiet(context, instant)
+        if step is None:
+            return None
+        told = next_rowtimes_of(self.own.last(context.generation))
+        # Of a split that was not asked for, what was known of its next row still holds.
+        known = {split: at for split, at in told.items() if split in context.blocked}
+        return replace(step, blocked=held_back(context), next_rowtimes={**known, **context.held})
+
+    def plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
+        """The next step, stored. Raises SourceError, and ConcurrentRun where another runner has planned the epoch."""
+        instant = self.clock()
+        step = self.draft(source, context, ends, instant)
+        if step is None:
+            return None
+        planned = StoredStep(step, context.generation, next_epoch(context), instant)
+        row = source_row(self.own.name, planned.generation, planned.epoch, instant, step)
+        application = self.own.lake.application(self.own.name, "plan", planned.generation)
+        with explained(self.own.name, place(planned), _UNPLANNED):
+            stands = self.own.lake.epochs.settle(row, application=application)
+        if stands is None or stands.digest != row.digest:
+            raise ConcurrentRun(
+                f"epoch {planned.epoch} of {self.own.name} was planned by another runner",
+                state="its plan stands, nothing was read by this run",
+                next_command="tidegate status",
+            )
+        faults.point("source.planned", self.own.name)
+        return stored_step(stands)
+
+    def _quiet(self, context: SourceContext, instant: int) -> Step | None:
+        """A step that reads nothing, where the log has to say something all the same: that the idle timeout of a split
+        has passed, or that one stands at its limit, since its next row is too far ahead of the group."""
+        last = self.own.last(context.generation)
+        if context.previous is None or last is None:
+            return None
+        step = replace(context.previous.step, flips=False, quiet=True, blocked=held_back(context))
+        if context.held.keys() - next_rowtimes_of(last).keys():
+            return replace(step, summary="no rows: at the limit of its group")
+        if self.strategy.idle_timeout is None:
+            return None
+        step = replace(step, summary="no rows: idle")
+        planned = StoredStep(step, context.generation, last.epoch + 1, instant)
+        time = EpochTime(self.own.table, self.strategy, last, instant)
+        before = {split.split: split.idle for split in stored_splits(last)}
+        after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock), instant)
+        return step if any(split.idle and not before.get(split.split) for split in after) else None
+
+
+def next_epoch(context: SourceContext) -> int:
+    """The number of the epoch after all that are planned."""
+    return context.previous.epoch + 1 if context.previous else 1
