@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def read_reports(folder: Path) -> list[dict[str, Any]]:
     return sorted(map(json.loads, texts), key=lambda report: report["task"])
 
 
-def same_on_every_task(insert: str, reports: Sequence[dict[str, Any]], tasks: int) -> None:
+def same_on_every_task(insert: str, reports: Sequence[Mapping[str, Any]], tasks: int) -> None:
     """Every task has reported, and all have come to the same broadcast state. Raises ProcessError."""
     told = [report["task"] for report in reports]
     if told != list(range(tasks)):
@@ -106,7 +106,7 @@ def same_on_every_task(insert: str, reports: Sequence[dict[str, Any]], tasks: in
         )
 
 
-def state_files(folder: Path, reports: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+def state_files(folder: Path, reports: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
     """The state files that reports name, as `survey` describes them, with the bucket of each row group."""
     groups = {report["file"]: report["groups"] for report in reports if report["file"] is not None}
     return tuple({**asdict(file), "groups": groups[file.path]} for file in survey(folder) if file.path in groups)

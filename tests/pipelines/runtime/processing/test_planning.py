@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,18 +11,18 @@ from pipelines.errors import LakeError, PlanningError
 from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
 from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.processing.description import time_after
 from pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from pipelines.runtime.processing.outputs_time import OutputsTime
 from pipelines.runtime.processing.planning import ProcessPlanner
-from pipelines.runtime.processing.staging import ProcessStager
 from pipelines.runtime.processing.state import FACT, StateFiles, state_before
+from pipelines.runtime.processing.tables import ProcessTables
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting
 from pipelines.sql import compile_script
 from pipelines.watermarks import MIN_TIMESTAMP
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT, wrapped
 
-NOTHING: Any = None
 TIME = EVENT_TIME_WATERMARK_DECLARATION.identifier
 
 
@@ -227,9 +226,9 @@ def test_the_outputs_watermark_stands_through_two_holds(tmp_path: Path) -> None:
     for plan in (first, held, again, last):
         log.planned(plan)
     log.staged(first, 5)
-    stager = ProcessStager(log.standing, NOTHING, lambda: 0, NOTHING, set())
-    assert stager._time(last, []) == OutputsTime(5)
-    assert stager._time(last, [{"emitted": {TIME: 9}}, {"emitted": {TIME: 7}}]) == OutputsTime(7)
+    tables = ProcessTables(log.standing)
+    assert time_after(tables, last, []) == OutputsTime(5)
+    assert time_after(tables, last, [{"emitted": {TIME: 9}}, {"emitted": {TIME: 7}}]) == OutputsTime(7)
 
 
 @pytest.mark.parametrize("lost", [1, 3])

@@ -13,7 +13,9 @@ from pipelines.lake import VerdictRow
 from pipelines.runtime.failures import StepFailed
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.releasing import ProcessReleasing
-from tests.pipelines.runtime.processing.test_planning import NOTHING, Log
+from tests.pipelines.runtime.processing.test_planning import Log
+
+NOTHING: Any = None
 
 
 def full(*arguments: Any, **more: Any) -> int:

@@ -68,7 +68,7 @@ def of(rows: list[dict[str, Any]], target: str, *names: str) -> list[tuple]:
 @pytest.mark.parametrize("at_once", [False, True])
 def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
     if at_once:
-        monkeypatch.setattr("pipelines.runtime.processing.staging.PER_TASK", 2)  # several tasks, as of large epochs
+        monkeypatch.setattr("pipelines.runtime.processing.tasks.PER_TASK", 2)  # several tasks, as of large epochs
     harness, found = Harness(whole(), spark, tmp_path), []
 
     def advance() -> None:
@@ -133,7 +133,7 @@ class Unsure(fn.Ruled):
 def test_broadcast_state_that_differs_from_task_to_task_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.runtime.processing.staging.PER_TASK", 1)
+    monkeypatch.setattr("pipelines.runtime.processing.tasks.PER_TASK", 1)
     pipeline = compile_script(SCRIPT).process(
         "ruled", ["events", "rules"], "k", wrapped(Unsure()), "k STRING, number BIGINT, rule BIGINT", buckets=3
     )

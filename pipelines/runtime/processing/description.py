@@ -1,0 +1,125 @@
+"""The row that describes a staged epoch of a process: its files, what was counted, its state and its time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipelines.joins.outcome import DISCARDED
+from pipelines.lake import StagedRow
+from pipelines.lake.adopt import survey
+from pipelines.process.engine.task import TaskPlan
+from pipelines.process.windows.windowed import NOT_HAVING
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.processing.outputs import PROCESSED, REPORTS, read_reports, same_on_every_task, state_files
+from pipelines.runtime.processing.outputs_time import FACT as TIME_FACT
+from pipelines.runtime.processing.outputs_time import OutputsTime
+from pipelines.runtime.processing.state import FACT, StateBefore, StateFiles, merged, published_rows
+from pipelines.runtime.processing.tables import ProcessTables
+from pipelines.runtime.processing.windowed import LATE
+from pipelines.runtime.processing.writing import EpochOutputs
+from pipelines.runtime.releasing.violations import counted as counted_violations
+
+Reports = Sequence[Mapping[str, Any]]
+"""What each task has told, in their order."""
+
+
+def staged_row(
+    outputs: EpochOutputs, state: StateBefore, counted: Sequence[Mapping[str, Any]], staged_at: int
+) -> StagedRow:
+    """What was written of an epoch that began with `state`; `counted` of each output. `staged_at` in ms, UTC.
+
+    Raises ProcessError where tasks have not told what they did, or not the same.
+    """
+    tables, plan, task, folder = outputs.inputs.tables, outputs.inputs.plan, outputs.task, outputs.folder
+    reports = read_reports(folder)
+    same_on_every_task(plan.insert, reports, task.tasks)
+    first, windowed = _numbers(counted[0]), tables.spec.windowed is not None
+    if windowed:
+        late, seen = first.pop(LATE), [first[PROCESSED]]
+    else:
+        late = sum(sum(report["late"]) for report in reports)
+        seen = [sum(report["seen"][place] for report in reports) for place in range(len(reports[0]["seen"]))]
+    facts: dict[str, Any] = {
+        f"late@{tables.standing.insert.probe_alias}": late,
+        "emitted": _handed(reports, 0),
+        TIME_FACT: time_after(tables, plan, reports).fact(),
+        "broadcast": reports[0]["broadcast"],
+        FACT: _state_files(tables, state, folder.name, reports).fact(),
+        **counted_violations(_data(folder), tables.standing.insert.constraints),
+    }
+    if windowed:
+        facts[NOT_HAVING] = first.pop(NOT_HAVING)
+    if len(tables.targets) > 1:
+        facts["second"] = _second(tables, plan, folder.name, reports, counted[1])
+    return StagedRow(
+        owner=tables.standing.owner,
+        generation=plan.generation,
+        epoch=plan.epoch,
+        plan_digest=plan.digest,
+        staged_at=staged_at,
+        folder=folder.name,
+        files=[asdict(file) for file in survey(folder) if file.disposition != REPORTS],
+        counts={
+            "rows": sum(seen) + _broadcast_rows(tables, plan, task),
+            PROCESSED: seen[0],
+            **first,
+            "to:drop": sum(number for name, number in first.items() if name.startswith("dropped:")),
+            DISCARDED: _given_up(plan, first),
+        },
+        facts=facts,
+    )
+
+
+def time_after(tables: ProcessTables, plan: ReleasePlan, reports: Reports) -> OutputsTime:
+    """What the outputs say of time once this epoch is published."""
+    assert plan.process is not None
+    before = published_rows(tables.standing, plan.epoch, plan.process.base)
+    stood = OutputsTime.of(before[-1]) if before else OutputsTime()
+    return stood.after(tables.spec, plan.process.watermark[1], [report["emitted"] for report in reports])
+
+
+def _state_files(tables: ProcessTables, state: StateBefore, folder: str, reports: Reports) -> StateFiles:
+    return StateFiles(
+        folder=folder,
+        files=state_files(state.path / folder, reports),
+        buckets=merged(state.buckets, reports),
+        buckets_of=tables.spec.buckets,
+        key=tables.key,
+        definition=tables.spec.definition,
+    )
+
+
+def _second(
+    tables: ProcessTables, plan: ReleasePlan, folder: str, reports: Reports, counted: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is told of the second output, which has no row of its own."""
+    files = [asdict(file) for file in survey(tables.staged(tables.targets[1]) / folder)]
+    told = _numbers(counted)
+    return {"files": files, **told, DISCARDED: _given_up(plan, told), "emitted": _handed(reports, 1)}
+
+
+def _broadcast_rows(tables: ProcessTables, plan: ReleasePlan, task: TaskPlan) -> int:
+    assert plan.process is not None
+    inputs = zip(tables.spec.inputs, plan.process.inputs, strict=True)
+    return sum(span.rows for item, span in inputs if item.broadcast and task.broadcast is not None)
+
+
+def _numbers(counted: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(value) for name, value in counted.items() if "@" not in name}
+
+
+def _given_up(plan: ReleasePlan, counted: Mapping[str, int]) -> int:
+    return counted["to:quarantine"] if plan.kind == "discard" else 0
+
+
+def _handed(reports: Reports, output: int) -> int:
+    """How many rows the tasks have handed on to an output, by their own count."""
+    return sum(report["handed"][output] for report in reports)
+
+
+def _data(folder: Path) -> list[Path]:
+    """The staged files of an epoch, without its reports."""
+    return [path for path in folder.glob("**/*.parquet") if path.parent.name != f"_disposition={REPORTS}"]

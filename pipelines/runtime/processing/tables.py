@@ -1,0 +1,74 @@
+"""The tables of one process: what it reads, the targets of its outputs, its state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pipelines.process.engine.bucket import StateColumns
+from pipelines.process.spec import ProcessSpec
+from pipelines.runtime.processing.columns import (
+    ensure_state,
+    key_columns,
+    output_columns,
+    record_columns,
+    state_columns,
+)
+from pipelines.runtime.processing.state import KeyColumns
+from pipelines.runtime.releasing.staging import QUARANTINE_COLUMNS, TARGET_COLUMNS, ensure
+from pipelines.runtime.releasing.standing import Standing
+from pipelines.sql.model import Table
+
+PROCESS_COLUMNS = {**TARGET_COLUMNS, "_split": "STRING", "_offset": "BIGINT"}
+"""What a row of a process's output carries: with its place, so that another process may take it in order."""
+
+
+@dataclass(frozen=True)
+class ProcessTables:
+    """A process on a lake, by what its script says of it."""
+
+    standing: Standing
+
+    @property
+    def spec(self) -> ProcessSpec:
+        spec = self.standing.insert.process
+        assert spec is not None
+        return spec
+
+    @property
+    def targets(self) -> tuple[Table, ...]:
+        """The table of each output."""
+        return tuple(self.standing.pipeline.table(name) for name in self.spec.outputs)
+
+    @cached_property
+    def given(self) -> Sequence[dict[str, str]]:
+        """The columns that the function gives to each output: name -> Spark type."""
+        return [output_columns(self.standing.pipeline, self.spec, place) for place in range(len(self.spec.outputs))]
+
+    @cached_property
+    def state(self) -> StateColumns:
+        """The columns that the state is kept in."""
+        return state_columns(self.standing.pipeline, self.spec)
+
+    @property
+    def key(self) -> KeyColumns:
+        return key_columns(self.state)
+
+    def staged(self, target: Table) -> Path:
+        """The folder of folders that a target's epochs are staged in."""
+        return self.standing.lake.staged_path(target, self.standing.insert)
+
+    def prepare(self, ready: set[Path]) -> None:
+        """Make the targets, their quarantines and the state's table, or check that they are what is declared; once for
+        those in `ready`."""
+        lake, insert = self.standing.lake, self.standing.insert
+        for target in self.targets:
+            own, quarantine = record_columns(target), lake.quarantine_path(target, insert)
+            ensure(lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, ready)
+            ensure(quarantine, {**own, **QUARANTINE_COLUMNS}, target.name, ready)
+        path = lake.state_path(insert)
+        if path not in ready:
+            ensure_state(path, self.state, insert.id)
+            ready.add(path)
