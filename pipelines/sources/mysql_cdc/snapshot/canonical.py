@@ -13,8 +13,9 @@ from pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import decode_float
 from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, merged
 from pipelines.sources.mysql_cdc.binlog.wire.gather import little_endian
 from pipelines.sources.mysql_cdc.errors import FRESH
+from pipelines.sources.mysql_cdc.field_types import Type
 from pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows, TableChanged
-from pipelines.sources.mysql_cdc.snapshot.results import INTEGERS, ResultColumn, Wire
+from pipelines.sources.mysql_cdc.snapshot.results import INTEGERS, ResultColumn
 from pipelines.sources.mysql_cdc.snapshot.values import Values
 from pipelines.sources.mysql_cdc.types import (
     BINARY,
@@ -42,7 +43,7 @@ def canonical_array(values: Values, found: ResultColumn, column: SourceColumn) -
     if isinstance(values, FixedValues) and found.type in INTEGERS:
         return _whole_numbers(values, found, column)
     if isinstance(values, FixedValues):
-        if kind.arrow == {Wire.FLOAT: pa.float32(), Wire.DOUBLE: pa.float64()}.get(Wire(found.type)):
+        if kind.arrow == {Type.FLOAT: pa.float32(), Type.DOUBLE: pa.float64()}.get(Type(found.type)):
             return decode_float(values, kind.arrow)
     elif kind is BINARY or kind is STRING or pa.types.is_decimal(kind.arrow):
         try:
@@ -90,6 +91,6 @@ def _outside(numbers: NDArray[np.generic], nulls: NDArray[np.bool_] | None, kind
 def _changed(found: ResultColumn, column: SourceColumn) -> TableChanged:
     return TableChanged(
         f"the table is not what it was when this snapshot began: column {column.name} was {column.column_type}, and its"
-        f" values come as {Wire(found.type).name if found.type in set(Wire) else f'type {found.type}'} now",
+        f" values come as {Type(found.type).name if found.type in set(Type) else f'type {found.type}'} now",
         next_command=FRESH,
     )

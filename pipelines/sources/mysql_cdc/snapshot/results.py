@@ -9,12 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from pymysql.connections import Connection
 from pymysql.protocol import FieldDescriptorPacket
 
+from pipelines.sources.mysql_cdc.field_types import Type
 from pipelines.sources.mysql_cdc.snapshot.packets import Piece, pieces
 
 _PREPARE, _EXECUTE = 0x16, 0x17
@@ -22,42 +22,24 @@ _NO_CURSOR, _ONCE = 0, 1
 _UNSIGNED = 0x20
 
 
-class Wire(IntEnum):
-    """The types of values of a result set that are not a length and its bytes."""
-
-    TINY = 1
-    SHORT = 2
-    LONG = 3
-    FLOAT = 4
-    DOUBLE = 5
-    NULL = 6
-    TIMESTAMP = 7
-    LONGLONG = 8
-    INT24 = 9
-    DATE = 10
-    TIME = 11
-    DATETIME = 12
-    YEAR = 13
-
-
 WIDTHS = {
-    Wire.TINY: 1,
-    Wire.SHORT: 2,
-    Wire.YEAR: 2,
-    Wire.INT24: 4,
-    Wire.LONG: 4,
-    Wire.LONGLONG: 8,
-    Wire.FLOAT: 4,
-    Wire.DOUBLE: 8,
+    Type.TINY: 1,
+    Type.SHORT: 2,
+    Type.YEAR: 2,
+    Type.INT24: 4,
+    Type.LONG: 4,
+    Type.LONGLONG: 8,
+    Type.FLOAT: 4,
+    Type.DOUBLE: 8,
 }
-"""Bytes of a value."""
+"""Bytes of a value. One of a type that is not here comes after its length, or has a shape of its own."""
 
-INTEGERS = frozenset({Wire.TINY, Wire.SHORT, Wire.YEAR, Wire.INT24, Wire.LONG, Wire.LONGLONG})
+INTEGERS = frozenset({Type.TINY, Type.SHORT, Type.YEAR, Type.INT24, Type.LONG, Type.LONGLONG})
 
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column of a result set. `type` is a Wire, or another code for a value of any length."""
+    """A column of a result set. `type` is a code of Type, or one that is not known."""
 
     name: str
     type: int

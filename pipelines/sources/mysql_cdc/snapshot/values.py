@@ -11,9 +11,10 @@ import numpy as np
 
 from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, Nulls, VariableValues
 from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
+from pipelines.sources.mysql_cdc.field_types import Type
 from pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
 from pipelines.sources.mysql_cdc.snapshot.packets import Piece
-from pipelines.sources.mysql_cdc.snapshot.results import WIDTHS, ResultColumn, Wire
+from pipelines.sources.mysql_cdc.snapshot.results import WIDTHS, ResultColumn
 
 Values = FixedValues | VariableValues
 
@@ -22,7 +23,7 @@ _LONGEST_IN_A_BYTE = 250
 _LENGTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 """What stands in the place of a length that needs more than a byte, and how many bytes it then has."""
 
-_SHAPED = frozenset({Wire.NULL, Wire.TIMESTAMP, Wire.DATE, Wire.TIME, Wire.DATETIME})
+_SHAPED = frozenset({Type.NULL, Type.TIMESTAMP, Type.DATE, Type.TIME, Type.DATETIME})
 """Values of shapes of their own, which no query of a snapshot asks for."""
 
 
@@ -50,9 +51,9 @@ def _nulls(piece: Piece, at: Offsets, bit: int) -> Nulls:
 def _column(data: bytes, at: Offsets, column: ResultColumn, nulls: Nulls) -> tuple[Values, Offsets]:
     """One column's values, which begin at `at`, and where those of the next one begin. A NULL takes no byte."""
     if column.type in _SHAPED:
-        raise MalformedRows(f"column {column.name} comes as {Wire(column.type).name}, which was not asked for")
+        raise MalformedRows(f"column {column.name} comes as {Type(column.type).name}, which was not asked for")
     if column.type in WIDTHS:
-        width = WIDTHS[Wire(column.type)]
+        width = WIDTHS[Type(column.type)]
         return FixedValues(rows_at(data, at, width), nulls), at + (width if nulls is None else width * ~nulls)
     lengths = np.frombuffer(data, np.uint8)[at].astype(np.int64)
     starts = at + 1

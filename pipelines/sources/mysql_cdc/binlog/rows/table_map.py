@@ -17,8 +17,8 @@ from pipelines.sources.mysql_cdc.binlog.rows.map_columns import (
     TEXT_OF_MARIADB,
     TEXT_OF_MYSQL,
     MapColumn,
-    Type,
 )
+from pipelines.sources.mysql_cdc.field_types import Type
 
 TABLE_ID_BYTES = 6
 POST_HEADER_BYTES = 8

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
+from pipelines.sources.mysql_cdc.field_types import Type
 from pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
 from pipelines.sources.mysql_cdc.snapshot.packets import SLACK_BYTES, Piece
-from pipelines.sources.mysql_cdc.snapshot.results import ResultColumn, Wire
+from pipelines.sources.mysql_cdc.snapshot.results import ResultColumn
 from pipelines.sources.mysql_cdc.snapshot.values import Values, values_of
 from tests.pipelines.sources.mysql_cdc.snapshot.made import row, sized
 
-TEXT = 253
+TEXT = Type.VAR_STRING
 
 
 def piece_of(rows: list[bytes]) -> Piece:
@@ -35,8 +36,8 @@ def shown(values: Values) -> list[bytes | None]:
 @pytest.mark.parametrize("seed", range(6))
 def test_values_of_all_widths_and_nulls_among_them(seed: int) -> None:
     chance = random.Random(seed)
-    kinds = [Wire.TINY, TEXT, Wire.SHORT, Wire.LONG, TEXT, Wire.LONGLONG, Wire.DOUBLE, TEXT, Wire.FLOAT, Wire.YEAR] * 2
-    widths = {Wire.TINY: 1, Wire.SHORT: 2, Wire.YEAR: 2, Wire.LONG: 4, Wire.LONGLONG: 8, Wire.DOUBLE: 8, Wire.FLOAT: 4}
+    kinds = [Type.TINY, TEXT, Type.SHORT, Type.LONG, TEXT, Type.LONGLONG, Type.DOUBLE, TEXT, Type.FLOAT, Type.YEAR] * 2
+    widths = {Type.TINY: 1, Type.SHORT: 2, Type.YEAR: 2, Type.LONG: 4, Type.LONGLONG: 8, Type.DOUBLE: 8, Type.FLOAT: 4}
     lengths = (0, 1, 250, 251, 252, 253, 254, 255, 65_535, 65_536, 70_000)
     made: list[list[bytes | None]] = []
     for _ in range(40):
@@ -58,12 +59,12 @@ def test_values_of_all_widths_and_nulls_among_them(seed: int) -> None:
 
 def test_a_value_of_16_mb_and_its_length_of_8_bytes() -> None:
     value = bytes(range(256)) * (1 << 16)
-    found = values_of(piece_of([row([sized(value), b"\x05"])]), [ResultColumn("b", TEXT), ResultColumn("n", Wire.TINY)])
+    found = values_of(piece_of([row([sized(value), b"\x05"])]), [ResultColumn("b", TEXT), ResultColumn("n", Type.TINY)])
     assert [shown(each) for each in found] == [[value], [b"\x05"]]
 
 
 def test_rows_of_another_shape_are_told() -> None:
-    columns = [ResultColumn("n", Wire.LONG), ResultColumn("t", TEXT)]
+    columns = [ResultColumn("n", Type.LONG), ResultColumn("t", TEXT)]
     good = row([struct.pack("<i", 7), sized(b"abc")])
     assert values_of(piece_of([good]), columns)
     for bad in (good + b"x", good[:-1]):
@@ -72,4 +73,4 @@ def test_rows_of_another_shape_are_told() -> None:
     with pytest.raises(MalformedRows, match="reaches beyond"):
         values_of(piece_of([row([sized(b"abc")])[:-3] + b"\xfe" + b"\xff" * 7]), [ResultColumn("t", TEXT)] * 3)
     with pytest.raises(MalformedRows, match="comes as DATETIME"):
-        values_of(piece_of([row([b"\x00"])]), [ResultColumn("d", Wire.DATETIME)])
+        values_of(piece_of([row([b"\x00"])]), [ResultColumn("d", Type.DATETIME)])

@@ -19,8 +19,9 @@ from pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import decode_deci
 from pipelines.sources.mysql_cdc.binlog.rows.columns.json_binary import decode_json
 from pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, decimal_shape, width_of
 from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
-from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn, Type
+from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
 from pipelines.sources.mysql_cdc.errors import FRESH
+from pipelines.sources.mysql_cdc.field_types import Type
 from pipelines.sources.mysql_cdc.types import (
     ADDRESSES,
     BYTES,

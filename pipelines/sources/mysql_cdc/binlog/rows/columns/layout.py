@@ -12,7 +12,8 @@ from pipelines.sources.mysql_cdc.binlog.rows.columns.temporal import (
     TIMESTAMP_BYTES,
     fraction_bytes,
 )
-from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn, Type
+from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
+from pipelines.sources.mysql_cdc.field_types import Type
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn, Type
+from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
 from pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, lenenc, parse
+from pipelines.sources.mysql_cdc.field_types import Type
 
 FIXTURES = Path(__file__).parents[5] / "fixtures" / "binlog"
 RECORDED = {

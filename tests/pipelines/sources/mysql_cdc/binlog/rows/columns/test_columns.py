@@ -20,7 +20,8 @@ from pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompres
 from pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import DecimalShape, decode_decimal, decode_wide_decimal
 from pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, width_of
 from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
-from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn, Type
+from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
+from pipelines.sources.mysql_cdc.field_types import Type
 
 
 def fixed(*values: str | bytes | None) -> FixedValues:
