@@ -165,7 +165,7 @@ class TestSilentServers:
         def asked(*_: object) -> None:
             told_by_then.extend(webhook.kinds())
 
-        monkeypatch.setattr("orchestration.sensors.passing_log", asked)
+        monkeypatch.setattr("orchestration.alerts.looking.passing_log", asked)
         judged(lake, 1, passed=False)
         tick(a_build_in_mysql(lake, tmp_path, monkeypatch, 1), instance)
         assert set(told_by_then) == {"gate-held"}
