@@ -11,10 +11,10 @@ from assets.inserts import gate_checks, published_asset, staged_asset
 from assets.jobs import pipeline_job, pipeline_schedule
 from assets.names import Names
 from assets.operations.backfill import by_time_asset, by_time_job
-from assets.operations.dry_run import dry_run_job
+from assets.operations.dry_run import DRY_RUN
 from assets.operations.maintenance import maintenance_asset, maintenance_schedule
-from assets.operations.quarantine import quarantine_jobs
-from assets.operations.quarantine_list import quarantine_list_job
+from assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_RELEASE
+from assets.operations.quarantine_list import QUARANTINE_LIST
 from assets.operations.reconcile import reconcile_asset, reconcile_schedules
 from assets.presentation import Presentation
 from assets.resources import TidegateResource
@@ -22,6 +22,8 @@ from assets.sources import source_assets
 from pipelines.lake import Layout
 from pipelines.sql.pipeline import Pipeline
 from quality_checks.against_source import comparable
+
+OPERATIONS = (DRY_RUN, QUARANTINE_LIST, QUARANTINE_RELEASE, QUARANTINE_DISCARD)
 
 
 def build_pipeline_definitions(
@@ -61,12 +63,7 @@ def build_pipeline_definitions(
         assets.append(reconcile_asset(pipeline, tables, folder, names, look))
         schedules += reconcile_schedules(names, look)
     job = pipeline_job(names, keys, look)
-    jobs = [
-        job,
-        dry_run_job(pipeline, folder, names, look),
-        quarantine_list_job(pipeline, folder, names, look),
-        *quarantine_jobs(pipeline, folder, names, look),
-    ]
+    jobs = [job, *(operation.job(pipeline, folder, names, look) for operation in OPERATIONS)]
     if look.partitions is not None and any(insert.time == "event" for insert in pipeline.inserts):
         jobs.append(by_time_job(pipeline, names))
     return dg.Definitions(

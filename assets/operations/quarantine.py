@@ -1,22 +1,17 @@
 """Quarantined rows released again or discarded from Dagster: two jobs of a pipeline; their config says which."""
 
-# No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
+from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import dagster as dg
 
-from assets.commands import Commands
-from assets.failures import explained
-from assets.jobs import job_tags
 from assets.metadata import table_rows
-from assets.names import Names
-from assets.presentation import Presentation
-from assets.resources import runner_of
+from assets.operations.operation import Operation, Started
 from assets.text import markdown_table
 from pipelines.errors import PlanningError
-from pipelines.lake import Lake, Layout
+from pipelines.lake import Lake
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.quarantine.kept import Kept, as_shown, chosen, kept_out
@@ -61,77 +56,63 @@ class QuarantineDiscardConfig(QuarantineConfig):
     because: str
 
 
-def quarantine_jobs(pipeline: Pipeline, lake: Layout, names: Names, look: Presentation) -> list[dg.JobDefinition]:
-    """`<pipeline>_quarantine_release` and `<pipeline>_quarantine_discard`. Neither runs by itself."""
+def _release(started: Started, config: QuarantineReleaseConfig) -> int:
+    request = FromQuarantine(False, tuple(config.reasons), tuple(config.epochs), by=_who(started.context))
+    return sum(item.rows for item in _taken(started, config, request, config.on_unmatched or None))
 
-    @dg.op(
-        name=f"{names.job}_release_quarantined",
-        out=dg.Out(int, description="Rows that were published."),
-        required_resource_keys={names.resource},
-        description="Joins quarantined rows again, as an epoch that goes through the gate; publishes those that match.",
+
+def _discard(started: Started, config: QuarantineDiscardConfig) -> int:
+    because = config.because.strip()
+    if not because:
+        raise dg.Failure("a discard needs a reason", metadata={"next": "fill in `because`"}, allow_retries=False)
+    request = FromQuarantine(
+        True, tuple(config.reasons), tuple(config.epochs), by=_who(started.context), because=because
     )
-    def release(context: dg.OpExecutionContext, config: QuarantineReleaseConfig) -> int:
-        request = FromQuarantine(False, tuple(config.reasons), tuple(config.epochs), by=_who(context))
-        done = _taken(context, pipeline, lake, names, look, config, request, config.on_unmatched or None)
-        return sum(item.rows for item in done)
+    done = _taken(started, config, request)
+    return sum(item.plan.from_quarantine.rows for item in done if item.plan.from_quarantine)
 
-    @dg.op(
-        name=f"{names.job}_discard_quarantined",
-        out=dg.Out(int, description="Rows that were discarded."),
-        required_resource_keys={names.resource},
-        description="Gives quarantined rows up: they stay in the quarantine, counted as discarded.",
-    )
-    def discard(context: dg.OpExecutionContext, config: QuarantineDiscardConfig) -> int:
-        if not config.because.strip():
-            raise dg.Failure("a discard needs a reason", metadata={"next": "fill in `because`"}, allow_retries=False)
-        request = FromQuarantine(
-            True, tuple(config.reasons), tuple(config.epochs), by=_who(context), because=config.because.strip()
-        )
-        done = _taken(context, pipeline, lake, names, look, config, request)
-        return sum(item.plan.from_quarantine.rows for item in done if item.plan.from_quarantine)
 
-    tags = job_tags(names, look)
+QUARANTINE_RELEASE = Operation(
+    name="quarantine_release",
+    title="Release quarantined rows again; the launchpad says which.",
+    step="release_quarantined",
+    description="Joins quarantined rows again, as an epoch that goes through the gate; publishes those that match.",
+    gives="Rows that were published.",
+    config=QuarantineReleaseConfig,
+    run=_release,
+)
 
-    @dg.job(name=f"{names.job}_quarantine_release", executor_def=dg.in_process_executor, tags=tags)
-    def release_job() -> None:
-        """Release quarantined rows again; the launchpad says which."""
-        release()
-
-    @dg.job(name=f"{names.job}_quarantine_discard", executor_def=dg.in_process_executor, tags=tags)
-    def discard_job() -> None:
-        """Discard quarantined rows; the launchpad says which, and why."""
-        discard()
-
-    return [release_job, discard_job]
+QUARANTINE_DISCARD = Operation(
+    name="quarantine_discard",
+    title="Discard quarantined rows; the launchpad says which, and why.",
+    step="discard_quarantined",
+    description="Gives quarantined rows up: they stay in the quarantine, counted as discarded.",
+    gives="Rows that were discarded.",
+    config=QuarantineDiscardConfig,
+    run=_discard,
+)
 
 
 def _taken(
-    context: dg.OpExecutionContext,
-    pipeline: Pipeline,
-    lake: Layout,
-    names: Names,
-    look: Presentation,
-    config: QuarantineConfig,
-    request: FromQuarantine,
-    on_unmatched: OnUnmatched | None = None,
+    started: Started, config: QuarantineConfig, request: FromQuarantine, on_unmatched: OnUnmatched | None = None
 ) -> Sequence[Published]:
     """Do it, and tell it in the metadata of the op's output."""
-    with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
-        insert = _insert(pipeline, config.target)
-        wanted = chosen(insert, _kept(runner.lake, pipeline, insert), request)
-        done = () if config.dry_run else runner.out_of_quarantine(insert, as_shown(request, wanted), on_unmatched)
-        after = _kept(runner.lake, pipeline, insert)
-        context.add_output_metadata(of_taken(insert, wanted, done, after, config.dry_run))
-        if any(item.rows for item in done):
-            path = str(runner.lake.target_path(pipeline.table(pipeline.insert(insert).target)))
-            context.log_event(
-                dg.AssetMaterialization(
-                    names.published(pipeline.insert(insert)),
-                    description="Quarantined rows were released again.",
-                    metadata={"dagster/row_count": table_rows(path), "rows published": sum(d.rows for d in done)},
-                )
+    runner, pipeline, context = started.runner, started.runner.pipeline, started.context
+    insert = _insert(pipeline, config.target)
+    wanted = chosen(insert, _kept(runner.lake, pipeline, insert), request)
+    done = () if config.dry_run else runner.out_of_quarantine(insert, as_shown(request, wanted), on_unmatched)
+    after = _kept(runner.lake, pipeline, insert)
+    context.add_output_metadata(of_taken(insert, wanted, done, after, config.dry_run))
+    if any(item.rows for item in done):
+        path = str(runner.lake.target_path(pipeline.table(pipeline.insert(insert).target)))
+        context.log_event(
+            dg.AssetMaterialization(
+                started.names.published(pipeline.insert(insert)),
+                description="Quarantined rows were released again.",
+                metadata={"dagster/row_count": table_rows(path), "rows published": sum(d.rows for d in done)},
             )
-        return done
+        )
+    return done
 
 
 def of_taken(

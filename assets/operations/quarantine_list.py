@@ -1,6 +1,6 @@
 """What is in quarantine, as a job of Dagster: by epoch and reason, and some of the rows themselves."""
 
-# No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
+from __future__ import annotations
 
 import json
 from collections.abc import Sequence
@@ -8,15 +8,9 @@ from typing import Any, Literal
 
 import dagster as dg
 
-from assets.commands import Commands
-from assets.failures import explained
-from assets.jobs import job_tags
-from assets.names import Names
-from assets.presentation import Presentation
-from assets.resources import runner_of
+from assets.operations.operation import Operation, Started
 from assets.text import markdown_table
 from pipelines.errors import PlanningError
-from pipelines.lake import Layout
 from pipelines.runtime.history import history_of
 from pipelines.runtime.quarantine.kept import Kept, asked_for, kept_out
 from pipelines.runtime.quarantine.rows import KeptRow, rows_of
@@ -45,34 +39,30 @@ class QuarantineListConfig(dg.Config):
     limit: int = 20
 
 
-def quarantine_list_job(pipeline: Pipeline, lake: Layout, names: Names, look: Presentation) -> dg.JobDefinition:
-    """`<pipeline>_quarantine_list`. It changes nothing, and needs no lease and no Spark."""
+def _show(started: Started, config: QuarantineListConfig) -> int:
+    lake, pipeline = started.runner.lake, started.runner.pipeline
+    lots: list[tuple[str, Kept]] = []
+    rows: list[tuple[str, KeptRow]] = []
+    for insert in _inserts(pipeline, config.target):
+        kept = kept_out(history_of(lake, pipeline, pipeline.insert(insert)))
+        own = [item for item in kept if _wanted(item, config)]
+        lots += [(insert, item) for item in own]
+        most = max(config.limit, 0) - len(rows)
+        rows += [(insert, row) for row in rows_of(lake, pipeline, pipeline.insert(insert), own, most)]
+    started.context.add_output_metadata(of_quarantine(lots, rows))
+    return sum(item.rows for _, item in lots)
 
-    @dg.op(
-        name=f"{names.job}_list_quarantined",
-        out=dg.Out(int, description="Rows that were found."),
-        required_resource_keys={names.resource},
-        description="Shows which rows are in quarantine, why and since when, and what has become of them.",
-    )
-    def show(context: dg.OpExecutionContext, config: QuarantineListConfig) -> int:
-        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
-            lots: list[tuple[str, Kept]] = []
-            rows: list[tuple[str, KeptRow]] = []
-            for insert in _inserts(pipeline, config.target):
-                kept = kept_out(history_of(runner.lake, pipeline, pipeline.insert(insert)))
-                own = [item for item in kept if _wanted(item, config)]
-                lots += [(insert, item) for item in own]
-                most = max(config.limit, 0) - len(rows)
-                rows += [(insert, row) for row in rows_of(runner.lake, pipeline, pipeline.insert(insert), own, most)]
-            context.add_output_metadata(of_quarantine(lots, rows))
-            return sum(item.rows for _, item in lots)
 
-    @dg.job(name=f"{names.job}_quarantine_list", executor_def=dg.in_process_executor, tags=job_tags(names, look))
-    def list_job() -> None:
-        """Show quarantined rows; the launchpad says which, and how many."""
-        show()
-
-    return list_job
+QUARANTINE_LIST = Operation(
+    name="quarantine_list",
+    title="Show quarantined rows; the launchpad says which, and how many.",
+    step="list_quarantined",
+    description="Shows which rows are in quarantine, why and since when, and what has become of them.",
+    gives="Rows that were found.",
+    config=QuarantineListConfig,
+    run=_show,
+)
+"""It changes nothing, and needs no lease and no Spark."""
 
 
 def of_quarantine(lots: Sequence[tuple[str, Kept]], rows: Sequence[tuple[str, KeptRow]]) -> dict[str, Any]:
