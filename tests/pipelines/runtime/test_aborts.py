@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.runtime import faults
 from pipelines.testing import Harness
 from tests.oracle.proctime import Oracle
+from tests.pipelines.runtime.crashing import Abort, dying
 from tests.pipelines.runtime.test_random_histories import SCRIPT
 
 SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
@@ -24,10 +25,6 @@ PLACES = [
     for owner in (("user_info", "click_event") if point.startswith("source.") else ("enriched",))
 ]
 """Every commit point, of each whose it is."""
-
-
-class Abort(BaseException):
-    """Stands for the death of the process: nothing of Tidegate's catches it."""
 
 
 def test_sixty_aborts_lose_no_row_and_repeat_none(spark: SparkSession, tmp_path: Path) -> None:
@@ -84,16 +81,8 @@ def test_an_abort_at_each_point_is_recovered_from(spark: SparkSession, tmp_path:
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
 
-    def abort(passed: str) -> None:
-        if passed == point:
-            raise Abort(passed)
-
-    disarm = faults.arm(abort, owner)
-    try:
-        with pytest.raises(Abort):
-            harness.run()
-    finally:
-        disarm()
+    with dying(point, owner=owner):
+        harness.run()
     harness.restart()
     harness.advance()
 

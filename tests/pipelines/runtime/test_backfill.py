@@ -12,13 +12,12 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import GateHeld, PlanningError
 from pipelines.lake import upkeep
-from pipelines.runtime import faults
 from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
 from pipelines.runtime.runner import Released
 from pipelines.sql import compile_script
 from pipelines.testing import Harness
-from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
 
@@ -184,16 +183,8 @@ def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, 
     hours(play)
     fill(play, 0, 200)
 
-    def abort(passed: str) -> None:
-        if passed == point:
-            raise Abort(point)
-
-    disarm = faults.arm(abort)
-    try:
-        with pytest.raises(Abort):
-            fill(play, 0, 300)
-    finally:
-        disarm()
+    with dying(point):
+        fill(play, 0, 300)
     play.harness.restart()
     if point == "insert.staged":
         play.upto()  # a run of the stream takes up what was begun

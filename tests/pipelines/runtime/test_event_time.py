@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import PlanningError
 from pipelines.joins.versions import versions_sql
-from pipelines.runtime import faults
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
@@ -19,7 +18,7 @@ from pipelines.runtime.verifying.verify import verify
 from pipelines.sources.protocol import SEQ_TYPE
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
-from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.runtime.crashing import dying
 
 RATES = """
 CREATE TABLE rates (currency STRING, rate INT, valid_from TIMESTAMP(3), WATERMARK FOR valid_from AS valid_from,
@@ -328,16 +327,10 @@ def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, 
     play.order(1, "USD", 12)
     play.order(2, "EUR", 99)
 
-    def die(passed: str) -> None:
-        if passed == point:
-            raise Abort(point)
-
     play.harness.watermark("rates", told(50))
     play.harness.watermark("orders", told(50))
-    disarm = faults.arm(die)
-    with pytest.raises(Abort):
+    with dying(point):
         play.harness.run()
-    disarm()
     play.harness.restart()
     assert play.upto() == [(0, 100)]
     assert play.upto(rates=100, orders=100) == [(2, 100)]

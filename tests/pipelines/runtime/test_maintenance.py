@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.upkeep import live_files
-from pipelines.runtime import faults
 from pipelines.runtime.history import history_of
 from pipelines.runtime.maintenance import Maintained
 from pipelines.runtime.plans import FromQuarantine
@@ -18,7 +16,7 @@ from pipelines.runtime.runner import Runner
 from pipelines.runtime.verifying.verify import verify
 from pipelines.sql import compile_script
 from pipelines.testing import Harness
-from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tests.pipelines.runtime.test_releases import CLICKS
 
@@ -93,16 +91,8 @@ def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(spark: S
     playing.harness.watermark("orders", told(300))
     playing.harness.runner.advance_all(["rates", "orders"])
 
-    def abort(point: str) -> None:
-        if point == "insert.staged":
-            raise Abort(point)
-
-    disarm = faults.arm(abort)
-    try:
-        with pytest.raises(Abort):
-            playing.harness.runner.backfill("converted", told(250), told(300))
-    finally:
-        disarm()
+    with dying("insert.staged"):
+        playing.harness.runner.backfill("converted", told(250), told(300))
     maintain(playing.harness)
     assert versions(playing.harness) == [("EUR", 100), ("EUR", 101), ("EUR", 102)]
     playing.harness.restart()

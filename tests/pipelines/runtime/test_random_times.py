@@ -15,18 +15,14 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipelines.lake import Lake
-from pipelines.runtime import faults
 from pipelines.runtime.runner import Runner
 from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
 from tests.pipelines.runtime import event_tape, tape
+from tests.pipelines.runtime.crashing import may_die
 
 BOUND = 5
 RATES = [{"k": n % 2, "v": n, "n": 80 + 7 * n} for n in range(12)]
 _numbers = itertools.count()
-
-
-class Abort(BaseException):
-    """Stands for the death of the process."""
 
 
 class Bounded:
@@ -116,18 +112,8 @@ def test_interleavings_change_nothing(
     for number, point in enumerate(aborts):
         if number == release:
             early = released()
-
-        def abort(passed: str, point: str | None = point) -> None:
-            if passed == point:
-                raise Abort
-
-        disarm = faults.arm(abort)
-        try:
+        with may_die(point):
             run(max_epochs=1)
-        except Abort:
-            pass
-        finally:
-            disarm()
     run()
 
     log = lake.watermarks.rows("clicks")

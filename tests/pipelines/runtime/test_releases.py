@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import GateHeld, LeaseHeld, PlanningError
-from pipelines.runtime import faults
 from pipelines.runtime.releasing import Waiting
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
+from tests.pipelines.runtime.crashing import dying, meanwhile
 
 CLICKS = """
 CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING)
@@ -165,14 +165,8 @@ def test_readers_stay_on_the_old_generation_until_the_new_one_has_flipped(spark:
     assert seen(harness.advance()) == [(1, "old")]
 
     # The new generation is planned and has landed nothing yet: it has not flipped.
-    def die(point: str) -> None:
-        if point == "source.planned":
-            raise KeyboardInterrupt
-
-    disarm = faults.arm(die)
-    with pytest.raises(KeyboardInterrupt):
+    with dying("source.planned"):
         harness.runner.advance("user_info", resnapshot=True)
-    disarm()
     harness.push("user_info", [{"user_id": 1, "gender": "new"}])
     harness.push("click_event", [{"user_id": 1, "item_id": 2}])
     harness.runner.advance("click_event")
@@ -201,16 +195,12 @@ def test_a_new_generation_that_flips_amid_a_release_is_for_the_next_one(
     harness.runner.advance("click_event")
     flipped: list[tuple[int, bool]] = []
 
-    def resnapshot(passed: str) -> None:
-        if passed == point:
-            landed = harness.runner.advance("user_info", resnapshot=True)
-            flipped.append((landed.generation, any(epoch.flipped for epoch in landed.epochs)))
+    def resnapshot() -> None:
+        landed = harness.runner.advance("user_info", resnapshot=True)
+        flipped.append((landed.generation, any(epoch.flipped for epoch in landed.epochs)))
 
-    disarm = faults.arm(resnapshot, "enriched")
-    try:
+    with meanwhile(resnapshot, point, "enriched"):
         released = harness.runner.release("enriched")
-    finally:
-        disarm()
     assert flipped == [(2, True)]
     assert [pin.generation for done in released.published for pin in done.plan.pins] == [1]
     assert seen(harness.published("enriched", after=1)) == [(2, "old")]

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
 from pipelines.lake import Lake, WatermarkRow
-from pipelines.runtime import faults
 from pipelines.runtime.runner import Runner
 from pipelines.sql import compile_script
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkStrategy
 from tests.pipelines.runtime import tape
+from tests.pipelines.runtime.crashing import dying
 
 SCRIPT = """
 CREATE TABLE clicks (id BIGINT, at_ms BIGINT, at AS TO_TIMESTAMP_LTZ(at_ms, 3){watermark})
@@ -284,10 +284,6 @@ def log_of(run: Run) -> list[WatermarkRow]:
     return [replace(row, landed_at=0, flipped_at=None) for row in run.lake.watermarks.rows("clicks")]
 
 
-class Abort(BaseException):
-    """Stands for the death of the process."""
-
-
 GENERATOR: dict[str, Any] = {"strategy": WatermarkStrategy.for_generator(OnFlag)}
 
 
@@ -313,17 +309,8 @@ def test_a_crash_before_the_log_row_gives_the_same_row(spark, tmp_path, point: s
         for at in (90, 300, 200):
             run.push("a", at, _rowtime=at)
         if crash:
-
-            def abort(passed: str) -> None:
-                if passed == point:
-                    raise Abort
-
-            disarm = faults.arm(abort)
-            try:
-                with pytest.raises(Abort):
-                    run.advance()
-            finally:
-                disarm()
+            with dying(point):
+                run.advance()
             run.now += 3_600_000  # the run that finishes it comes an hour later
             with run.runner() as runner:
                 runner.advance("clicks", max_epochs=1)

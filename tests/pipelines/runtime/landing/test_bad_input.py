@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
 from pipelines.lake import Lake
-from pipelines.runtime import faults
 from pipelines.runtime.runner import Runner
 from pipelines.sources.mysql_cdc.binlog.errors import ConnectionLost, SchemaChanged
 from pipelines.sources.mysql_cdc.snapshot import query
 from pipelines.sql import compile_script
 from tests.conftest import Database
 from tests.oracle.pins import rows_of
+from tests.pipelines.runtime.crashing import meanwhile
 
 # Two tables of one server, so that what one has read of the binlog waits for the other one.
 SCRIPT = """
@@ -131,13 +131,12 @@ def killing(database: Database, wanted: str, *, from_point: str) -> Iterator[thr
                     cursor.execute(f"KILL {number}")
                     seen.set()
 
-    disarm = faults.arm(lambda point: armed.set() if point == from_point else None)
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield seen
+        with meanwhile(armed.set, from_point):
+            yield seen
     finally:
-        disarm()
         stop.set()
         watcher.join()
 

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.lake import Lake
-from pipelines.runtime import faults
 from pipelines.runtime.runner import Runner
 from pipelines.sql import compile_script
 from tests.conftest import Database
 from tests.oracle.pins import rows_of
+from tests.pipelines.runtime.crashing import dying
 
 SCRIPT = """
 CREATE TABLE plain (id BIGINT PRIMARY KEY NOT ENFORCED, name STRING, at TIMESTAMP(3),
@@ -80,20 +80,9 @@ def test_rows_are_the_same_whoever_writes_them(spark: SparkSession, database: Da
 
 @pytest.mark.parametrize("point", ["source.written", "source.appended"])
 def test_a_crash_beside_the_commit(spark: SparkSession, database: Database, tmp_path: Path, point: str) -> None:
-    class Crash(Exception):
-        pass
-
-    def crash(passed: str) -> None:
-        if passed == point:
-            raise Crash
-
     tables = Tables(spark, database, tmp_path)
-    disarm = faults.arm(crash)
-    try:
-        with pytest.raises(Crash):
-            tables.advance("plain")
-    finally:
-        disarm()
+    with dying(point):
+        tables.advance("plain")
     database.execute("DELETE FROM t WHERE id > 30")
     landed = tables.advance("plain")
     rows = 40 if point == "source.appended" else 30

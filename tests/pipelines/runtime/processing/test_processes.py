@@ -20,8 +20,8 @@ from pipelines.sql.pipeline import Pipeline
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
 from quality_checks.reconcile import reconcile_all
+from tests.pipelines.runtime.crashing import crash_at
 from tests.pipelines.runtime.processing import functions as fn
-from tests.pipelines.runtime.processing.crashing import crash_at
 
 SCRIPT = """
 CREATE TABLE events (k STRING, number BIGINT, name STRING, at TIMESTAMP(3), WATERMARK FOR at AS at)

@@ -20,7 +20,7 @@ from pipelines.runtime.history import history_of
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from quality_checks.reconcile import ProcessReconciliation, reconcile_all
-from tests.pipelines.runtime.processing.crashing import crash_at
+from tests.pipelines.runtime.crashing import crash_at
 
 SCRIPT = """
 CREATE TABLE clicks (item STRING, price DECIMAL(10, 2), n INT, big BIGINT, x DOUBLE, at TIMESTAMP(3),

@@ -21,7 +21,7 @@ from pipelines.runtime.runner import Runner
 from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from quality_checks.reconcile import reconcile_all
-from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_backfill import fill, land
 from tests.pipelines.runtime.test_event_time import Play
 
@@ -168,17 +168,8 @@ def test_an_abort_at_any_point_is_recovered_from(
         click(harness, number, number + 1)
         users(harness, number)
         harness.advance()
-
-        def abort(passed: str, wanted: str = point) -> None:
-            if passed == wanted:
-                raise Abort(wanted)
-
-        disarm = faults.arm(abort)
-        try:
-            with pytest.raises(Abort):
-                take(harness, request_)
-        finally:
-            disarm()
+        with dying(point):
+            take(harness, request_)
         harness.restart()
         inside = Counter(row for row, _ in out(harness))
         inside.update(row["user_id"] for row in harness.quarantined("enriched"))

@@ -16,7 +16,7 @@ from pipelines.runtime import faults
 from pipelines.runtime.status import status
 from pipelines.sql import SqlError, compile_script
 from pipelines.testing import Harness
-from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.runtime.crashing import dying, may_die
 from tests.pipelines.sources.filesystem.folders import Files
 
 AT = 1_767_225_600_000
@@ -114,21 +114,9 @@ def test_aborts_lose_no_line_and_repeat_none(spark: SparkSession, root: Path) ->
         for number, size in enumerate(chance.sample(sizes, len(sizes))):
             probes.write(f"{chance.randrange(100)}-{turn}-{number}.json", clicks(told, told + size))
             told += size
-
-        def abort(point: str, wanted: str = wanted) -> None:
-            nonlocal passes, aborted
-            passes -= point == wanted
-            if passes == 0:
-                passes, aborted = -1, aborted + 1
-                raise Abort(point)
-
-        disarm = faults.arm(abort)
-        try:
+        with may_die(wanted, passes=passes) as died:
             harness.run()
-        except Abort:
-            pass
-        finally:
-            disarm()
+        aborted += len(died)
         harness.restart()
     harness.advance()
     assert aborted == 2 * len(points)
@@ -151,17 +139,8 @@ def test_aborts_keep_a_bad_line_once(spark: SparkSession, root: Path) -> None:
     points = [point for point in faults.POINTS if point.startswith("source.")]
     for turn, wanted in enumerate(points):
         probes.write(f"{turn}.json", f'{{"n": {turn}}}\n{{"n": "bad {turn}"}}\n')
-
-        def abort(point: str, wanted: str = wanted) -> None:
-            if point == wanted:
-                raise Abort(point)
-
-        disarm = faults.arm(abort)
-        try:
-            with pytest.raises(Abort):
-                harness.runner.advance("clicks")
-        finally:
-            disarm()
+        with dying(wanted):
+            harness.runner.advance("clicks")
         harness.restart()
     harness.runner.advance("clicks")
     lake = harness.lake

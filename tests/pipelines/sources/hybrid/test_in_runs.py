@@ -15,7 +15,7 @@ from pipelines.runtime import faults
 from pipelines.sources import paths
 from pipelines.testing import Harness
 from tests.conftest import Database
-from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 
 SCRIPT = """
@@ -52,21 +52,8 @@ def test_files_then_what_is_pushed(spark: SparkSession, root: Path, point: str) 
     harness.push("clicks", [{"id": 1}, {"id": 2}, {"id": 3}])
     # A later part wins, whatever its place in its own order.
     harness.push("live", [{"id": 2, "name": "new"}, {"id": 3, "name": "three"}], "+U")
-    passes = 0
-
-    def abort(passed: str) -> None:
-        nonlocal passes
-        passes += passed == point
-        if passes == 2:  # the step of the live part
-            passes = 100
-            raise Abort(passed)
-
-    disarm = faults.arm(abort)
-    try:
-        with pytest.raises(Abort):
-            harness.run()
-    finally:
-        disarm()
+    with dying(point, passes=2):  # in the step of the live part
+        harness.run()
     harness.restart()
     assert names(harness) == {1: "one", 2: "new", 3: "three"}
     log = harness.lake.watermarks.last("users")

@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
-from pipelines.runtime import faults
 from pipelines.sources.kafka.server import STORE_PASSWORD, EmbeddedKafka
 from pipelines.sources.kafka.source import KafkaSource
 from pipelines.sources.protocol import SourceContext, StoredStep
+from tests.pipelines.runtime.crashing import meanwhile
 from tests.pipelines.sources.kafka.conftest import PASSWORD, USER
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
@@ -108,16 +108,8 @@ def test_a_broker_that_goes_down_between_plan_and_read(spark: SparkSession, tmp_
         options = given(own.bootstrap, topic, format="json", properties__default__api__timeout__ms="2000")
         play = Play.probe(options, spark, tmp_path / "lake")
 
-        def stop(point: str) -> None:
-            if point == "source.planned":
-                own.stop()
-
-        disarm = faults.arm(stop)
-        try:
-            with pytest.raises(SourceError, match="does not answer"):
-                play.advance()
-        finally:
-            disarm()
+        with meanwhile(own.stop, "source.planned"), pytest.raises(SourceError, match="does not answer"):
+            play.advance()
         assert play.lake.epochs.last("events") is not None
         own.start()
         play.advance()

@@ -9,14 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
-from pipelines.runtime import faults
 from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
-
-
-class Abort(BaseException):
-    """Stands for the death of the process."""
 
 
 def change(op: str, before: Any, after: Any, snapshot: str = "false", **source: Any) -> dict[str, Any]:
@@ -104,16 +100,8 @@ def test_the_mark_is_found_again_after_an_abort(
     send(topics, topic, change("r", None, row(1, "ann"), "last"), 0)
     play = play_of(broker, topic, spark, tmp_path)
 
-    def abort(passed: str) -> None:
-        if passed == point:
-            raise Abort(passed)
-
-    disarm = faults.arm(abort)
-    try:
-        with pytest.raises(Abort):
-            play.advance("users")
-    finally:
-        disarm()
+    with dying(point):
+        play.advance("users")
     play.harness.restart()
     assert play.advance("users").flipped
     assert [found["name"] for found in play.landed("users")] == ["ann"]

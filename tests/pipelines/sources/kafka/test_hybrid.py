@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
-from pipelines.runtime import faults
 from pipelines.sources.kafka.server import EmbeddedKafka
-from tests.pipelines.runtime.test_aborts import Abort
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play
 from tests.pipelines.sources.kafka.topics import Topics
 
@@ -113,26 +112,13 @@ def test_a_topic_from_where_the_history_ends(
     script = SWITCH.format(path=folder, topic=topic, servers=broker.bootstrap, overlap=overlap)
     play = Play(script, spark, tmp_path / "run", now=1_800_000_000_000)
 
-    planned = 0
-
-    def abort(point: str) -> None:
-        nonlocal planned
-        planned += point == "source.planned"
-        if planned == 2:  # the topic's first step is planned: what it begins at stands
-            planned = 100
-            raise Abort(point)
-
     if expected is None:
         with pytest.raises(SourceError, match=r"reach up to 2055-07-24 .* by at, which is yet to come"):
             play.advance()
         assert play.values() == [1]
         return
-    disarm = faults.arm(abort)
-    try:
-        with pytest.raises(Abort):
-            play.advance()
-    finally:
-        disarm()
+    with dying("source.planned", passes=2):  # the topic's first step is planned: what it begins at stands
+        play.advance()
     play.harness.restart()
     play.advance()
     assert sorted(play.values()) == expected

@@ -14,12 +14,9 @@ from pipelines.errors import SourceError
 from pipelines.runtime import faults
 from pipelines.runtime.status import status
 from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
-
-
-class Abort(BaseException):
-    """Stands for the death of the process."""
 
 
 def test_fail_names_the_message_and_commits_nothing(
@@ -78,16 +75,8 @@ def test_an_abort_loses_no_message_and_repeats_none(
     options = given(broker.bootstrap, topic, format="json", format__on_error="quarantine")
     play = Play.probe(options, spark, tmp_path)
 
-    def abort(passed: str) -> None:
-        if passed == point:
-            raise Abort(passed)
-
-    disarm = faults.arm(abort)
-    try:
-        with pytest.raises(Abort):
-            play.advance()
-    finally:
-        disarm()
+    with dying(point):
+        play.advance()
     topics.send(topic, {"id": 3}, partition=0)
     play.harness.restart()
     play.advance()

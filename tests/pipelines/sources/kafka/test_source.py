@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
-from pipelines.runtime import faults
 from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.runtime.crashing import meanwhile
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
 
@@ -241,16 +241,9 @@ def test_a_plan_whose_messages_are_gone_is_an_error(
     topics.send(topic, {"id": 1}, {"id": 2})
     play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
 
-    def truncate(point: str) -> None:
-        if point == "source.planned":
-            topics.truncate(topic, 1)
-
-    disarm = faults.arm(truncate)
-    try:
-        with pytest.raises(SourceError, match=f"1 offsets of {topic}-0 are gone"):
-            play.advance()
-    finally:
-        disarm()
+    gone = pytest.raises(SourceError, match=f"1 offsets of {topic}-0 are gone")
+    with meanwhile(lambda: topics.truncate(topic, 1), "source.planned"), gone:
+        play.advance()
     assert play.landed() == []
     play.advance(resnapshot=True)
     assert play.values() == [2]
