@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +23,7 @@ from orchestration.commands.options import (
     commands_of,
     examples,
 )
+from orchestration.commands.signals import stopped_by_signals
 from orchestration.console import Bars, Screen, reported
 from orchestration.console.engine import quiet_engine
 from orchestration.console.failures import FAILED
@@ -230,20 +228,3 @@ def _continuous(
         screen.say("Stopped between two steps. Nothing is half done.")
     if loop.held:
         raise typer.Exit(FAILED)
-
-
-@contextmanager
-def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop`; a second one ends the process at once, which is as safe as a crash."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        stop.set()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, signal.SIG_DFL)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

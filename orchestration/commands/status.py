@@ -59,7 +59,7 @@ def status(
 
 
 def _watch(screen: Screen, look: Callable[[], LakeStatus], every: float) -> None:
-    from orchestration.commands.run import stopped_by_signals
+    from orchestration.commands.signals import stopped_by_signals
     from orchestration.console.live import watch
 
     stop = threading.Event()

@@ -8,14 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from orchestration.commands.options import DEFAULT_DEMO, DEFAULT_LAKE, Debug, DemoFolder, LakePath, examples
+from orchestration.commands.signals import told_to_end
 from orchestration.console import Bars, Screen, reported
 
 EPILOG = examples(
@@ -119,21 +118,8 @@ def _serve(screen: Screen, host: str, port: int) -> None:
         # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
         kept = () if served is None else (served,)
         process = subprocess.Popen(command, start_new_session=True, env=quiet, pass_fds=kept)
-        with _ended_by_signals(process):
+        with told_to_end(lambda: process.send_signal(signal.SIGINT)):
             screen.say(f"Dagster: [bold]http://{host}:{port}[/]   (ready in some seconds; Ctrl-C ends it)")
             status = process.wait()
     if status > 0:
         raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    def leave(number: int, frame: FrameType | None) -> None:
-        process.send_signal(signal.SIGINT)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestration.cli import app
-from orchestration.commands.run import stopped_by_signals
+from orchestration.commands.signals import stopped_by_signals
 from tests.conftest import SECRET, Database
 from tests.secret_traces import traces
 
