@@ -23,7 +23,7 @@ from pipelines.sources.scripted import ScriptedInput
 from pipelines.sql import compile_script
 from pipelines.watermarks import MIN_TIMESTAMP
 from tests.oracle.pins import Event, published_at_pins, rows_of
-from tests.pipelines.runtime.test_releases import CLICKS
+from tests.pipelines.runtime.test_random_histories import SCRIPT
 
 pytestmark = pytest.mark.long
 
@@ -46,7 +46,7 @@ class Play:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.script = directory / "pipeline.sql"
-        self.script.write_text(CLICKS.format(policy="quarantine"))
+        self.script.write_text(SCRIPT.format(kind="LEFT", policy="quarantine"))
         pipeline = compile_script(self.script.read_text())
         self.lake = Lake(directory / "lake")
         self.inputs = {
