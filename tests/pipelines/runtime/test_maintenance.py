@@ -15,7 +15,6 @@ from pipelines.runtime.maintenance import Maintained
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.verifying.verify import verify
-from pipelines.sql import compile_script
 from pipelines.testing import Harness
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
@@ -200,11 +199,6 @@ def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path)
     harness = Harness(SCRIPT.format(kind="LEFT", policy="quarantine"), spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.run()
-    other = Runner(
-        compile_script(SCRIPT.format(kind="LEFT", policy="quarantine")),
-        harness.lake,
-        spark=lambda: spark,
-        label="other",
-    )
+    other = Runner(harness.pipeline, harness.lake, spark=lambda: spark, label="other")
     found = {item.name: item.skipped for item in other.maintenance().run()}
     assert "harness" in found["user_info"]
