@@ -158,6 +158,40 @@ def test_a_list_that_is_added_to_is_put_together_from_what_is_stored(tmp_path: P
     assert all(pq.read_metadata(name).num_rows == 1 for name in names)
 
 
+class Lists(Timed):
+    """Adds to its list, and now and then reads it, puts another in its place, or clears it."""
+
+    def process_record(self, record, output, ctx) -> None:
+        seen = ctx.get_state_manager().get_state(SEEN)
+        if record.name == "read":
+            output.collect((record.k, len(seen.get()), "", 1, "", ""))
+        elif record.name == "other":
+            seen.update([record.number, *seen.get()[:2]])
+        elif record.name == "clear":
+            seen.clear()
+        else:
+            seen.add(record.number)
+            self.time.register_timer(record.number)
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        ctx.get_state_manager().get_state(SEEN).add(-timestamp)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stored_and_new_elements_stand_in_their_order(tmp_path: Path, seed: int) -> None:
+    chance, function = random.Random(seed), EventTimeExtension.wrap_process_function(Lists())
+    epochs, local = Epochs(tmp_path, 100, function), LocalRun(function, lambda record: record.k)
+    for end in range(0, 64, 8):
+        records = [
+            (chance.choice("abcdefgh"), chance.randrange(80), chance.choice(["add"] * 8 + ["read", "other", "clear"]))
+            for _ in range(chance.randrange(30))
+        ]
+        epochs.run(records, end, rewrite=chance.random() < 0.2)
+        local.epoch([Arrived([record_type(SHAPE.columns)(*record) for record in records], Watermark(end))])
+        found = {key: (row["seen"], row["_timers"]) for key, row in epochs.living().items()}
+        assert found == {key: (state.get("seen"), state.get("timers")) for key, state in local.state.items()}
+
+
 class Forgetful(Timed):
     """Clears its list at once, and the rest when it is told to."""
 
