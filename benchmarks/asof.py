@@ -121,7 +121,7 @@ def _pyflink(files: Mapping[str, str], folder: Path) -> float:
     """Its files are written here, in order; that takes none of its time."""
     moments = {"orders": "at", "rates": "valid_from"}
     for table, moment in moments.items():
-        columns = f"* EXCLUDE ({moment}), CAST({moment} AS TIMESTAMP_MS) AS {moment}"
+        columns = f'* REPLACE (CAST("{moment}" AS TIMESTAMP_MS) AS "{moment}")'
         out = f"{folder}/{table}.parquet"
         _duckdb(
             f"COPY (SELECT {columns} FROM read_parquet('{files[table]}') ORDER BY _rowtime) TO '{out}' (FORMAT parquet)"
