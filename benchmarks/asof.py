@@ -6,6 +6,7 @@ Peers get the very files that the lake holds, and every answer is compared with 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import duckdb
@@ -79,15 +80,25 @@ def _one(spark: SparkSession, scale: float, skew: float) -> tuple[list[Figure], 
             _window(spark, tables, folder / "warm")
             window = seconds(lambda: _window(spark, tables, folder / "window"))
             polars = peers.run("bench", "peer_polars.py", files["orders"], files["rates"], f"{folder}/polars.parquet")
+            sparks = {
+                how: peers.run(extra, "peer_spark.py", how, files["orders"], files["rates"], f"{folder}/{how}")
+                for how, extra in (("tempo", "bench-tempo"), ("asof", "bench-spark"))
+            }
+            flink = _pyflink(files, folder)
             tables["orders"].write.parquet(f"{folder}/warm-floor")
             floor = seconds(lambda: tables["orders"].write.parquet(f"{folder}/floor"))
-            for found in (_staged(releasing), f"{folder}/window/*.parquet", f"{folder}/polars.parquet"):
+            answers = [f"{folder}/{peer}/*.parquet" for peer in ("window", "tempo", "asof")]
+            for found in (_staged(releasing), f"{folder}/polars.parquet", f"{folder}/flink/*", *answers):
                 _same(f"{folder}/duck.parquet", found)
     figures = [
         Figure(f"event-time join, {kind}: stage {PROBES * scale:,.0f} x {VERSIONS * scale:,.0f}", own, peer=duck,
                peer_name="DuckDB ASOF JOIN", aim="at most 2.5" if not skew else ""),
         Figure(f"event-time join, {kind}", own, peer=window, peer_name="union and window in Spark"),
         Figure(f"event-time join, {kind}", own, peer=polars, peer_name="Polars join_asof"),
+        Figure(f"event-time join, {kind}", own, peer=sparks["tempo"], peer_name="tempo's asofJoin", aim="at most 0.5"),
+        Figure(f"event-time join, {kind}", own, peer=sparks["asof"], peer_name="Spark 4.3's ASOF JOIN",
+               aim="at most 0.67"),
+        Figure(f"event-time join, {kind}", own, peer=flink, peer_name="PyFlink's temporal join", aim="at most 0.1"),
         Figure(f"event-time join, {kind}", own, peer=floor, peer_name="Spark scans the probes and writes them"),
     ]  # fmt: skip
     return figures, own
@@ -104,6 +115,25 @@ def _make(spark: SparkSession, folder: Path, scale: float, skew: float) -> None:
         "delta"
     ).save(f"{folder}/rates")
     spark.range(probes).selectExpr(*orders).write.format("delta").save(f"{folder}/orders")
+
+
+def _pyflink(files: Mapping[str, str], folder: Path) -> float:
+    """Its files are written here, in order; that takes none of its time."""
+    moments = {"orders": "at", "rates": "valid_from"}
+    for table, moment in moments.items():
+        columns = f'* REPLACE (CAST("{moment}" AS TIMESTAMP_MS) AS "{moment}")'
+        out = f"{folder}/{table}.parquet"
+        _duckdb(
+            f"COPY (SELECT {columns} FROM read_parquet('{files[table]}') ORDER BY _rowtime) TO '{out}' (FORMAT parquet)"
+        )
+    return peers.run(
+        "bench-flink",
+        "peer_flink_join.py",
+        "2",
+        *(f"{folder}/{table}.parquet" for table in moments),
+        f"{folder}/flink",
+        *peers.flink_jars(),
+    )
 
 
 def _duckdb(query: str) -> None:

@@ -1,7 +1,8 @@
 """500 epochs of an event-time join: what an epoch takes, and what the disk holds, at the start and at the end.
 
 The keys stay the same, each epoch changes all of them once and brings as many probe rows, some of which wait for long;
-the changelog has a retention, and upkeep runs every 50 epochs.
+the changelog has a retention, and upkeep runs every 50 epochs. Rows without a match are published: in quarantine they
+would keep every version that came after them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SCRIPT = """
 CREATE TABLE rates (currency INT, rate INT, valid_from TIMESTAMP(3), WATERMARK FOR valid_from AS valid_from,
     PRIMARY KEY (currency) NOT ENFORCED) WITH ('connector' = 'scripted', 'changelog.retention' = '20 s');
 CREATE TABLE orders (id INT, currency INT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
-CREATE TABLE converted (id INT, rate INT) WITH ('connector' = 'scripted');
+CREATE TABLE converted (id INT, rate INT) WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish');
 INSERT INTO converted SELECT o.id, r.rate FROM orders AS o
 LEFT JOIN rates FOR SYSTEM_TIME AS OF o.at AS r ON o.currency = r.currency
 """

@@ -11,9 +11,17 @@ import sys
 import tomllib
 from pathlib import Path
 
-from pipelines.jars import home
+from pipelines.jars import home, resolve
 
 ROOT = Path(__file__).resolve().parent.parent
+
+FLINK_JARS = (
+    "org.apache.flink:flink-sql-parquet:2.3.0",
+    "org.apache.hadoop:hadoop-client-api:3.4.2",
+    "org.apache.hadoop:hadoop-client-runtime:3.4.2",
+    "commons-logging:commons-logging:1.3.0",
+)
+"""What PyFlink needs to read and write Parquet."""
 
 
 def python_with(extra: str) -> Path:
@@ -39,3 +47,8 @@ def run(extra: str, script: str, *arguments: str) -> float:
     command = [str(python_with(extra)), str(ROOT / "benchmarks" / script), *arguments]
     done = subprocess.run(command, check=True, env=outside, stdout=subprocess.PIPE, text=True)
     return float(done.stdout.split()[-1])
+
+
+def flink_jars() -> list[str]:
+    """The paths of FLINK_JARS. Raises pipelines.jars.JarsUnavailable."""
+    return [str(jar) for name in FLINK_JARS for jar in resolve([name], transitive=False, complete=True)]

@@ -22,7 +22,6 @@ from pyspark.sql import Row, SparkSession
 from benchmarks import news, peers
 from benchmarks.measure import Figure, seconds
 from benchmarks.news import AFTER, KEYS
-from pipelines import jars
 from pipelines.lake import Lake
 from pipelines.process import (
     EventTimeExtension,
@@ -41,12 +40,6 @@ SCRIPT = """
 CREATE TABLE news (type STRING, news_id BIGINT, at BIGINT, rowtime AS TO_TIMESTAMP_LTZ(at, 3),
     WATERMARK FOR rowtime AS rowtime) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet');
 """
-FLINK_JARS = (
-    "org.apache.flink:flink-sql-parquet:2.3.0",
-    "org.apache.hadoop:hadoop-client-api:3.4.2",
-    "org.apache.hadoop:hadoop-client-runtime:3.4.2",
-    "commons-logging:commons-logging:1.3.0",
-)
 
 
 class CountClicks(OneInputEventTimeStreamProcessFunction):
@@ -154,7 +147,6 @@ def _own(spark: SparkSession, events: Events) -> tuple[float, float]:
 
 def _pyflink(warm: Events, events: Events, out: Path) -> float:
     """The seconds of its job, Python within the JVM: beside it, it is many times slower."""
-    needed = [str(jar) for name in FLINK_JARS for jar in jars.resolve([name], transitive=False, complete=True)]
     taken = peers.run(
         "bench-flink",
         "peer_pyflink.py",
@@ -164,7 +156,7 @@ def _pyflink(warm: Events, events: Events, out: Path) -> float:
         str(events.whole),
         str(out),
         str(KEYS),
-        *needed,
+        *peers.flink_jars(),
     )
     _right("PyFlink", out, events.wanted)
     return taken

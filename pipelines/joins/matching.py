@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.joins.heavy import HeavyKeys
 from pipelines.joins.latest import latest_sql
-from pipelines.joins.outcome import BEFORE_FIRST
+from pipelines.joins.outcome import BEFORE_FIRST, DELETED, KEY_ABSENT, KEY_NULL, PREDICATE, why_number
 from pipelines.joins.query import Query, aliased, flat
 from pipelines.joins.versions import versions_sql
 from pipelines.lake.rows import quoted
@@ -73,7 +73,7 @@ class Side:
 
 def match(query: Query, side: Side, probes: int) -> None:
     """Add the version of the build that each row meets, under `alias$column`, and `_why<number>`: null where it is a
-    match. The columns of a version that is none are null: LEFT null-extends."""
+    match, else the number of the reason. The columns of a version that is none are null: LEFT null-extends."""
     join, number, build = side.join, side.number, side.build
     before = list(query.columns)
     query.select(f"keyed{number}", dict(zip(side.probed, [key.probe for key in join.keys], strict=True)))
@@ -87,7 +87,9 @@ def match(query: Query, side: Side, probes: int) -> None:
     payload = {flat(join.alias, name): f"v.{quoted(name)}" for name in build.columns}
     found = {f"_build{number}_{name}": f"v._{name}" for name in ("epoch", "generation", *marks, *side.marks)}
     no_key = " OR ".join(f"p.{name} IS NULL" for name in side.probed)
-    why = f"CASE WHEN {no_key} THEN 'key-null' WHEN v._epoch IS NULL THEN 'key-absent' {why} END"
+    why = (
+        f"CASE WHEN {no_key} THEN {why_number(KEY_NULL)} WHEN v._epoch IS NULL THEN {why_number(KEY_ABSENT)} {why} END"
+    )
     equal = " AND ".join(
         [*(f"p.{name} = v.{quoted(key)}" for name, key in zip(side.probed, side.keys, strict=True)), *also]
     )
@@ -99,7 +101,9 @@ def match(query: Query, side: Side, probes: int) -> None:
     if join.predicate is not None:
         rest = [name for name in query.columns if name != f"_why{number}"]
         failed = f"_why{number} IS NULL AND NOT coalesce(({join.predicate}), false)"
-        query.select(f"tested{number}", {f"_why{number}": f"IF({failed}, 'predicate', _why{number})"}, keep=rest)
+        query.select(
+            f"tested{number}", {f"_why{number}": f"IF({failed}, {why_number(PREDICATE)}, _why{number})"}, keep=rest
+        )
     hidden = {name: f"IF(_why{number} IS NULL, {name}, NULL)" for name in payload}
     shown = {name: hidden.get(name, name) for name in query.columns}
     query.step(f"chosen{number}", f"SELECT {aliased(shown)} FROM {query.last}", list(shown))
@@ -117,7 +121,7 @@ def _latest(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
     )
     query.aside(f"versions{side.number}", text)
     hint = "/*+ BROADCAST(v) */" if probes <= TICK_PROBE else ""
-    return (), "WHEN v._gone THEN 'deleted'", hint, ()
+    return (), f"WHEN v._gone THEN {why_number(DELETED)}", hint, ()
 
 
 def _at_row_time(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
@@ -136,6 +140,9 @@ def _at_row_time(query: Query, side: Side, wanted: str | None, probes: int) -> M
         query.step(f"slotted{number}", f"SELECT /*+ BROADCAST(h) */ r.*, {slot} FROM {probe}")
         also.append(f"v._slot = p._slot{number}")
     query.aside(f"versions{number}", text)
-    why = f"WHEN p._probe_time < v._since THEN '{BEFORE_FIRST}' WHEN p._probe_time >= v._ended THEN 'deleted'"
+    why = (
+        f"WHEN p._probe_time < v._since THEN {why_number(BEFORE_FIRST)} "
+        f"WHEN p._probe_time >= v._ended THEN {why_number(DELETED)}"
+    )
     hint = "/*+ SHUFFLE_HASH(v) */" if build.rows <= HASHED_BUILD else ""
     return also, why, hint, ("since",)

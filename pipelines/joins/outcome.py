@@ -9,11 +9,16 @@
 
 WHERE may not lose an unmatched row in silence: what it says of the probe alone is tested first, the rest of it only on
 rows that matched (or that are published null-extended).
+
+While a release runs, an outcome is a number (`Outcomes`), and so is why a build gave no version (`why_number`): text
+would be compared and copied for every row. It gets its name where a row is kept out, and in the counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from pipelines.joins.query import literal
@@ -21,9 +26,12 @@ from pipelines.sql.model import Insert, Join
 
 Disposition = Literal["publish", "quarantine", "drop"]
 
+KEY_NULL = "key-null"
+KEY_ABSENT = "key-absent"
+DELETED = "deleted"
 PREDICATE = "predicate"
 BEFORE_FIRST = "before-first"
-WHYS = ("key-null", "key-absent", "deleted", PREDICATE, BEFORE_FIRST)
+WHYS = (KEY_NULL, KEY_ABSENT, DELETED, PREDICATE, BEFORE_FIRST)
 """Why a build gave no version: a key column is null; the key was never there; it was deleted (or its table truncated);
 the chosen version fails the rest of ON; the probe's time is before the key's first version."""
 
@@ -35,35 +43,78 @@ VIOLATED = "violated:"
 """In front of the name of the severest constraint that the row violates."""
 
 
+def why_number(name: str) -> int:
+    """The number of one of WHYS, which is what `_why<number>` holds."""
+    return WHYS.index(name)
+
+
 def outcomes(insert: Insert) -> list[str]:
     """Every outcome that a row of this INSERT can have."""
-    found = [MATCHED, WHERE, DISCARDED, *([TIME_NULL] if insert.time == "event" else [])]
+    never = {TIME_NULL} if insert.time != "event" else set()
+    never |= {_named(kind, name, join) for join in insert.joins for kind in _KINDS for name in _never(join)}
+    return [name for name in Outcomes(insert).names if name not in never]
+
+
+def possible(insert: Insert, *, publish_unmatched: bool, discard: bool) -> list[str]:
+    """Of `outcomes`, those that a row can have in a release like this: the rest need not be counted."""
+    never = set() if insert.conditions else {WHERE}
+    never |= set() if discard else {DISCARDED}
     for join in insert.joins:
-        found += [_named(kind, why, join) for kind in ("unmatched", "dropped") for why in _whys(join)]
-    return [*found, *(f"{VIOLATED}{each.name}" for each in insert.constraints if each.action != "warn")]
+        told = "dropped" if publish_unmatched and join.kind == "INNER" else "unmatched"
+        never |= {_named(kind, name, join) for kind in _KINDS for name in WHYS if kind != told}
+    return [name for name in outcomes(insert) if name not in never]
 
 
-def missed_sql(kind: Literal["unmatched", "dropped"], joins: Sequence[tuple[int, Join]]) -> str:
-    """SQL: the outcome by the first of the numbered `joins` that gave no version (its `_why<number>` says why); null
-    where all of them gave one.
+@dataclass(frozen=True)
+class Outcomes:
+    """The outcomes of an INSERT as numbers, in an order that makes every disposition a range: what is published comes
+    first, what is dropped last."""
 
-    Every name is a constant: to put them together row by row took a seventh of a large release. The ELSE meets no row;
-    without it, a reason that is missing from WHYS would pass as a match.
-    """
-    told = []
-    for number, join in joins:
-        why = f"_why{number}"
-        cases = " ".join(f"WHEN {literal(name)} THEN {literal(_named(kind, name, join))}" for name in _whys(join))
-        other = f"concat('{kind}:', {why}, {literal('@' + join.alias)})"
-        told.append(f"IF({why} IS NULL, NULL, CASE {why} {cases} ELSE {other} END)")
-    return f"coalesce({', '.join([*told, 'CAST(NULL AS STRING)'])})"
+    insert: Insert
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The name of each number, of those too that no row can have: the numbers of a join follow WHYS."""
+        violated = [f"{VIOLATED}{each.name}" for each in self.insert.constraints if each.action != "warn"]
+        kept_out = [*self._missed("unmatched"), *violated, TIME_NULL, DISCARDED]
+        return [MATCHED, *kept_out, WHERE, *self._missed("dropped")]
+
+    def number(self, name: str) -> int:
+        return self.names.index(name)
+
+    def named_sql(self, outcome: str = "_outcome") -> str:
+        """SQL: the name of the outcome with this number."""
+        return f"get(array({', '.join(map(literal, self.names))}), {outcome})"
+
+    def missed_sql(self, kind: Literal["unmatched", "dropped"], joins: Sequence[tuple[int, Join]]) -> str:
+        """SQL: the outcome by the first of the numbered `joins` that gave no version; null where all gave one."""
+        told = [f"{self.number(_named(kind, WHYS[0], join))} + _why{number}" for number, join in joins]
+        return f"coalesce({', '.join([*told, 'CAST(NULL AS INT)'])})"
+
+    def dropped_sql(self, outcome: str = "_outcome") -> str:
+        """SQL: whether a row with this outcome is only counted."""
+        return f"{outcome} >= {self.number(WHERE)}"
+
+    def disposition_sql(self, kind: Disposition, *, publish_unmatched: bool) -> str:
+        """SQL: whether this is where a row with `_outcome` goes."""
+        unmatched = self._missed("unmatched") if publish_unmatched else []
+        last = self.number(unmatched[-1] if unmatched else MATCHED)
+        if kind == "publish":
+            return f"_outcome <= {last}"
+        return self.dropped_sql() if kind == "drop" else f"(_outcome > {last} AND NOT {self.dropped_sql()})"
+
+    def _missed(self, kind: Literal["unmatched", "dropped"]) -> list[str]:
+        return [_named(kind, name, join) for join in self.insert.joins for name in WHYS]
+
+
+_KINDS: tuple[Literal["unmatched", "dropped"], ...] = ("unmatched", "dropped")
 
 
 def _named(kind: Literal["unmatched", "dropped"], why: str, join: Join) -> str:
     return f"{kind}:{why}@{join.alias}"
 
 
-def _whys(join: Join) -> list[str]:
-    impossible = {BEFORE_FIRST} if join.time == "processing" else set()
-    impossible |= {PREDICATE} if join.predicate is None else set()
-    return [why for why in WHYS if why not in impossible]
+def _never(join: Join) -> set[str]:
+    """Of WHYS, those that this join never gives."""
+    never = {BEFORE_FIRST} if join.time == "processing" else set()
+    return never | ({PREDICATE} if join.predicate is None else set())

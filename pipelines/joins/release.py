@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.frames import as_views
 from pipelines.joins.matching import Build, Side, match
-from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, WHERE, missed_sql, outcomes
-from pipelines.joins.query import Query, aliased, flat, literal, scoped
+from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, WHERE, Disposition, Outcomes, outcomes, possible
+from pipelines.joins.query import Query, aliased, flat, scoped
 from pipelines.joins.violations import MASK, ask
 from pipelines.joins.where import split_where
 from pipelines.lake.rows import quoted
@@ -71,7 +72,8 @@ def joined(
     frames |= {name: keys for name, keys in heavy.items() if keys is not None}
     with as_views(frames) as views:
         matched = spark.sql(_match_all(insert, probe, builds, release, views).text())
-    observed = matched.observe(observation, *_counts(insert, builds, release)).where("_disposition <> 'drop'")
+    counted = matched.observe(observation, *_counts(insert, builds, release))
+    observed = counted.where(f"NOT {Outcomes(insert).dropped_sql()}")
     if insert.constraints:
         return observed.selectExpr(*_staged(insert, release))
     scope = {insert.probe_alias: probe.columns, **{j.alias: builds[j.build].columns for j in insert.joins}}
@@ -81,7 +83,7 @@ def joined(
 def _match_all(
     insert: Insert, probe: Probe, builds: Mapping[str, Build], release: Release, views: Mapping[str, str]
 ) -> Query:
-    """Every probe row, with the version of each build that it matches, its `_outcome` and its `_disposition`."""
+    """Every probe row, with the version of each build that it matches and its `_outcome`."""
     query = Query(release.instant)
     own = {flat(insert.probe_alias, name): quoted(name) for name in probe.columns}
     own |= {f"_probe{name}": name for name in ("_op", "_epoch", "_split", "_offset")}
@@ -96,33 +98,34 @@ def _match_all(
         match(query, side, probe.count)
     _conclude(query, insert, release)
     if insert.constraints:
-        ask(query, insert)
+        ask(query, insert, _goes(insert, release, "publish"))
     return query
 
 
 def _conclude(query: Query, insert: Insert, release: Release) -> None:
-    """Add `_outcome` and `_disposition`."""
+    """Add `_outcome`, a number (`Outcomes`)."""
+    known = Outcomes(insert)
     of_probe, of_all = split_where(insert)
     query.select("tested", {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"})
     numbered = list(enumerate(insert.joins))
-    missing = missed_sql("unmatched", numbered)
-    lost = missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
-    left_out, rest = f"IF(_of_probe, NULL, '{WHERE}')", f"IF(_of_all, NULL, '{WHERE}')"
+    missing = known.missed_sql("unmatched", numbered)
+    lost = known.missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
+    where, matched = known.number(WHERE), known.number(MATCHED)
+    left_out, rest = f"IF(_of_probe, NULL, {where})", f"IF(_of_all, NULL, {where})"
     if insert.time == "event":
-        left_out += f", IF(_probe_time IS NULL, '{TIME_NULL}', NULL)"
+        left_out += f", IF(_probe_time IS NULL, {known.number(TIME_NULL)}, NULL)"
     if release.on_unmatched == "publish":
-        outcome = f"coalesce({left_out}, {lost}, {rest}, {missing}, '{MATCHED}')"
+        outcome = f"coalesce({left_out}, {lost}, {rest}, {missing}, {matched})"
     else:
-        outcome = f"coalesce({left_out}, {missing}, {rest}, '{MATCHED}')"
+        outcome = f"coalesce({left_out}, {missing}, {rest}, {matched})"
     if release.discard:
-        outcome = f"IF({outcome} LIKE 'dropped:%', {outcome}, '{DISCARDED}')"
+        outcome = f"IF({known.dropped_sql(outcome)}, {outcome}, {known.number(DISCARDED)})"
     query.select("concluded", {"_outcome": outcome})
-    kept_out = "false" if release.on_unmatched == "publish" else "_outcome LIKE 'unmatched:%'"
-    disposition = (
-        f"CASE WHEN _outcome LIKE 'dropped:%' THEN 'drop' "
-        f"WHEN {kept_out} OR _outcome IN ('{DISCARDED}', '{TIME_NULL}') THEN 'quarantine' ELSE 'publish' END"
-    )
-    query.select("disposed", {"_disposition": disposition})
+
+
+def _goes(insert: Insert, release: Release, kind: Disposition) -> str:
+    """SQL: whether this is the disposition of a row that has its `_outcome`."""
+    return Outcomes(insert).disposition_sql(kind, publish_unmatched=release.on_unmatched == "publish")
 
 
 def _staged(insert: Insert, release: Release) -> list[str]:
@@ -131,7 +134,9 @@ def _staged(insert: Insert, release: Release) -> list[str]:
     Which probe row it was and why it did not match is told of what is kept out only: of a published row nobody asks for
     it (but for the proof), and four columns of nulls are written in no time.
     """
-    kept_out, asked = "_disposition = 'quarantine'", bool(insert.constraints)
+    kept_out, asked = _goes(insert, release, "quarantine"), bool(insert.constraints)
+    known = Outcomes(insert)
+    told = f"_outcome <> {known.number(MATCHED)}" if insert.proof else kept_out
     items = {quoted(item.name): quoted(item.name) if asked else item.expression for item in insert.projections}
     items |= {
         "_op": "_probe_op",
@@ -140,8 +145,8 @@ def _staged(insert: Insert, release: Release) -> list[str]:
         "_probe_epoch": f"IF({kept_out}, _probe_epoch, NULL)",
         "_split": f"IF({kept_out}, _probe_split, NULL)",
         "_offset": f"IF({kept_out}, _probe_offset, NULL)",
-        "_reason": f"nullif(_outcome, '{MATCHED}')" if insert.proof else f"IF({kept_out}, _outcome, NULL)",
-        "_disposition": "_disposition",
+        "_reason": f"IF({told}, {known.named_sql()}, NULL)",
+        "_disposition": f"IF({kept_out}, 'quarantine', 'publish')",
         **({MASK: MASK} if asked else {}),
         **(_proof(insert) if insert.proof else {}),
     }
@@ -168,18 +173,27 @@ def _counts(insert: Insert, builds: Mapping[str, Build], release: Release) -> li
     found = {"rows": "count(1)"}
     if insert.time == "event":
         late = "false" if release.late_upto is None else f"_probe_time <= {release.late_upto}L"
-        found[f"late@{insert.probe_alias}"] = f"count_if({late})"
+        found[f"late@{insert.probe_alias}"] = _count_if(late)
         found |= {f"{name}@{insert.probe_alias}": expression for name, expression in EXTENT.items()}
-    found |= {outcome: f"count_if(_outcome = {literal(outcome)})" for outcome in outcomes(insert)}
-    found |= {f"to:{kind}": f"count_if(_disposition = '{kind}')" for kind in ("publish", "quarantine", "drop")}
+    known = Outcomes(insert)
+    had = possible(insert, publish_unmatched=release.on_unmatched == "publish", discard=release.discard)
+    found |= {
+        name: _count_if(f"_outcome = {known.number(name)}" if name in had else "false") for name in outcomes(insert)
+    }
+    found |= {f"to:{kind}": _count_if(_goes(insert, release, kind)) for kind in get_args(Disposition)}
     for number, join in enumerate(insert.joins):
         build, match = builds[join.build], f"_why{number} IS NULL"
         inside = f"_build{number}_generation = {build.generation} AND _build{number}_epoch <= {build.epoch}"
         if join.time == "event":
             inside += f" AND _build{number}_since <= _probe_time"
         found |= {
-            f"matches@{join.alias}": f"count_if({match})",
-            f"outside-pin@{join.alias}": f"count_if({match} AND NOT coalesce({inside}, false))",
+            f"matches@{join.alias}": _count_if(match),
+            f"outside-pin@{join.alias}": _count_if(f"{match} AND NOT coalesce({inside}, false)"),
             f"greatest-epoch@{join.alias}": f"max(IF({match}, _build{number}_epoch, NULL))",
         }
     return [F.expr(f"{expression} AS {quoted(name)}") for name, expression in found.items()]
+
+
+def _count_if(condition: str) -> str:
+    """`count_if` makes a column of its condition, which each row then carries to where it is counted."""
+    return f"count(IF({condition}, 1, NULL))"

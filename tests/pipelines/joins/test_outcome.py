@@ -1,13 +1,13 @@
-"""The outcome of a row that some build gave no version for: the first join that missed names it."""
+"""Outcomes as numbers: the first join that missed gives the outcome, and each disposition is a range of them."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.joins.outcome import missed_sql
+from pipelines.joins.outcome import WHYS, Disposition, Outcomes, outcomes, possible, why_number
 from pipelines.sql import compile_script
 
 SCRIPT = """
@@ -16,31 +16,71 @@ WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
 CREATE TABLE v (k INT PRIMARY KEY NOT ENFORCED, b INT)
 WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
 CREATE TABLE p (k INT, pt AS PROCTIME()) WITH ('connector' = 'scripted');
-CREATE TABLE t (k INT, a INT, b INT) WITH ('connector' = 'scripted');
+CREATE TABLE t (k INT, a INT, b INT, CONSTRAINT small EXPECT (b > 0) ON VIOLATION QUARANTINE)
+WITH ('connector' = 'scripted');
 INSERT INTO t SELECT p.k, u.a, w.b FROM p
 LEFT JOIN u FOR SYSTEM_TIME AS OF p.pt ON p.k = u.k
-LEFT JOIN v FOR SYSTEM_TIME AS OF p.pt AS w ON p.k = w.k
+JOIN v FOR SYSTEM_TIME AS OF p.pt AS w ON p.k = w.k AND w.b <> 3
 """
+INSERT = compile_script(SCRIPT).inserts[0]
 
 
 @pytest.mark.parametrize("kind", ["unmatched", "dropped"])
-def test_the_first_join_that_missed_names_the_outcome(
+def test_the_first_join_that_missed_gives_the_outcome(
     spark: SparkSession, kind: Literal["unmatched", "dropped"]
 ) -> None:
-    joins = list(enumerate(compile_script(SCRIPT).inserts[0].joins))
-    given = [
-        (None, None, None),
-        ("key-null", None, "key-null@u"),
-        ("key-absent", "deleted", "key-absent@u"),
-        (None, "deleted", "deleted@w"),
-        # Reasons that these joins can not have, or that nobody has heard of, are never taken for a match.
-        ("before-first", None, "before-first@u"),
-        (None, "odd", "odd@w"),
-    ]
-    rows = spark.createDataFrame(given, "_why0 STRING, _why1 STRING, expected STRING")
-    found = rows.selectExpr("expected", f"{missed_sql(kind, joins)} AS found").collect()
+    known, joins = Outcomes(INSERT), list(enumerate(INSERT.joins))
+    given = [(None, None, None)]
+    given += [(first, second, f"{first}@u") for first in WHYS for second in (None, "deleted")]
+    given += [(None, second, f"{second}@w") for second in WHYS]
+    numbers = [tuple(None if name is None else why_number(name) for name in row[:2]) for row in given]
+    rows = spark.createDataFrame(
+        [(place, *row) for place, row in enumerate(numbers)], "place INT, _why0 INT, _why1 INT"
+    )
+    found = rows.orderBy("place").selectExpr(f"{known.named_sql(known.missed_sql(kind, joins))} AS found").collect()
     assert [row["found"] for row in found] == [why and f"{kind}:{why}" for _, _, why in given]
 
 
 def test_without_a_join_nothing_is_missed(spark: SparkSession) -> None:
-    assert spark.range(1).selectExpr(f"{missed_sql('dropped', [])} AS found").collect()[0]["found"] is None
+    missed = Outcomes(INSERT).missed_sql("dropped", [])
+    assert spark.range(1).selectExpr(f"{missed} AS found").collect()[0]["found"] is None
+
+
+@pytest.mark.parametrize("publish_unmatched", [False, True])
+def test_every_outcome_has_one_disposition(spark: SparkSession, publish_unmatched: bool) -> None:
+    known = Outcomes(INSERT)
+    goes = {kind: known.disposition_sql(kind, publish_unmatched=publish_unmatched) for kind in get_args(Disposition)}
+    asked = [f"{condition} AS {kind}" for kind, condition in goes.items()]
+    rows = spark.range(len(known.names)).selectExpr("CAST(id AS INT) AS _outcome").orderBy("_outcome")
+    for found in rows.selectExpr(f"{known.named_sql()} AS name", *asked).collect():
+        expected = "quarantine"
+        if found["name"] == "matched" or (publish_unmatched and found["name"].startswith("unmatched:")):
+            expected = "publish"
+        elif found["name"].startswith("dropped:"):
+            expected = "drop"
+        assert [kind for kind in goes if found[kind]] == [expected], found["name"]
+
+
+OF_U = ("key-null", "key-absent", "deleted")
+OF_W = (*OF_U, "predicate")
+MISSED = [*(f"unmatched:{why}@u" for why in OF_U), *(f"unmatched:{why}@w" for why in OF_W)]
+LOST = [f"dropped:{why}@w" for why in OF_W]
+
+
+def test_the_outcomes_that_an_insert_can_have() -> None:
+    dropped = ["dropped:where", *(f"dropped:{why}@u" for why in OF_U), *LOST]
+    assert outcomes(INSERT) == ["matched", *MISSED, "violated:small", "discarded", *dropped]
+
+
+@pytest.mark.parametrize(
+    ("publish_unmatched", "discard", "expected"),
+    [
+        (False, False, ["matched", *MISSED, "violated:small"]),
+        (True, False, ["matched", *MISSED[:3], "violated:small", *LOST]),
+        (False, True, ["matched", *MISSED, "violated:small", "discarded"]),
+    ],
+)
+def test_only_what_a_release_can_lead_to_is_counted(
+    publish_unmatched: bool, discard: bool, expected: list[str]
+) -> None:
+    assert possible(INSERT, publish_unmatched=publish_unmatched, discard=discard) == expected
