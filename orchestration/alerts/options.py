@@ -51,13 +51,20 @@ class AlertOptions:
                     state="nothing was loaded",
                     next_command=f"write it as ${{VARIABLE}} (or its secret part), or put it into ${URLS}",
                 )
-        if not 0 <= self.retention_left <= 1:
-            raise PlanningError(
-                f"retention_left is {self.retention_left}, and must be a part of the whole, 0 to 1",
-                where="alerts",
-                state="nothing was loaded",
-                next_command="set retention_left to 0.25, for example",
-            )
+        wrong = [
+            ("retention_left", not 0 <= self.retention_left <= 1, "a part of the whole, 0 to 1", "0.25"),
+            ("quarantine_rows", self.quarantine_rows < 0, "a number of rows, from 0 on", "100"),
+            ("quarantine_window", not self.quarantine_window, "longer than nothing", "1 h"),
+            ("keys", self.keys < 0, "a number of keys, from 0 on", "10"),
+        ]
+        for name, is_wrong, must, example in wrong:
+            if is_wrong:
+                raise PlanningError(
+                    f"{name} is {getattr(self, name)}, and must be {must}",
+                    where=f"the options of alerts, or ${PREFIX}{name.upper()}",
+                    state="no alert was looked for",
+                    next_command=f"set {name} to {example}, for example",
+                )
 
     def of_environment(self, environment: Mapping[str, str] | None = None) -> AlertOptions:
         """These, with what the environment says where they are as by default. Raises PlanningError that names a

@@ -52,6 +52,7 @@ class CsvFormat:
             value = wanted.options.get(option.name)
             if value is not None and not needs_variables(value) and len(_character(value)) != 1:
                 problems.append(f"'{option.name}' is one character, not {value!r}")
+        problems += [] if problems else _meaning_two_things(wanted)
         problems += [
             f"'{option.name}' has no meaning with '{NO_QUOTES.name}'"
             for option in (QUOTE, ESCAPE)
@@ -84,6 +85,27 @@ class CsvFormat:
         valued = read.selectExpr(*others, "_null", "_broken", "_wire", fields)
         error = f"IF(_null, NULL, coalesce(_broken, {row.error('_wire', '_fields')})) AS _error"
         return added(valued.selectExpr(*others, "_null", "_fields", error), others, wanted, IGNORE)
+
+
+def _meaning_two_things(wanted: Wanted) -> list[str]:
+    """Characters that a reader could not tell apart: between fields, around them, before a quote, between elements."""
+    told = [DELIMITER, *([] if wanted.flag(NO_QUOTES.name) else [QUOTE, ESCAPE])]
+    told += [ELEMENTS] if any(parse_type(column.type).kind is Kind.ARRAY for column in wanted.columns) else []
+    found: dict[str, OptionSpec] = {}
+    problems: list[str] = []
+    for option in told:
+        value = wanted.options.get(option.name, option.default)
+        if value is None or needs_variables(value):
+            continue
+        character = _character(value)
+        other = found.setdefault(character, option)
+        if character in ("\n", "\r"):
+            problems.append(f"'{option.name}' is a line break: a message is one line")
+        elif other is not option and (other, option) != (QUOTE, ESCAPE):  # a quote that escapes itself is doubled
+            given = option if option.name in wanted.options else other
+            rest = other if given is option else option
+            problems.append(f"'{given.name}' is the character of '{rest.name}', {value!r}")
+    return problems
 
 
 def _is_field(of: FlinkType) -> bool:

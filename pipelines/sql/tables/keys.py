@@ -39,7 +39,9 @@ class KeyCompiler:
         if not keys:
             if spec.needs_primary_key:
                 raise self._error(
-                    self.statement.name.span, f"a {spec.name} table needs a primary key", "PRIMARY KEY (…) NOT ENFORCED"
+                    self.statement.name.span,
+                    f"a table of {spec.name} needs a primary key",
+                    "PRIMARY KEY (…) NOT ENFORCED",
                 )
             return ()
         written = {column.name.text: column for column in self.statement.columns}

@@ -28,6 +28,16 @@ def table(columns: str, **options: str) -> str:
         ("a INT", {"format": "parquet", "format_on-error": "fail"}, "'format.on", "the format is parquet"),
         ("a INT", {"format": "json", "format_on-error": "pass"}, "'pass'", "is none of the choices"),
         ("a INT", {"format": "csv", "csv_field-delimiter": ";;"}, "'csv.field", "is one character, not ';;'"),
+        ("a INT", {"format": "csv", "csv_field-delimiter": '"'}, "'csv.field", "is the character of 'csv.quote-char"),
+        ("a INT", {"format": "csv", "csv_quote-character": ","}, "'csv.quote", "is the character of 'csv.field-delim"),
+        ("a INT", {"format": "csv", "csv_escape-character": ","}, "'csv.escape", "is the character of 'csv.field-del"),
+        ("a INT", {"format": "csv", "csv_field-delimiter": r"\n"}, "'csv.field", "is a line break"),
+        (
+            "a ARRAY<INT>, b INT",
+            {"format": "csv", "csv_field-delimiter": ";"},
+            "'csv.field",
+            "is the character of 'csv.array-element-delimiter', ';'",
+        ),
         (
             "a INT",
             {"format": "csv", "csv_disable-quote-character": "true", "csv_escape-character": "x"},
