@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from pipelines.runtime.gate import GateVerdict
 from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from quality_checks.reconcile import reconcile_all
+from tests.copies import copy_of
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
@@ -75,8 +75,7 @@ def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Harn
 @pytest.fixture
 def harness(first: Harness, tmp_path: Path) -> Harness:
     """The same lake once more."""
-    shutil.copytree(first.directory, tmp_path / "copy")
-    return Harness(first.pipeline, first.spark, tmp_path / "copy")
+    return copy_of(first, tmp_path / "copy")
 
 
 def _verdict(harness: Harness, epoch: int) -> GateVerdict:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from pipelines.runtime.status import status
 from pipelines.testing import Harness
 from quality_checks import metrics, suite
 from quality_checks.reconcile import reconcile_all
+from tests.copies import copy_of
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
@@ -48,8 +48,7 @@ def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Harn
 @pytest.fixture
 def harness(first: Harness, tmp_path: Path) -> Harness:
     """The same lake once more, with a second epoch staged and not judged: n 21 and 22 matched, 23 not."""
-    shutil.copytree(first.directory, tmp_path / "copy")
-    copy = Harness(first.pipeline, first.spark, tmp_path / "copy")
+    copy = copy_of(first, tmp_path / "copy")
     copy.push("clicks", [{"id": 1, "n": 21}, {"id": 1, "n": 22}, {"id": 9, "n": 23}])
     copy.runner.advance("clicks")
     copy.runner.stage("enriched")

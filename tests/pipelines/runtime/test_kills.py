@@ -23,7 +23,7 @@ from pipelines.sources.scripted import ScriptedInput
 from pipelines.sql import compile_script
 from pipelines.watermarks import MIN_TIMESTAMP
 from tests.oracle.pins import Event, published_at_pins, rows_of
-from tests.pipelines.runtime.test_releases import CLICKS
+from tests.pipelines.runtime.test_random_histories import SCRIPT
 
 SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 RANDOM_KILLS = 200 if os.environ.get("TIDEGATE_SOAK") else 5
@@ -44,7 +44,7 @@ class Play:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.script = directory / "pipeline.sql"
-        self.script.write_text(CLICKS.format(policy="quarantine"))
+        self.script.write_text(SCRIPT.format(kind="LEFT", policy="quarantine"))
         pipeline = compile_script(self.script.read_text())
         self.lake = Lake(directory / "lake")
         self.inputs = {

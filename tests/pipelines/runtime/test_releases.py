@@ -11,20 +11,11 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import GateHeld, LeaseHeld, PlanningError
 from pipelines.runtime.releasing import Waiting
-from pipelines.runtime.runner import Runner
+from pipelines.runtime.runner import Released, Runner
 from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from tests.pipelines.runtime.crashing import dying, meanwhile
-
-CLICKS = """
-CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING)
-WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
-CREATE TABLE click_event (user_id INT, item_id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
-CREATE TABLE enriched (user_id INT, item_id INT, gender STRING)
-WITH ('connector' = 'scripted', 'gate.on-unmatched' = '{policy}');
-INSERT INTO enriched SELECT c.user_id, c.item_id, u.gender FROM click_event AS c
-LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.proctime AS u ON c.user_id = u.user_id
-"""
+from tests.pipelines.runtime.test_random_histories import SCRIPT
 
 TWO_BUILDS = """
 CREATE TABLE users (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING)
@@ -43,7 +34,7 @@ JOIN users FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = users.user_id
 
 
 def clicks(spark: SparkSession, directory: Path, policy: str = "quarantine") -> Harness:
-    return Harness(CLICKS.format(policy=policy), spark, directory)
+    return Harness(SCRIPT.format(kind="LEFT", policy=policy), spark, directory)
 
 
 def seen(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -157,20 +148,17 @@ def test_a_held_epoch_can_be_discarded_into_quarantine(spark: SparkSession, tmp_
     assert seen(harness.advance()) == [(9, "m")]
 
 
-def test_readers_stay_on_the_old_generation_until_the_new_one_has_flipped(spark: SparkSession, tmp_path: Path) -> None:
+def before_a_new_generation(spark: SparkSession, tmp_path: Path) -> Harness:
     harness = clicks(spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "old"}])
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 1}])
     assert seen(harness.advance()) == [(1, "old")]
+    return harness
 
-    # The new generation is planned and has landed nothing yet: it has not flipped.
-    with dying("source.planned"):
-        harness.runner.advance("user_info", resnapshot=True)
-    harness.push("user_info", [{"user_id": 1, "gender": "new"}])
-    harness.push("click_event", [{"user_id": 1, "item_id": 2}])
-    harness.runner.advance("click_event")
-    released = harness.runner.release("enriched")
+
+def was_the_old_generation_s(harness: Harness, released: Released) -> None:
+    """What was `released` has joined the old generation, and what is released next joins the new one."""
     assert [pin.generation for done in released.published for pin in done.plan.pins] == [1]
     assert seen(harness.published("enriched", after=1)) == [(2, "old")]
 
@@ -181,15 +169,24 @@ def test_readers_stay_on_the_old_generation_until_the_new_one_has_flipped(spark:
     assert [pin.generation for pin in plan.pins] == [2]
 
 
+def test_readers_stay_on_the_old_generation_until_the_new_one_has_flipped(spark: SparkSession, tmp_path: Path) -> None:
+    harness = before_a_new_generation(spark, tmp_path)
+
+    # The new generation is planned and has landed nothing yet: it has not flipped.
+    with dying("source.planned"):
+        harness.runner.advance("user_info", resnapshot=True)
+    harness.push("user_info", [{"user_id": 1, "gender": "new"}])
+    harness.push("click_event", [{"user_id": 1, "item_id": 2}])
+    harness.runner.advance("click_event")
+    released = harness.runner.release("enriched")
+    was_the_old_generation_s(harness, released)
+
+
 @pytest.mark.parametrize("point", ["insert.planned", "insert.staged"])
 def test_a_new_generation_that_flips_amid_a_release_is_for_the_next_one(
     spark: SparkSession, tmp_path: Path, point: str
 ) -> None:
-    harness = clicks(spark, tmp_path)
-    harness.push("user_info", [{"user_id": 1, "gender": "old"}])
-    harness.end_of_snapshot("user_info")
-    harness.push("click_event", [{"user_id": 1, "item_id": 1}])
-    assert seen(harness.advance()) == [(1, "old")]
+    harness = before_a_new_generation(spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "new"}])
     harness.push("click_event", [{"user_id": 1, "item_id": 2}])
     harness.runner.advance("click_event")
@@ -202,14 +199,7 @@ def test_a_new_generation_that_flips_amid_a_release_is_for_the_next_one(
     with meanwhile(resnapshot, point, "enriched"):
         released = harness.runner.release("enriched")
     assert flipped == [(2, True)]
-    assert [pin.generation for done in released.published for pin in done.plan.pins] == [1]
-    assert seen(harness.published("enriched", after=1)) == [(2, "old")]
-
-    harness.push("click_event", [{"user_id": 1, "item_id": 3}])
-    assert seen(harness.advance()) == [(3, "new")]
-    plan = harness.runner.releasing("enriched").position().plan
-    assert plan is not None
-    assert [pin.generation for pin in plan.pins] == [2]
+    was_the_old_generation_s(harness, released)
     report = verify(harness.pipeline, harness.lake, lambda: spark, "enriched")
     assert [(epoch.epoch, epoch.state) for epoch in report.epochs] == [(1, "equal"), (2, "equal"), (3, "equal")]
 
@@ -237,7 +227,8 @@ def test_a_source_that_is_advanced_twice_lands_its_rows_once(spark: SparkSession
 def test_a_print_target_shows_each_epoch_when_it_is_published(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = CLICKS.replace("'scripted', 'gate.on-unmatched' = '{policy}'", "'print', 'print-identifier' = 'seen'")
+    shown = "'print', 'print-identifier' = 'seen'"
+    script = SCRIPT.replace("'scripted', 'gate.on-unmatched' = '{policy}'", shown).format(kind="LEFT")
     harness = Harness(script, spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("user_info")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from pipelines.runtime.verifying.report import VerifyReport
 from pipelines.runtime.verifying.verify import verify
 from pipelines.sources.protocol import Step
 from pipelines.testing import Harness
+from tests.copies import copy_of
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING, city INT)
@@ -73,9 +73,7 @@ def published(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def copied(published: Harness, tmp_path: Path) -> Harness:
-    """The same lake once more, to be tampered with."""
-    shutil.copytree(published.directory, tmp_path / "copy")
-    return Harness(published.pipeline, published.spark, tmp_path / "copy")
+    return copy_of(published, tmp_path / "copy")
 
 
 def _truncate(harness: Harness, table: str) -> None:

@@ -85,6 +85,15 @@ class Play:
         """One column of the landed rows."""
         return [row[column] for row in self.landed(table)]
 
+    def joined(self, *users: int) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], list[str]]:
+        """A click of each of `users`, its item their number: what has landed of the build side (op, id, name), what is
+        published (item, name), and why the others are in quarantine."""
+        self.harness.push("clicks", [{"user_id": number, "item": number} for number in users])
+        self.harness.advance()
+        landed = [(row["_op"], row["id"], row["name"]) for row in self.landed("users")]
+        published = sorted((row["item"], row["name"]) for row in self.harness.published("joined"))
+        return landed, published, [row["_reason"] for row in self.harness.quarantined("joined")]
+
     def rejected(self, table: str = "events") -> list[dict[str, Any]]:
         """What the table's quarantine holds."""
         path = self.lake.rejected_path(table)
