@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from pipelines.errors import SourceError
 from pipelines.sources.kafka.cluster import Cluster, Partition
@@ -26,10 +27,11 @@ def first_offsets(
         return {
             partition: _between(earliest[partition], offset, stops[partition]) for partition, offset in found.items()
         }
+    there = _There(cluster, earliest, stops, table)
     if startup.mode == "group-offsets":
-        return _committed(cluster, options, stops, earliest, table)
+        return there.committed(options)
     if startup.mode == "specific-offsets":
-        return _specific(cluster, options, stops, earliest, table)
+        return there.specific(startup.offsets)
     return earliest
 
 
@@ -43,65 +45,53 @@ def _between(earliest: int, offset: int | None, stop: int) -> int:
     return stop if offset is None else max(earliest, min(offset, stop))
 
 
-def _committed(
-    cluster: Cluster,
-    options: KafkaOptions,
-    stops: Mapping[Partition, int],
-    earliest: Mapping[Partition, int],
-    table: str,
-) -> dict[Partition, int]:
-    group = options.group or ""
-    found = cluster.group_offsets(group, stops)
-    missing = sorted(str(partition) for partition in stops if partition not in found)
-    if missing and options.reset == "none":
-        raise SourceError(
-            f"{table}: the consumer group {group} has committed no offset of {missing[0]}"
-            + (f" and {len(missing) - 1} more partitions" if len(missing) > 1 else ""),
-            where=cluster.where,
-            state="nothing was read",
-            next_command="say where to begin then: 'properties.auto.offset.reset' = 'earliest' or 'latest'",
-        )
-    beginning = earliest if options.reset == "earliest" else stops
-    starts = {partition: found.get(partition, beginning[partition]) for partition in stops}
-    _check(starts, earliest, stops, f"the offset that group {group} has committed", cluster, table)
-    return starts
+@dataclass(frozen=True)
+class _There:
+    """What `table` may begin at: in each partition an offset from `earliest` to `stops`."""
 
+    cluster: Cluster
+    earliest: Mapping[Partition, int]
+    stops: Mapping[Partition, int]
+    table: str
 
-def _specific(
-    cluster: Cluster,
-    options: KafkaOptions,
-    stops: Mapping[Partition, int],
-    earliest: Mapping[Partition, int],
-    table: str,
-) -> dict[Partition, int]:
-    named = options.startup.offsets
-    there = {partition.number for partition in stops}
-    unknown = sorted(set(named) - there)
-    if unknown:
-        raise SourceError(
-            f"{table}: 'scan.startup.specific-offsets' names partition {unknown[0]}, and the topic has {len(there)}",
-            where=cluster.where,
-            state="nothing was read",
-            next_command="correct the option, and run again",
-        )
-    starts = {partition: named.get(partition.number, earliest[partition]) for partition in stops}
-    _check(starts, earliest, stops, "the offset of 'scan.startup.specific-offsets'", cluster, table)
-    return starts
-
-
-def _check(
-    starts: Mapping[Partition, int],
-    earliest: Mapping[Partition, int],
-    stops: Mapping[Partition, int],
-    what: str,
-    cluster: Cluster,
-    table: str,
-) -> None:
-    for partition, start in sorted(starts.items()):
-        if not earliest[partition] <= start <= stops[partition]:
-            raise SourceError(
-                f"{table}: {what} is {start} for {partition}, which has {earliest[partition]} to {stops[partition]}",
-                where=cluster.where,
-                state="nothing was read",
-                next_command="begin at an offset that is there ('scan.startup.mode'), and run again",
+    def committed(self, options: KafkaOptions) -> dict[Partition, int]:
+        """Where a consumer group stands; where it does not, by 'properties.auto.offset.reset'."""
+        group = options.group or ""
+        found = self.cluster.group_offsets(group, self.stops)
+        missing = sorted(str(partition) for partition in self.stops if partition not in found)
+        if missing and options.reset == "none":
+            raise self._refused(
+                f"the consumer group {group} has committed no offset of {missing[0]}"
+                + (f" and {len(missing) - 1} more partitions" if len(missing) > 1 else ""),
+                "say where to begin then: 'properties.auto.offset.reset' = 'earliest' or 'latest'",
             )
+        beginning = self.earliest if options.reset == "earliest" else self.stops
+        starts = {partition: found.get(partition, beginning[partition]) for partition in self.stops}
+        return self._checked(starts, f"the offset that group {group} has committed")
+
+    def specific(self, named: Mapping[int, int]) -> dict[Partition, int]:
+        """The offsets that the script names; of other partitions the earliest."""
+        numbers = {partition.number for partition in self.stops}
+        unknown = sorted(set(named) - numbers)
+        if unknown:
+            raise self._refused(
+                f"'scan.startup.specific-offsets' names partition {unknown[0]}, and the topic has {len(numbers)}",
+                "correct the option, and run again",
+            )
+        starts = {partition: named.get(partition.number, self.earliest[partition]) for partition in self.stops}
+        return self._checked(starts, "the offset of 'scan.startup.specific-offsets'")
+
+    def _checked(self, starts: dict[Partition, int], what: str) -> dict[Partition, int]:
+        for partition, start in sorted(starts.items()):
+            low, high = self.earliest[partition], self.stops[partition]
+            if not low <= start <= high:
+                raise self._refused(
+                    f"{what} is {start} for {partition}, which has {low} to {high}",
+                    "begin at an offset that is there ('scan.startup.mode'), and run again",
+                )
+        return starts
+
+    def _refused(self, what: str, next_command: str) -> SourceError:
+        return SourceError(
+            f"{self.table}: {what}", where=self.cluster.where, state="nothing was read", next_command=next_command
+        )
