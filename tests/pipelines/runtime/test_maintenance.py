@@ -22,6 +22,8 @@ from tests.pipelines.runtime.test_random_histories import SCRIPT
 
 pytestmark = pytest.mark.long
 
+CLICKS = SCRIPT.format(kind="LEFT", policy="quarantine")
+
 KEPT_10_MS = RATES.replace("ENFORCED) WITH (", "ENFORCED) WITH ('changelog.retention' = '10 ms', ")
 
 
@@ -149,9 +151,7 @@ def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(spark: S
 
 def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession, tmp_path: Path) -> None:
     now = [told(0)]
-    script = SCRIPT.format(kind="LEFT", policy="quarantine").replace(
-        "'signals' = 'true'", "'signals' = 'true', 'changelog.retention' = '1 s'", 1
-    )
+    script = CLICKS.replace("'signals' = 'true'", "'signals' = 'true', 'changelog.retention' = '1 s'", 1)
     harness = Harness(script, spark, tmp_path, clock=lambda: now[0])
     for gender in "fmx":
         harness.push("user_info", [{"user_id": 1, "gender": gender}, {"user_id": 2, "gender": gender}], "+U")
@@ -171,7 +171,7 @@ def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession,
 
 
 def test_files_are_put_together_and_dead_ones_leave_the_disk(spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(SCRIPT.format(kind="LEFT", policy="quarantine"), spark, tmp_path)
+    harness = Harness(CLICKS, spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("user_info")
     for number in range(18):
@@ -196,7 +196,7 @@ def test_files_are_put_together_and_dead_ones_leave_the_disk(spark: SparkSession
 
 
 def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(SCRIPT.format(kind="LEFT", policy="quarantine"), spark, tmp_path)
+    harness = Harness(CLICKS, spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.run()
     other = Runner(harness.pipeline, harness.lake, spark=lambda: spark, label="other")
