@@ -15,8 +15,8 @@ from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 State = Literal["planned", "staged", "passed", "held", "published", "superseded"]
-"""superseded: held once, or published once, or planned for another function, and another epoch has taken its rows
-since."""
+"""superseded: held once, or published once, or planned for another text of the INSERT, and another epoch has taken its
+rows since."""
 
 
 def state_of(staged: StagedRow | None, verdict: VerdictRow | None, published: bool) -> State:

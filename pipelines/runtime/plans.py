@@ -248,8 +248,8 @@ class ReleasePlan:
     and one `from_quarantine` takes rows that releases before it have kept out; both leave P and W where they are.
 
     `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies the INSERT's text.
-    `supersedes` is the epoch whose place it takes: the held one of a re-release or a discard, and of a process the one
-    that was planned for another function.
+    `supersedes` is the epoch whose place it takes: the held one of a re-release or a discard, or one that was planned
+    for another text of the INSERT and never staged.
     """
 
     insert: str

@@ -11,6 +11,7 @@ from pipelines.runtime.failures import ENGINE, first_line
 from pipelines.runtime.landing.expressions import failed_expression
 from pipelines.runtime.landing.source_table import SourceTable
 from pipelines.sources.protocol import ExplainsFailures, Source, StoredStep
+from pipelines.watermarks import WatermarkError
 
 _UNREAD = "the epoch is planned, none of its rows are committed; epochs before it stand"
 UNLOGGED = "the epoch's rows are committed and its watermark is not, so nothing reads them yet"
@@ -23,10 +24,17 @@ def place(stored: StoredStep) -> str:
 
 @contextmanager
 def reading(own: SourceTable, source: Source, stored: StoredStep, watermark: str | None) -> Iterator[None]:
-    """Raise what Spark, Delta Lake and the disk throw as what it means for the step. `watermark`: the Spark SQL that
+    """Raise what watermarks, Spark, Delta Lake and the disk throw as what it means for the step. `watermark`: the Spark SQL that
     the table's strategy evaluates."""
     try:
         yield
+    except WatermarkError as error:
+        raise SourceError(
+            f"{own.name}: {error.what}",
+            where=place(stored),
+            state=UNLOGGED if own.holds(stored) else _UNREAD,
+            next_command=f"{error.next_command}; then run the same command again: it goes on at this epoch",
+        ) from error
     except TidegateError:
         raise
     except ENGINE as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.errors import PlanningError
@@ -86,20 +86,15 @@ class ProcessPlanner(ReleasePlanner):
         return super().instead_of(position, kind, on_unmatched)
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
-        """The epoch that takes the place of one that was planned for another function, and of which nothing is staged:
-        the same rows, up to the same time. Else a function that fails at a record could never be mended.
-
-        Raises PlanningError where other inputs are read, or keys are not where they were.
-        """
+        """See `ReleasePlanner.anew`: so a function that fails at a record is mended. Raises PlanningError too where
+        keys are not where they were."""
         span = planned.process
         assert span is not None
         tables = [item.table for item in span.inputs]
         if tables != [item.table for item in self.spec.inputs]:
             raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(tables)}")
         self._check_unchanged(state_before(self.standing, planned.epoch, span.base))
-        computes = self.standing.pipeline.digest(self.standing.insert)
-        number = planned.epoch
-        return replace(planned, epoch=number + 1, instant=self.clock(), computes=computes, supersedes=number)
+        return self._in_the_place_of(planned)
 
     def _check_unchanged(self, state: StateBefore) -> None:
         """Asked before a plan is stored: one that can not be staged would stand in the way of the old key."""

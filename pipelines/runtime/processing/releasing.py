@@ -41,16 +41,12 @@ class ProcessReleasing(Releasing):
         return ProcessStager(self, self.spark, self.clock, self.progress, self.ready)
 
     def plan(self) -> ReleasePlan | Waiting:
-        """See `Releasing.plan`. What a crash has left untold of the last published epoch is told first; an epoch that
-        was planned for another function is planned anew, as long as nothing of it is staged."""
+        """See `Releasing.plan`. What a crash has left untold of the last published epoch is told first."""
         self.leases.acquire(self.owner)
         position = self.position()
         if position.state == "published" and position.plan is not None and position.staged is not None:
             self._tell_watermark(position.plan, position.staged)
-        plan = super().plan()
-        if isinstance(plan, Waiting) or plan.computes == self.pipeline.digest(self.insert):
-            return plan
-        return plan if self.position().staged is not None else self._store(self.planner.anew(plan))
+        return super().plan()
 
     def publish(self) -> Published | None:
         """See `Releasing.publish`. What the outputs' watermark is from now on is told last."""

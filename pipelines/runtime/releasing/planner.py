@@ -102,6 +102,31 @@ class ReleasePlanner(ABC):
         )
         return given_up(plan) if kind == "discard" else plan
 
+    def anew(self, planned: ReleasePlan) -> ReleasePlan:
+        """The epoch that takes the place of one that was planned for another text of the INSERT, and of which nothing
+        is staged: the same rows against the same pins. Else an expression that fails at a row could never be mended.
+
+        Raises PlanningError where the text reads other tables than were planned, or joins by another time.
+        """
+        insert = self.standing.insert
+        self._refuse_other_time(planned, event=insert.time == "event")
+        tables = (planned.probe, *sorted(pin.table for pin in planned.pins))
+        if tables != (insert.probe, *sorted(set(insert.builds))):
+            raise PlanningError(
+                f"epoch {planned.epoch} of {insert.id} is planned over {', '.join(tables)}, and the script's INSERT "
+                "reads other tables now",
+                where=f"line {insert.location.line} of the script",
+                state="the epoch is planned and not staged",
+                next_command="read those tables once more to finish the epoch, then the new ones; or give the INSERT a "
+                "new 'insert.id', which begins at the first row",
+            )
+        return self._in_the_place_of(planned)
+
+    def _in_the_place_of(self, planned: ReleasePlan) -> ReleasePlan:
+        """The same rows, by the text as it is now."""
+        computes, number = self.standing.pipeline.digest(self.standing.insert), planned.epoch
+        return replace(planned, epoch=number + 1, instant=self.clock(), computes=computes, supersedes=number)
+
     def out_of_quarantine(
         self,
         last: ReleasePlan | None,

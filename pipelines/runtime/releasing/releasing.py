@@ -76,12 +76,10 @@ class Releasing(Standing):
     def plan(self) -> ReleasePlan | Waiting:
         """The epoch to work on: the unfinished one, else a new one that is planned now, else why there is none.
 
-        Raises GateHeld when the newest epoch is held.
+        Raises GateHeld when the newest epoch is held, PlanningError where the script can not take the unfinished one.
         """
         position = self._own_position()
-        if position.unfinished is not None:
-            return position.unfinished
-        return self._stored(self.planner.next(position.plan))
+        return self._unfinished(position) or self._stored(self.planner.next(position.plan))
 
     def backfill(self, low: int, high: int) -> ReleasePlan | Waiting:
         """Plan the epoch that releases low <= rowtime < high (ms, UTC) anew, once the newest epoch is published.
@@ -97,8 +95,9 @@ class Releasing(Standing):
                 state="nothing was released",
                 next_command="tidegate run SCRIPT   (without --from and --to)",
             )
-        if position.unfinished is not None:
-            return position.unfinished
+        unfinished = self._unfinished(position)
+        if unfinished is not None:
+            return unfinished
         planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
         return self._stored(planner.backfill(position.plan, self._history(), low, high))
 
@@ -110,8 +109,9 @@ class Releasing(Standing):
         """
         refuse_process(self.insert)
         position = self._own_position()
-        if position.unfinished is not None:
-            return position.unfinished
+        unfinished = self._unfinished(position)
+        if unfinished is not None:
+            return unfinished
         drafted = self.planner.out_of_quarantine(position.plan, self._history(), request, on_unmatched)
         return None if drafted is None else self._store(drafted)
 
@@ -127,6 +127,14 @@ class Releasing(Standing):
         if position.state == "held":
             raise held(self.insert, position)
         return position
+
+    def _unfinished(self, position: Position) -> ReleasePlan | None:
+        """The epoch that is not published yet. One that was planned for another text of the INSERT is planned anew for
+        this one, as long as nothing of it is staged."""
+        plan = position.unfinished
+        if plan is None or position.staged is not None or plan.computes == self.pipeline.digest(self.insert):
+            return plan
+        return self._store(self.planner.anew(plan))
 
     def _history(self) -> list[ReleasedEpoch]:
         return history_of(self.lake, self.pipeline, self.insert)
@@ -168,7 +176,7 @@ class Releasing(Standing):
             raise PlanningError(
                 f"the script's INSERT INTO {self.insert.target} has changed since epoch {plan.epoch} was planned",
                 state="the epoch is planned and not staged",
-                next_command="run the old script once more to finish the epoch, then the new one",
+                next_command="tidegate run SCRIPT   (plans the same rows for the new text)",
             )
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
             row = self.stager.stage(plan)

@@ -115,7 +115,9 @@ def splits_after(
         known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
         found[name] = replace(known, idle=idle)
     seen = {item.split for item in passes if item.rows}
-    marked = [_marked(split, time, step, landed, seen) for split in found.values()]
+    quiet = {split for split, idle in landed.idle.items() if idle}
+    quiet |= {item.split for item in passes if item.idle and not told}
+    marked = [_marked(split, time, step, landed, seen, quiet) for split in found.values()]
     return sorted(folded(marked, seen), key=lambda split: split.split)
 
 
@@ -146,13 +148,16 @@ def _processing_time(told: Watermark) -> SplitWatermark:
     return SplitWatermark("table", told.timestamp, told.use_processing_time)
 
 
-def _marked(split: SplitWatermark, time: EpochTime, step: StoredStep, landed: Landed, seen: set[str]) -> SplitWatermark:
-    """Idle, ended, bounded: what the epoch says beside the watermark."""
+def _marked(
+    split: SplitWatermark, time: EpochTime, step: StoredStep, landed: Landed, seen: set[str], quiet: set[str]
+) -> SplitWatermark:
+    """Idle, ended, bounded: what the epoch says beside the watermark. `seen` splits had rows; of `quiet` ones the
+    source, or a generator of one's own, has said that they are idle from their last row on."""
     if split.split in seen:
         # One that the source goes on reading is named by it, whatever the phase.
         bounded = step.step.phase == "bounded" and landed.watermarks is None and split.split not in landed.splits
         split = replace(split, last_row=time.now, ended=False, bounded=bounded)
-        split = split if landed.idle.get(split.split) else replace(split, idle=False)
+        split = split if split.split in quiet else replace(split, idle=False)
     elif split.split in step.step.blocked or split.last_row is None:
         # Alignment holds it back: no row could come, so its idle timeout stands still.
         split = replace(split, last_row=time.now)

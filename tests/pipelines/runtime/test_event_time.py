@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import PlanningError
 from pipelines.joins.versions import versions_sql
 from pipelines.runtime.accounting import where_rows_are
+from pipelines.runtime.failures import StepFailed
 from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
 from pipelines.runtime.verifying.verify import verify
@@ -353,6 +354,24 @@ def test_a_release_looks_at_the_files_that_may_hold_a_due_row_and_at_no_others(
     files = plan.due.rows(spark, play.harness.lake.table_path("orders")).inputFiles()
     assert {Path(file).parent.name.rpartition("-")[0] for file in files} <= {"g1-e4", "g1-e12"}
     assert play.upto(rates=2000, orders=2000) == [(7, 100)]
+    play.prove()
+
+
+def test_an_insert_that_fails_at_a_row_takes_the_same_rows_once_it_is_mended(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    failing = Play(spark, tmp_path, script=RATES.replace("r.rate FROM", "CAST(o.currency AS INT) FROM"))
+    failing.rate("EUR", 100, 10)
+    failing.order(0, "EUR", 12)
+    failing.order(1, "EUR", 90)  # waits
+    with pytest.raises(StepFailed, match="CAST_INVALID_INPUT"):
+        failing.upto(rates=20, orders=20)
+    failing.harness.restart()
+    play = Play(spark, tmp_path)
+    assert play.upto() == [(0, 100)]
+    assert play.upto(rates=100, orders=100) == [(1, 100)]
+    epochs = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))
+    assert [epoch.state for epoch in epochs] == ["superseded", "published", "published"]
     play.prove()
 
 

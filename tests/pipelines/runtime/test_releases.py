@@ -10,6 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import GateHeld, LeaseHeld, PlanningError
+from pipelines.runtime.accounting import where_rows_are
+from pipelines.runtime.failures import StepFailed
+from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
 from pipelines.runtime.runner import Released, Runner
 from pipelines.runtime.verifying.verify import verify
@@ -235,3 +238,31 @@ def test_a_print_target_shows_each_epoch_when_it_is_published(
     harness.push("click_event", [{"user_id": 1, "item_id": 7}])
     assert seen(harness.advance()) == [(7, "f")]
     assert "seen> +I[1, 7, f]" in capsys.readouterr().out
+
+
+def test_an_insert_that_fails_at_a_row_takes_the_same_rows_once_it_is_mended(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    text = SCRIPT.format(kind="LEFT", policy="quarantine")
+    failing = Harness(text.replace("c.item_id, u.gender FROM", "CAST(u.gender AS INT), u.gender FROM"), spark, tmp_path)
+    failing.push("user_info", [{"user_id": 1, "gender": "f"}])
+    failing.end_of_snapshot("user_info")
+    failing.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
+    with pytest.raises(StepFailed, match="CAST_INVALID_INPUT"):
+        failing.advance()
+    failing.restart()
+
+    other = Harness(text.replace("user_info", "user_data"), spark, tmp_path)
+    with pytest.raises(PlanningError, match="planned over click_event, user_info, and the script's INSERT reads other"):
+        other.runner.release("enriched")
+    other.restart()
+
+    harness = Harness(text, spark, tmp_path)
+    assert seen(harness.advance()) == [(7, "f")]
+    assert [row["item_id"] for row in harness.quarantined("enriched")] == [8]
+    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("enriched"))
+    assert [(epoch.state, epoch.plan.supersedes) for epoch in epochs] == [("superseded", None), ("published", 1)]
+    assert where_rows_are(harness.lake, "enriched", "click_event", epochs).balanced
+    report = verify(harness.pipeline, harness.lake, lambda: spark, "enriched")
+    assert report.passed
+    assert not report.unproved

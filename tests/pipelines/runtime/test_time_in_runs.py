@@ -202,6 +202,68 @@ def test_a_generator_of_ones_own_sees_every_row_in_order_and_keeps_its_state(spa
     assert {split["split"]: split["state"]["generator"]["seen"] for split in row.splits} == {"a": 6, "b": 1}
 
 
+class Marks:
+    """A generator of both kinds: emits on rows with an even id, and the greatest rowtime periodically; a row at 0 is
+    the last for a while."""
+
+    def __init__(self) -> None:
+        self.greatest, self.ended = MIN_TIMESTAMP, False
+
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+        self.ended = event_timestamp == 0
+        self.greatest = max(self.greatest, event_timestamp)
+        if event["id"] % 2 == 0:
+            output.emit_watermark(Watermark(event_timestamp))
+
+    def on_periodic_emit(self, output: Any) -> None:
+        output.emit_watermark(Watermark(self.greatest))
+        if self.ended:
+            output.mark_idle()
+
+
+def test_a_mixed_generator_may_mark_its_split_idle(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_generator(Marks))
+    run.push("a", 100, 110)
+    run.push("b", 50)
+    first = run.advance()
+    assert (first.timestamp, emitted(first), idle(first)) == (50, {"a": 110, "b": 50}, [])
+    run.push("b", 60, 0)
+    ended = run.step("a", 120, 115)  # id 2 emits 120 at once: 115 is late
+    assert (ended.timestamp, idle(ended), ended.late) == (120, ["b"], 2)  # and 0 of b
+    assert idle(run.step("b", 130)) == []
+
+
+def test_a_clock_that_jumped_back_is_told_before_the_first_record(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path)
+    assert run.step("a", 2_000_000).timestamp == 1_999_995  # the clock says 1,000,000
+    run.strategy = WatermarkStrategy.no_watermarks()
+    run.push("a", 5)
+    with pytest.raises(SourceError, match="clicks: a watermark in processing time was emitted at 1000000 ms") as failed:
+        run.advance()
+    assert "epoch 2" in failed.value.where
+    assert "none of its rows are committed" in failed.value.state
+    assert run.lake.watermarks.last("clicks").epoch == 1  # type: ignore[union-attr]
+    run.now = 2_000_000
+    row = run.advance()
+    assert (row.epoch, row.rows, row.use_processing_time) == (2, 1, True)
+    run.now = 1  # once told, it is not told again: nothing is behind
+    assert run.step("a", 6).use_processing_time
+
+
+def test_a_rowtime_has_microseconds(spark, tmp_path) -> None:
+    run = Run(
+        spark, tmp_path, watermark=", us AS TIMESTAMP_MICROS(at_ms), WATERMARK FOR us AS us - INTERVAL '0.005' SECOND"
+    )
+    assert run.step("a", 100_900).timestamp == 95
+    assert run.step("a", 95_000, 95_001).late == 1
+
+
+def test_a_watermark_may_be_any_expression_of_spark(spark, tmp_path) -> None:
+    strategy = WatermarkStrategy.for_expression("timestampadd(MILLISECOND, -pmod(id, 3), at)", "TIMESTAMP_LTZ(3)")
+    run = Run(spark, tmp_path, strategy=strategy)
+    assert run.step("a", 100, 101, 102).timestamp == 100
+
+
 def test_an_exception_names_split_and_offset(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_generator(OnFlag))
     run.step("a", 100)
@@ -226,7 +288,9 @@ def test_an_assigner_gets_the_element_and_its_timestamp(spark, tmp_path) -> None
         spark,
         tmp_path / "bare",
         watermark="",
-        strategy=WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, at: max(at, 8)),
+        strategy=WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+            lambda row, at: 8 if at == MIN_TIMESTAMP else 99
+        ),
     )
     assert bare.step("a", 5).timestamp == 7  # without any time a row has MIN
 

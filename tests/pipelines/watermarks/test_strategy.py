@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
 
@@ -27,16 +28,29 @@ WITH = {
     "assigner": lambda strategy: strategy.with_timestamp_assigner(rowtime),
     "idleness": lambda strategy: strategy.with_idleness(5 * SECOND),
     "alignment": lambda strategy: strategy.with_watermark_alignment("orders", 30 * SECOND, 2 * SECOND),
+    "emission": lambda strategy: strategy.with_emission_on_event(7),
+}
+FIRST = {
+    "none": WatermarkStrategy.no_watermarks(),
+    "bounded": WatermarkStrategy.for_bounded_out_of_orderness(SECOND),
+    "monotonous": WatermarkStrategy.for_monotonous_timestamps(),
+    "expression": WatermarkStrategy.for_expression("`at`"),
+    "source": WatermarkStrategy.from_source(),
 }
 
 
-@pytest.mark.parametrize("order", permutations(WITH))
-def test_the_order_of_with_does_not_matter(order):
-    strategy = WatermarkStrategy.no_watermarks()
+@pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
+@pytest.mark.parametrize("order", permutations(WITH), ids="-".join)
+def test_the_order_of_with_does_not_matter(order, first):
+    strategy = first
     for name in order:
         strategy = WITH[name](strategy)
-    assert strategy == WatermarkStrategy(
-        NoWatermarks, rowtime, 5 * SECOND, WatermarkAlignment("orders", 30 * SECOND, 2 * SECOND)
+    assert strategy == replace(
+        first,
+        timestamp_assigner=rowtime,
+        idle_timeout=5 * SECOND,
+        alignment=WatermarkAlignment("orders", 30 * SECOND, 2 * SECOND),
+        gap=7,
     )
     assert isinstance(strategy.create_generator(lambda: 0), WithIdleness)
     assert strategy.timestamp_assigner({"t": 7}, 3) == 7

@@ -106,6 +106,16 @@ def test_a_watermark_never_decreases_and_never_passes_a_split_that_counts(epochs
                 assert row.timestamp <= min(aligned)
 
 
+def test_a_split_that_its_generator_has_marked_idle_after_a_row_is_not_waited_for() -> None:
+    before = land(None, {"a": 10, "b": 10}, flips=True)
+    step = StoredStep(Step({}, "unbounded", False), 1, 2, 0)
+    passes = [SplitPass("a", 1, 0, Watermark(50), {}), SplitPass("b", 1, 0, Watermark(20), {}, idle=True)]
+    time = EpochTime(TABLE, STRATEGY, before, 0)
+    row = watermark_row(time, step, Landed(), 2, passes, SignalEmit(lambda: 0), 0)
+    assert (row.timestamp, heard(row)) == (50, {"a": (50, False), "b": (20, True)})
+    assert heard(land(row, {"b": 60}))["b"] == (60, False)
+
+
 def test_an_idle_split_is_measured_across_epochs_by_the_plan_s_clock() -> None:
     strategy = STRATEGY.with_idleness(timedelta(milliseconds=10))
     first = land(None, {"a": 5, "b": 1}, now=100, flips=True, strategy=strategy)
