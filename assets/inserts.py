@@ -77,10 +77,11 @@ def _decide(releasing: Releasing, config: StageConfig) -> None:
         )
     if not config.held:
         return
+    kind: Literal["discard", "re-release"] = "discard" if config.held == "discard" else "re-release"
     position = releasing.position()
-    if position.unfinished is not None and position.unfinished.supersedes is not None and position.state != "held":
+    if position.unfinished is not None and position.unfinished.kind == kind and position.state != "held":
         return
-    releasing.supersede("discard" if config.held == "discard" else "re-release", config.on_unmatched or None)
+    releasing.supersede(kind, config.on_unmatched or None)
 
 
 def gate_checks(

@@ -22,9 +22,9 @@ class TidegateError(Exception):
         self.next_command = next_command
         super().__init__(self._text())
 
-    def reword(self, change: Callable[[str], str]) -> None:
-        """Change the texts of the error in place."""
-        self.what, self.where = change(self.what), change(self.where)
+    def reword(self, change: Callable[[str], str], *, places: bool = True) -> None:
+        """Change the texts of the error in place; without `places`, `where` stays as it is."""
+        self.what, self.where = change(self.what), change(self.where) if places else self.where
         self.state, self.next_command = change(self.state), change(self.next_command)
         self.args = (self._text(),)
 

@@ -15,8 +15,7 @@ from orchestration.words import seconds
 from pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.runtime.history import history
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.releasing.standing import given_up_by
+from pipelines.runtime.plans import ReleasePlan, given_up_by
 
 _REASONS = ("unmatched:", "dropped:")
 _TELL_OF_ROWS = ("constraints", "suite")

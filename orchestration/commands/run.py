@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from orchestration.commands.options import (
     DEFAULT_LAKE,
@@ -205,7 +206,7 @@ def _continuous(
     def _tell_once(screen: Screen, held: GateHeld, told: set[str]) -> None:
         if str(held) not in told:
             told.add(str(held))
-            screen.say(screen.commands.filled(str(held)))
+            screen.say(escape(screen.commands.filled(str(held))))
 
     label = "tidegate run --continuous"
     with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label, interval) as active:
@@ -221,10 +222,10 @@ def _continuous(
             loop = Continuous(active, every=every, stop=stop, on_tick=show)
             ending = loop.run()
     if ending == "abandoned":
-        screen.say(f"Stopped inside a step, which the next run finishes ({loop.abandoned_by}).")
-    elif loop.held:
-        screen.say(f"Stopped between two steps. Nothing is half done; the gate still holds {', '.join(loop.held)}.")
+        ended = f"Stopped inside a step, which the next run finishes ({loop.abandoned_by})."
     else:
-        screen.say("Stopped between two steps. Nothing is half done.")
+        ended = "Stopped between two steps. Nothing is half done."
+    held = f" The gate still holds {', '.join(loop.held)}." if loop.held else ""
+    screen.say(escape(ended + held))
     if loop.held:
         raise typer.Exit(FAILED)

@@ -25,7 +25,7 @@ def reported(screen: Screen) -> Iterator[None]:
     try:
         yield
     except TidegateError as error:
-        error.reword(screen.commands.filled)
+        error.reword(screen.commands.filled, places=False)
         show(screen, error)
         if screen.debug:
             screen.err.print_exception()

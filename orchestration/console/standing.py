@@ -118,6 +118,6 @@ def _notes(insert: InsertStatus, holders: Mapping[str, str | None], commands: Co
             yield escape(f"  {commands.filled(reason)}")
         told = (
             f"tidegate release SCRIPT {insert.insert}   (joins again)   or   "
-            f"tidegate discard SCRIPT {insert.insert}   (quarantines its rows)"
+            f"tidegate discard SCRIPT {insert.insert}   ({insert.given_up})"
         )
         yield escape(f"  next:  {commands.filled(told)}")

@@ -97,10 +97,11 @@ def _to_do(facts: Facts, commands: Commands) -> str:
             said.append(f"<h3>{escape(item.insert)}, epoch {item.epoch}: why, and what to do</h3>")
             said += [f"<p>{escape(commands.filled(reason))}</p>" for reason in item.reasons]
             said.append(_next(commands, f"tidegate release SCRIPT {item.insert}", "joins the rows again"))
-            said.append(_next(commands, f"tidegate discard SCRIPT {item.insert}", "sends them to the quarantine"))
+            said.append(_next(commands, f"tidegate discard SCRIPT {item.insert}", item.given_up))
         if item.rows is not None and not item.rows.balanced:
             said.append(f"<h3>{escape(item.insert)}: its rows do not add up</h3>")
-            said.append(_next(commands, "tidegate verify SCRIPT", "says which epoch differs"))
+            verb = "status" if item.process else "verify"  # what functions gave is not computed anew
+            said.append(_next(commands, f"tidegate {verb} SCRIPT", "says where they are"))
     sources = {source.table.name: source.status for source in facts.sources}
     for build in _awaited(facts):
         holder = sources[build].holder if build in sources else None
@@ -311,7 +312,7 @@ def _verdict(epoch: ReleasedEpoch, commands: Commands) -> tuple[object, ...]:
         counts.get("to:quarantine", 0),
         counts.get("to:drop", 0),
         pins,
-        commands.filled(" ".join(verdict.reasons)) if verdict else "",
+        " ".join(map(commands.filled, verdict.reasons)) if verdict else "",
     )
 
 

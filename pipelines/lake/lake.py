@@ -92,7 +92,7 @@ class Lake(Layout):
                 "there is no lake here",
                 where=str(self.root),
                 state="nothing was changed",
-                next_command="tidegate run SCRIPT --lake DIR   (or give the right --lake)",
+                next_command="tidegate run SCRIPT   (makes one; or give the right --lake)",
             )
         try:
             self.control.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ from pipelines.runtime.failures import engine_lost
 from pipelines.runtime.landing.advances import Advance
 from pipelines.runtime.runner import Released, Runner
 
+ENGINE_GOES_S = 2.0
 LOST_ENGINE = (TidegateError, PySparkException, Py4JError, OSError)
 """What a step raises whose engine or source is taken away under its hands."""
 
@@ -90,7 +91,7 @@ class Continuous:
             try:
                 tick = self._tick(number, started)
             except LOST_ENGINE as error:
-                if not self.stop.is_set() or not self.engine_lost():
+                if not self.stop.is_set() or not self._engine_goes():
                     raise
                 self.abandoned_by = error
                 return "abandoned"
@@ -98,6 +99,13 @@ class Continuous:
             if not tick.behind:
                 self.stop.wait(max(0.0, self._pause(tick) - (time.monotonic() - started)))
         return "stopped"
+
+    def _engine_goes(self) -> bool:
+        """Whether the engine is gone, or goes in a moment: a signal for all processes may reach its workers first."""
+        end = time.monotonic() + ENGINE_GOES_S
+        while not (lost := self.engine_lost()) and time.monotonic() < end:
+            time.sleep(0.1)
+        return lost
 
     def _pause(self, tick: Tick) -> float:
         """Seconds between two ticks: while splits are held back, their group is compared at its update interval."""

@@ -365,3 +365,10 @@ class ReleasePlan:
         plan["from_quarantine"] = FromQuarantine.of(again) if again else None
         plan["process"] = ProcessSpan.of(plan["process"]) if plan.get("process") else None
         return cls(insert=row.owner.removeprefix("insert "), generation=row.generation, epoch=row.epoch, **plan)
+
+
+def given_up_by(plan: ReleasePlan) -> str:
+    """What `tidegate discard` does to a held plan."""
+    if plan.from_quarantine is not None:
+        return "gives it up; the rows stay in quarantine"
+    return "quarantines them" if plan.backfill is None else "gives the backfill up; what is published stays"

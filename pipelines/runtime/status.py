@@ -13,7 +13,7 @@ from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
 from pipelines.runtime.landing.alignment import Blocked, GroupStanding, standing_of
 from pipelines.runtime.landing.split_store import of_a_file
-from pipelines.runtime.plans import Pin, insert_owner
+from pipelines.runtime.plans import Pin, given_up_by, insert_owner
 from pipelines.runtime.splits import counting, stored_splits
 from pipelines.sql.pipeline import Pipeline
 
@@ -89,7 +89,8 @@ class SourceStatus:
 class InsertStatus:
     """One INSERT: its newest epoch and where that stands, and where the rows of its probe are over all history.
 
-    `kind`, `state`, `pins` and `reasons` are those of the newest epoch; `reasons` say why the gate holds it.
+    `kind`, `state`, `pins` and `reasons` are those of the newest epoch; `reasons` say why the gate holds it, and
+    `given_up` what discarding it does. `process`: a function of Python gives its rows.
     """
 
     insert: str
@@ -105,6 +106,8 @@ class InsertStatus:
     waits_for: tuple[str, ...]
     rows: WhereRowsAre | None
     holder: str | None
+    given_up: str = ""
+    process: bool = False
 
     @property
     def held(self) -> bool:
@@ -247,6 +250,8 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
         waits_for=tuple(build for build in spec.builds if not _flipped(lake, build)) if spec else (),
         rows=where_rows_are(lake, name, probe, epochs) if probe else None,
         holder=holder,
+        given_up=given_up_by(last.plan) if last else "",
+        process=last is not None and last.plan.process is not None,
     )
 
 

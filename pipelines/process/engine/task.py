@@ -102,6 +102,10 @@ class TaskPlan:
         return pa.schema(fields)
 
 
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
 class Task:
     """Runs one task. `number` counts from 0; task 0 keeps what is of no key."""
 
@@ -126,6 +130,7 @@ class Task:
         self._file = f"part-{number}-{uuid.uuid4().hex[:8]}.parquet"
         self._written: list[int] = []
         self._told: dict[int, tuple[int | None, int]] = {}
+        self._closing = ""
 
     def batches(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The task's output. Raises FunctionRaised, WrongValue."""
@@ -141,6 +146,7 @@ class Task:
         yield from self._flush(0)
         self._write_broadcast()
         self._run.close()
+        self._closing = _digest(self._run.outputs)
         if self._number == 0:  # what is of no key is kept once, not once a task
             yield from self._flush(0)
         if self._writer is not None:
@@ -309,7 +315,8 @@ class Task:
         entries = {name: sorted(map(repr, held.items())) for name, held in self._run.broadcast.items()}
         told = {
             "task": self._number,
-            "broadcast": hashlib.sha256(repr(sorted(entries.items())).encode()).hexdigest()[:16],
+            "broadcast": _digest(sorted(entries.items())),
+            "closing": self._closing,
             "emitted": self._run.emitted(),
             "handed": self._handed,
             "buckets": {str(number): list(word) for number, word in self._told.items()},

@@ -24,8 +24,8 @@ def place(stored: StoredStep) -> str:
 
 @contextmanager
 def reading(own: SourceTable, source: Source, stored: StoredStep, watermark: str | None) -> Iterator[None]:
-    """Raise what watermarks, Spark, Delta Lake and the disk throw as what it means for the step. `watermark`: the Spark SQL that
-    the table's strategy evaluates."""
+    """Raise what watermarks, Spark, Delta Lake and the disk throw as what it means for the step. `watermark`: the Spark
+    SQL that the table's strategy evaluates."""
     try:
         yield
     except WatermarkError as error:

@@ -87,7 +87,8 @@ def read_reports(folder: Path) -> list[dict[str, Any]]:
 
 
 def same_on_every_task(insert: str, reports: Sequence[Mapping[str, Any]], tasks: int) -> None:
-    """Every task has reported, and all have come to the same broadcast state. Raises ProcessError."""
+    """Every task has reported, and all have come to the same broadcast state and the same last records, of which those
+    of one task are kept. Raises ProcessError."""
     told = [report["task"] for report in reports]
     if told != list(range(tasks)):
         raise ProcessError(
@@ -103,6 +104,14 @@ def same_on_every_task(insert: str, reports: Sequence[Mapping[str, Any]], tasks:
             state="the epoch is planned and not staged",
             next_command="let process_record_from_broadcast_input depend on nothing but its records and its state "
             "(no clock, no random number, no order of a set)",
+        )
+    if len({report["closing"] for report in reports}) > 1:
+        raise ProcessError(
+            f"the tasks of {insert} have collected different records in close(), which belongs to no key",
+            where=f"process {insert}",
+            state="the epoch is planned and not staged",
+            next_command="collect what belongs to a key where its records and timers are processed, and keep what "
+            "waits in its state",
         )
 
 

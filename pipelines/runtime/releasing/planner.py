@@ -123,9 +123,17 @@ class ReleasePlanner(ABC):
         return self._in_the_place_of(planned)
 
     def _in_the_place_of(self, planned: ReleasePlan) -> ReleasePlan:
-        """The same rows, by the text as it is now."""
-        computes, number = self.standing.pipeline.digest(self.standing.insert), planned.epoch
-        return replace(planned, epoch=number + 1, instant=self.clock(), computes=computes, supersedes=number)
+        """The same rows, by the script as it is now; of what a person has asked for, as that was asked for."""
+        standing, number = self.standing, planned.epoch
+        asked = planned.kind in ("re-release", "discard", "quarantine-release", "quarantine-discard")
+        return replace(
+            planned,
+            epoch=number + 1,
+            instant=self.clock(),
+            on_unmatched=planned.on_unmatched if asked else standing.on_unmatched,
+            computes=standing.pipeline.digest(standing.insert),
+            supersedes=number,
+        )
 
     def out_of_quarantine(
         self,

@@ -12,7 +12,7 @@ from pipelines.lake.control import ControlTable
 from pipelines.lake.delta_log import committed
 from pipelines.runtime.accounting import released_rows, rows_between
 from pipelines.runtime.history import State, state_of
-from pipelines.runtime.plans import ReleasePlan, insert_owner
+from pipelines.runtime.plans import ReleasePlan, given_up_by, insert_owner
 from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Insert, OnUnmatched, Options, Table
 from pipelines.sql.options import on_unmatched
@@ -157,10 +157,3 @@ def held(insert: Insert, position: Position) -> GateHeld:
         next_command=f"tidegate release SCRIPT {insert.id}   (joins again against newer pins)   or   "
         f"tidegate discard SCRIPT {insert.id}   ({way})",
     )
-
-
-def given_up_by(plan: ReleasePlan) -> str:
-    """What `tidegate discard` does to a held plan."""
-    if plan.from_quarantine is not None:
-        return "gives it up; the rows stay in quarantine"
-    return "quarantines them" if plan.backfill is None else "gives the backfill up; what is published stays"

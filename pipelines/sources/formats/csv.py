@@ -89,8 +89,11 @@ class CsvFormat:
 
 def _meaning_two_things(wanted: Wanted) -> list[str]:
     """Characters that a reader could not tell apart: between fields, around them, before a quote, between elements."""
-    told = [DELIMITER, *([] if wanted.flag(NO_QUOTES.name) else [QUOTE, ESCAPE])]
+    quotes = [] if wanted.flag(NO_QUOTES.name) else [QUOTE, ESCAPE]
+    told = [DELIMITER, *quotes]
     told += [ELEMENTS] if any(parse_type(column.type).kind is Kind.ARRAY for column in wanted.columns) else []
+    # A quote that escapes itself is doubled. In quotes, elements may stand apart as fields do: quotes come off first.
+    same = [(QUOTE, ESCAPE), *([(DELIMITER, ELEMENTS)] if quotes else [])]
     found: dict[str, OptionSpec] = {}
     problems: list[str] = []
     for option in told:
@@ -101,7 +104,7 @@ def _meaning_two_things(wanted: Wanted) -> list[str]:
         other = found.setdefault(character, option)
         if character in ("\n", "\r"):
             problems.append(f"'{option.name}' is a line break: a message is one line")
-        elif other is not option and (other, option) != (QUOTE, ESCAPE):  # a quote that escapes itself is doubled
+        elif other is not option and (other, option) not in same:
             given = option if option.name in wanted.options else other
             rest = other if given is option else option
             problems.append(f"'{given.name}' is the character of '{rest.name}', {value!r}")

@@ -54,4 +54,4 @@ def test_what_is_held_has_its_reasons_and_its_commands(tmp_path: Path) -> None:
     told = shown(rows, 5 * MINUTE)
     assert "Held: epoch 1 of enriched_click" in told
     assert "tidegate release clicks.sql enriched_click --lake /data/lake   (joins again)" in told
-    assert "tidegate discard clicks.sql enriched_click --lake /data/lake   (quarantines its rows)" in told
+    assert "tidegate discard clicks.sql enriched_click --lake /data/lake   (quarantines them)" in told

@@ -149,7 +149,7 @@ def test_who_reads_no_further_than_the_head_knows_why_and_what_to_do(rows: Contr
     head = said.partition("landed, all sources")[0]
     assert "enriched_click, epoch 2: why, and what to do 2 rows have no match." in head
     assert "tidegate release /srv/clicks.sql enriched_click --lake /data/lake joins the rows again" in head
-    assert "tidegate discard /srv/clicks.sql enriched_click --lake /data/lake sends them to the quarantine" in head
+    assert "tidegate discard /srv/clicks.sql enriched_click --lake /data/lake quarantines them" in head
     quarantine = said.partition("Quarantine by reason")[2]
     assert "tidegate quarantine show /srv/clicks.sql enriched_click --lake /data/lake" in quarantine
 

@@ -98,6 +98,12 @@ def test_a_step_whose_engine_is_taken_away_after_stop_is_abandoned() -> None:
     assert active.abandoned_by is gone
 
 
+def test_its_workers_may_go_a_moment_before_it() -> None:
+    stop, asked = threading.Event(), iter([False, True])
+    runner = ScriptedRunner(user_info=lambda: stop.set() or SourceError("a worker has gone"))
+    assert loop(runner, stop=stop, engine_lost=lambda: next(asked)).run() == "abandoned"
+
+
 def test_a_step_that_fails_by_itself_fails_though_it_was_to_be_the_last() -> None:
     stop = threading.Event()
     runner = ScriptedRunner(user_info=lambda: stop.set() or SourceError("the binlog has been purged"))

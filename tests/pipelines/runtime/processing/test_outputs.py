@@ -10,8 +10,8 @@ from pipelines.process import ProcessError
 from pipelines.runtime.processing.outputs import same_on_every_task
 
 
-def report(task: int, broadcast: str = "x") -> dict[str, Any]:
-    return {"task": task, "broadcast": broadcast}
+def report(task: int, broadcast: str = "x", closing: str = "") -> dict[str, Any]:
+    return {"task": task, "broadcast": broadcast, "closing": closing}
 
 
 def test_the_same_everywhere() -> None:
@@ -26,6 +26,7 @@ def test_the_same_everywhere() -> None:
         ([report(0), report(1), report(1)], "of 3 tasks of told, 3 have told what they did"),
         ([], "of 3 tasks of told, 0 have told what they did"),
         ([report(0), report(1), report(2, "y")], "the tasks of told have come to different broadcast states"),
+        ([report(0), report(1), report(2, closing="y")], "the tasks of told have collected different records in close"),
     ],
 )
 def test_what_is_refused(reports: list[dict[str, Any]], told: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -136,6 +137,20 @@ def test_an_epoch_without_a_late_row_needs_no_order(
     before = SplitsBefore(splits, floor)
     rows = frame(spark, [("a", n, None if at is None else 10 * at, None) for n, at in enumerate(times)])
     assert on_the_way(rows, BOUNDED, gap, before) == (builtin.scan(rows, BOUNDED, gap, before) if enough else None)
+
+
+@pytest.mark.parametrize("gap", [None, 1, 3])
+@pytest.mark.parametrize(
+    "generator", [EXPRESSION, BOUNDED, SourceWatermarks("value", "BIGINT")], ids=["expression", "bounded", "source"]
+)
+def test_no_row_leaves_spark_sql(spark: SparkSession, generator: builtin.BuiltIn, gap: int | None) -> None:
+    rows = builtin.valued(frame(spark, [("a", 0, 10, 1), ("b", 1, 20, 2)]), generator)
+    before = SplitsBefore(floor=0)
+    scanned = builtin._periodic(rows, before) if gap is None else builtin._punctuated(rows, gap, before)
+    for frame_ in (scanned, rows.agg(*builtin.tally(before, gap))):
+        plan = frame_._jdf.queryExecution().toString()
+        assert "Aggregate" in plan
+        assert not re.search("python|arrow|pandas", plan, re.IGNORECASE)
 
 
 def test_sql_delays_the_source_s_own_as_its_generator_does(spark: SparkSession) -> None:

@@ -13,6 +13,11 @@ def table(columns: str, **options: str) -> str:
     return f"CREATE TABLE t ({columns}) WITH ({written})"
 
 
+def test_in_quotes_elements_may_stand_apart_as_fields_do() -> None:
+    options = {"format": "csv", "csv_field-delimiter": ";"}
+    assert compile_script(table("a ARRAY<INT>, b INT", **options)).table("t").options["csv.field-delimiter"] == ";"
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "place", "words"),
     [
@@ -34,7 +39,7 @@ def table(columns: str, **options: str) -> str:
         ("a INT", {"format": "csv", "csv_field-delimiter": r"\n"}, "'csv.field", "is a line break"),
         (
             "a ARRAY<INT>, b INT",
-            {"format": "csv", "csv_field-delimiter": ";"},
+            {"format": "csv", "csv_field-delimiter": ";", "csv_disable-quote-character": "true"},
             "'csv.field",
             "is the character of 'csv.array-element-delimiter', ';'",
         ),
