@@ -45,6 +45,25 @@ def test_a_value_that_can_not_be_is_named(variable: str, value: str):
         AlertOptions().of_environment({variable: value})
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"flip_within": timedelta(seconds=-1)},
+        {"max_lag": timedelta(seconds=-1)},
+        {"quarantine_window": timedelta(hours=-1)},
+        {"quarantine_window": timedelta(0)},
+    ],
+)
+def test_a_time_of_less_than_nothing_is_refused_from_python_too(given: dict[str, timedelta]):
+    (name,) = given
+    with pytest.raises(PlanningError, match=f"{name} is .*, and must be"):
+        AlertOptions(**given)  # type: ignore[arg-type]
+
+
+def test_nothing_at_all_may_be_borne():
+    assert AlertOptions(flip_within=timedelta(0), max_lag=timedelta(0)).max_lag == timedelta(0)
+
+
 def test_a_channel_with_its_secret_written_out_is_refused():
     with pytest.raises(PlanningError, match="written out") as refused:
         AlertOptions(channels=("slack://T0KEN/#data",))
