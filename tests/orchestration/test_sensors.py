@@ -472,6 +472,33 @@ class TestFinishedRuns:
         assert "was cancelled" in message["text"]
         assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
 
+    def test_a_check_whose_name_holds_a_secret_is_over_once_it_has_run(
+        self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch
+    ):
+        monkeypatch.setenv("CLICKS_PASSWORD", "enriched")
+        cursor = tick(definitions, instance)
+        job = definitions.get_repository_def().get_job("clicks")
+        lost = instance.create_run_for_job(job, tags=job.run_tags)
+        instance.report_run_canceled(lost)
+        cursor = tick(definitions, instance, cursor)
+        (message,) = webhook.messages
+        assert "clicks/***_click_staged: gate" in message["checks_not_run"]
+        well = instance.create_run_for_job(job, tags=job.run_tags)
+        planned = instance.get_records_for_run(
+            well.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED
+        ).records
+        for record in planned:
+            key = record.event_log_entry.get_dagster_event().asset_check_planned_data.asset_check_key
+            evaluated = dg.AssetCheckEvaluation(key.asset_key, key.name, passed=True, metadata={})
+            instance.report_dagster_event(
+                dg.DagsterEvent(dg.DagsterEventType.ASSET_CHECK_EVALUATION.value, "clicks", event_specific_data=evaluated),
+                well.run_id,
+            )
+        instance.report_run_canceled(well)
+        cursor = tick(definitions, instance, cursor)
+        assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
+        assert "enriched" not in cursor
+
     def test_a_bug_is_told_without_its_text(self, instance, webhook: Webhook, lake: Path, monkeypatch):
         """Only typed errors are known to hold no secret."""
         from assets.resources import TidegateResource
