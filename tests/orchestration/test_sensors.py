@@ -17,7 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 from assets import Presentation, build_pipeline_definitions
 from orchestration.alerts.channels import AppriseChannel
 from orchestration.alerts.incident import Incident
-from orchestration.alerts.memory import GIVE_UP_S, Memory
+from orchestration.alerts.memory import Memory
+from orchestration.alerts.post import GIVE_UP_S
 from orchestration.definitions import with_alerts
 from orchestration.materialize import materialize
 from orchestration.sensors import ALERTS
@@ -300,7 +301,7 @@ class TestDelivery:
     def test_a_channel_that_never_stops_answering_keeps_nobody_waiting(
         self, definitions, instance, lake, webhook: Webhook, monkeypatch
     ):
-        monkeypatch.setattr("orchestration.alerts.memory.ANSWER_S", 1.0)
+        monkeypatch.setattr("orchestration.alerts.post.ANSWER_S", 1.0)
         monkeypatch.setenv("TIDEGATE_ALERT_URLS", f"json://127.0.0.1:{free_port()}")
         leave = threading.Event()
         monkeypatch.setattr(AppriseChannel, "send", lambda self, message: leave.wait() and None)
@@ -314,7 +315,7 @@ class TestDelivery:
     def test_a_slow_channel_gets_the_rest_at_the_next_tick(
         self, definitions, instance, lake, webhook: Webhook, monkeypatch
     ):
-        monkeypatch.setattr("orchestration.alerts.memory.SEND_FOR_S", 0.0)
+        monkeypatch.setattr("orchestration.alerts.post.SEND_FOR_S", 0.0)
         rows = ControlRows(lake)
         rows.planned("click_event", 1, now())
         rows.landed("click_event", 1, now(), lag_ms=16 * MINUTE)
@@ -491,7 +492,9 @@ class TestFinishedRuns:
             key = record.event_log_entry.get_dagster_event().asset_check_planned_data.asset_check_key
             evaluated = dg.AssetCheckEvaluation(key.asset_key, key.name, passed=True, metadata={})
             instance.report_dagster_event(
-                dg.DagsterEvent(dg.DagsterEventType.ASSET_CHECK_EVALUATION.value, "clicks", event_specific_data=evaluated),
+                dg.DagsterEvent(
+                    dg.DagsterEventType.ASSET_CHECK_EVALUATION.value, "clicks", event_specific_data=evaluated
+                ),
                 well.run_id,
             )
         instance.report_run_canceled(well)
