@@ -90,9 +90,7 @@ def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
         if run.run_id in told or not is_watched(run, look.found):
             continue
         told = (*told, run.run_id)
-        ended = outcome(look.instance, run, look.found, look.options)
-        if ended.incident is not None:
-            ended = replace(ended, incident=ended.incident.scrubbed(secrets=look.secrets))
+        ended = outcome(look.instance, run, look.found, look.options).scrubbed(look.secrets)
         memory, news = _after(memory, ended, look.now)
         messages += news
     # A hair before the newest: runs that were updated in that very instant are looked at again, and told once.

@@ -100,24 +100,30 @@ class BrokenChannel:
 
 @dataclass
 class _Silence:
-    """Keeps loggers quiet that may write an address, for as long as somebody sends."""
+    """Keeps loggers quiet that may write an address, for as long as somebody sends; then they are as they were: the
+    host may have its own reasons to keep one quiet."""
 
     senders: int = 0
+    before: dict[str, bool] = field(default_factory=dict)
+    """Logger -> whether it was quiet before anybody sent."""
     lock: Lock = field(default_factory=Lock)
 
     def __enter__(self) -> None:
         with self.lock:
+            if not self.senders:
+                self.before = {name: logging.getLogger(name).disabled for name in _TALKATIVE}
             self.senders += 1
-            self._told(False)
+            self._quiet(dict.fromkeys(_TALKATIVE, True))
 
     def __exit__(self, *_: object) -> None:
         with self.lock:
             self.senders -= 1
-            self._told(not self.senders)
+            if not self.senders:
+                self._quiet(self.before)
 
-    def _told(self, aloud: bool) -> None:
-        for name in _TALKATIVE:
-            logging.getLogger(name).disabled = not aloud
+    def _quiet(self, loggers: Mapping[str, bool]) -> None:
+        for name, quiet in loggers.items():
+            logging.getLogger(name).disabled = quiet
 
 
 _SILENCE = _Silence()

@@ -51,10 +51,13 @@ class AlertOptions:
                     state="nothing was loaded",
                     next_command=f"write it as ${{VARIABLE}} (or its secret part), or put it into ${URLS}",
                 )
+        none = timedelta(0)
         wrong = [
+            ("flip_within", self.flip_within < none, "no less than nothing", "30 min"),
+            ("max_lag", self.max_lag < none, "no less than nothing", "15 min"),
             ("retention_left", not 0 <= self.retention_left <= 1, "a part of the whole, 0 to 1", "0.25"),
             ("quarantine_rows", self.quarantine_rows < 0, "a number of rows, from 0 on", "100"),
-            ("quarantine_window", not self.quarantine_window, "longer than nothing", "1 h"),
+            ("quarantine_window", self.quarantine_window <= none, "longer than nothing", "1 h"),
             ("keys", self.keys < 0, "a number of keys, from 0 on", "10"),
         ]
         for name, is_wrong, must, example in wrong:

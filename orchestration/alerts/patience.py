@@ -21,8 +21,8 @@ class Unanswered(Exception):
     """Nobody has answered so far."""
 
 
-def answers(questions: Sequence[Callable[[], T]], within: float, at_once: int = AT_ONCE) -> list[Callable[[], T]]:
-    """Ask all of them, `at_once` at the same time, and wait `within` s in all. Each answer is a function that gives it,
+def answers(questions: Sequence[Callable[[], T]], within: float) -> list[Callable[[], T]]:
+    """Ask all of them, AT_ONCE at the same time, and wait `within` s in all. Each answer is a function that gives it,
     or raises what the question raised, or Unanswered.
 
     The thread of a question without an answer stays until it has one, and can not keep the process alive.
@@ -39,7 +39,7 @@ def answers(questions: Sequence[Callable[[], T]], within: float, at_once: int = 
                 return
             given[number] = _answered(question)
 
-    threads = [threading.Thread(target=ask, name="tidegate-asks", daemon=True) for _ in questions[:at_once]]
+    threads = [threading.Thread(target=ask, name="tidegate-asks", daemon=True) for _ in questions[:AT_ONCE]]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -7,8 +7,9 @@ Runs that fail one after another in the same place are one incident: it is over 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -17,7 +18,7 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 from assets.failures import ERROR_KIND
 from assets.jobs import PIPELINE_TAG
 from assets.names import GATE
-from orchestration.alerts.incident import Incident
+from orchestration.alerts.incident import Incident, scrub
 from orchestration.alerts.memory import Open
 from orchestration.alerts.options import AlertOptions
 from orchestration.alerts.watched import Watched, opened, positions, run_link
@@ -32,14 +33,28 @@ KINDS = ("run-failed", "check-not-run", "check-failed")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished run did: the steps that succeeded, the checks that have a result, those that passed, and what is
-    wrong with it."""
+    """What a finished run did: its job, the steps that succeeded, the checks that have a result, those that passed, and
+    what is wrong with it."""
 
     run: DagsterRun
+    job: str
     steps: frozenset[str]
     checks: frozenset[str]
     passed: frozenset[str]
     incident: Incident | None
+
+    def scrubbed(self, secrets: Iterable[str]) -> Outcome:
+        """The same without secrets, in the names of what was done too: what is open is remembered without them, and a
+        name that is written in two ways would never be found again."""
+        clean = partial(scrub, secrets=tuple(secrets))
+        return replace(
+            self,
+            job=clean(self.job),
+            steps=frozenset(map(clean, self.steps)),
+            checks=frozenset(map(clean, self.checks)),
+            passed=frozenset(map(clean, self.passed)),
+            incident=self.incident and self.incident.scrubbed(secrets=secrets),
+        )
 
     def mends(self, item: Open) -> bool:
         """Whether an open incident is over with this run: it did what was not done. One without a failed step (a lost
@@ -49,7 +64,7 @@ class Outcome:
         if item.pipeline != _pipeline(self.run):
             return False
         if not failed and not unrun and not bad:
-            same = item.details.get("job") == self.run.job_name
+            same = item.details.get("job") == self.job
             return same and self.run.status == DagsterRunStatus.SUCCESS and self.incident is None
         return failed <= self.steps and unrun <= self.checks and bad <= self.passed
 
@@ -90,7 +105,7 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     if incident is not None:
         incident = _placed(incident, watched)
     passed = frozenset(_named(result.asset_check_key) for result in results if result.passed)
-    return Outcome(run, frozenset(steps), frozenset(map(_named, done)), passed, incident)
+    return Outcome(run, run.job_name, frozenset(steps), frozenset(map(_named, done)), passed, incident)
 
 
 @dataclass(frozen=True)

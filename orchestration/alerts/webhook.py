@@ -41,11 +41,11 @@ def address(environment: Mapping[str, str] | None = None) -> str | None:
 
 def post(url: str, message: Message, timeout: float = TIMEOUT_S, secrets: Iterable[str] = ()) -> None:
     """Send one message as JSON. Raises Undelivered."""
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise Undelivered(f"${VARIABLE} is no http or https address")
     body = json.dumps(message.scrubbed(secrets).payload(), ensure_ascii=False).encode()
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
     try:
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise Undelivered(f"${VARIABLE} is no http or https address")
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
         with _OPENER.open(request, timeout=timeout) as answer:
             answer.read()
     except urllib.error.HTTPError as error:

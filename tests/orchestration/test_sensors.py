@@ -17,7 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 from assets import Presentation, build_pipeline_definitions
 from orchestration.alerts.channels import AppriseChannel
 from orchestration.alerts.incident import Incident
-from orchestration.alerts.memory import GIVE_UP_S, Memory
+from orchestration.alerts.memory import Memory
+from orchestration.alerts.post import GIVE_UP_S
 from orchestration.definitions import with_alerts
 from orchestration.materialize import materialize
 from orchestration.sensors import ALERTS
@@ -300,7 +301,7 @@ class TestDelivery:
     def test_a_channel_that_never_stops_answering_keeps_nobody_waiting(
         self, definitions, instance, lake, webhook: Webhook, monkeypatch
     ):
-        monkeypatch.setattr("orchestration.alerts.memory.ANSWER_S", 1.0)
+        monkeypatch.setattr("orchestration.alerts.post.ANSWER_S", 1.0)
         monkeypatch.setenv("TIDEGATE_ALERT_URLS", f"json://127.0.0.1:{free_port()}")
         leave = threading.Event()
         monkeypatch.setattr(AppriseChannel, "send", lambda self, message: leave.wait() and None)
@@ -314,7 +315,7 @@ class TestDelivery:
     def test_a_slow_channel_gets_the_rest_at_the_next_tick(
         self, definitions, instance, lake, webhook: Webhook, monkeypatch
     ):
-        monkeypatch.setattr("orchestration.alerts.memory.SEND_FOR_S", 0.0)
+        monkeypatch.setattr("orchestration.alerts.post.SEND_FOR_S", 0.0)
         rows = ControlRows(lake)
         rows.planned("click_event", 1, now())
         rows.landed("click_event", 1, now(), lag_ms=16 * MINUTE)
@@ -471,6 +472,35 @@ class TestFinishedRuns:
         assert message["kind"] == "check-not-run"
         assert "was cancelled" in message["text"]
         assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
+
+    def test_a_check_whose_name_holds_a_secret_is_over_once_it_has_run(
+        self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch
+    ):
+        monkeypatch.setenv("CLICKS_PASSWORD", "enriched")
+        cursor = tick(definitions, instance)
+        job = definitions.get_repository_def().get_job("clicks")
+        lost = instance.create_run_for_job(job, tags=job.run_tags)
+        instance.report_run_canceled(lost)
+        cursor = tick(definitions, instance, cursor)
+        (message,) = webhook.messages
+        assert "clicks/***_click_staged: gate" in message["checks_not_run"]
+        well = instance.create_run_for_job(job, tags=job.run_tags)
+        planned = instance.get_records_for_run(
+            well.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED
+        ).records
+        for record in planned:
+            key = record.event_log_entry.get_dagster_event().asset_check_planned_data.asset_check_key
+            evaluated = dg.AssetCheckEvaluation(key.asset_key, key.name, passed=True, metadata={})
+            instance.report_dagster_event(
+                dg.DagsterEvent(
+                    dg.DagsterEventType.ASSET_CHECK_EVALUATION.value, "clicks", event_specific_data=evaluated
+                ),
+                well.run_id,
+            )
+        instance.report_run_canceled(well)
+        cursor = tick(definitions, instance, cursor)
+        assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
+        assert "enriched" not in cursor
 
     def test_a_bug_is_told_without_its_text(self, instance, webhook: Webhook, lake: Path, monkeypatch):
         """Only typed errors are known to hold no secret."""

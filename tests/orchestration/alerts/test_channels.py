@@ -98,6 +98,14 @@ def test_loggers_are_quiet_while_anybody_sends_and_speak_again(caplog: pytest.Lo
     assert [record.message for record in caplog.records] == ["all is well"]
 
 
+def test_a_logger_that_the_host_keeps_quiet_stays_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(logging.getLogger("apprise"), "disabled", True)
+    with _SILENCE, _SILENCE:
+        assert logging.getLogger("requests").disabled
+    assert logging.getLogger("apprise").disabled
+    assert not logging.getLogger("requests").disabled
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -43,6 +44,25 @@ def test_the_environment_fills_what_was_left_open():
 def test_a_value_that_can_not_be_is_named(variable: str, value: str):
     with pytest.raises(PlanningError, match=rf"\${variable}"):
         AlertOptions().of_environment({variable: value})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"flip_within": timedelta(seconds=-1)},
+        {"max_lag": timedelta(seconds=-1)},
+        {"quarantine_window": timedelta(hours=-1)},
+        {"quarantine_window": timedelta(0)},
+    ],
+)
+def test_a_time_of_less_than_nothing_is_refused_from_python_too(given: dict[str, timedelta]):
+    (name,) = given
+    with pytest.raises(PlanningError, match=f"{name} is .*, and must be"):
+        replace(AlertOptions(), **given)  # type: ignore[arg-type]
+
+
+def test_nothing_at_all_may_be_borne():
+    assert AlertOptions(flip_within=timedelta(0), max_lag=timedelta(0)).max_lag == timedelta(0)
 
 
 def test_a_channel_with_its_secret_written_out_is_refused():

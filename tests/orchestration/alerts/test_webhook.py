@@ -60,6 +60,14 @@ def test_only_http_is_spoken(url: str):
         post(url, INCIDENT)
 
 
+@pytest.mark.parametrize("url", ["http://[T0KEN", "http://[T0KEN]/x", "http://example.com:T0KEN/x"])
+def test_an_address_that_can_not_be_read_is_not_told(url: str):
+    with pytest.raises(Undelivered) as refused:
+        post(url, INCIDENT)
+    assert "T0KEN" not in str(refused.value)
+    assert refused.value.__suppress_context__
+
+
 def test_who_does_not_answer_is_reported_without_the_address(webhook: Webhook):
     webhook.status = 503
     with pytest.raises(Undelivered, match="it answered 503") as refused:
