@@ -90,7 +90,7 @@ def test_splits_have_their_parts_name_and_only_those_of_the_last_are_told(root: 
     table.plan()
     table.plan()
     over = table.source().landed(table.steps[0], None)
-    assert (over.splits, over.ended, over.position) == (frozenset(), frozenset(), "one: 1 files")
+    assert (over.splits, over.ended, over.position) == (frozenset(), frozenset(), "one: 1 file")
     going_on = table.source().landed(table.steps[1], None)
     assert (going_on.splits, going_on.ended, going_on.position) == ({"live/0"}, frozenset(), "live: row 5")
     table.blocked = frozenset({"live/0"})
