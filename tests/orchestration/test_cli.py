@@ -335,7 +335,7 @@ def test_what_is_held_when_it_is_told_to_stop_is_its_exit_status(blocking: Pipel
     left = blocking("run", "--continuous", "--every", "0.1")
     told.join()
     assert left.exit_code == 1
-    assert "Nothing is half done; the gate still holds enriched." in left.stderr
+    assert "Nothing is half done. The gate still holds enriched." in left.stderr
 
 
 def test_a_held_epoch_is_released_this_once_under_another_policy(blocking: Pipeline) -> None:
