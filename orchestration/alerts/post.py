@@ -191,8 +191,7 @@ class Post:
 
     def _warn(self, text: str) -> None:
         text = scrub(text)
-        say: Callable[[str], None] = self.log.warning
-        say(text)
+        self.log.warning(text)
         _logger.warning(text)
 
 

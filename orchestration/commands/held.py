@@ -15,8 +15,8 @@ from orchestration.commands.options import (
     LakePath,
     Master,
     Script,
-    commands_of,
     examples,
+    screen_of,
 )
 from orchestration.commands.run import runner
 from orchestration.console import Bars, Screen, reported
@@ -50,7 +50,7 @@ def release(
 
     Leaves with status 1 when the gate holds it once more.
     """
-    _resolve(Screen(as_json, debug, commands_of(script, lake)), script, insert, lake, master, on_unmatched=on_unmatched)
+    _resolve(screen_of(script, lake, as_json, debug), script, insert, lake, master, on_unmatched=on_unmatched)
 
 
 def discard(
@@ -62,7 +62,7 @@ def discard(
     debug: Debug = False,
 ) -> None:
     """Give a held epoch up: its rows go to the quarantine table with the reason `discarded`, and the INSERT goes on."""
-    _resolve(Screen(as_json, debug, commands_of(script, lake)), script, insert, lake, master, discard=True)
+    _resolve(screen_of(script, lake, as_json, debug), script, insert, lake, master, discard=True)
 
 
 def _resolve(

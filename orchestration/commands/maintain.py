@@ -14,12 +14,12 @@ from orchestration.commands.options import (
     LakePath,
     Master,
     Script,
-    commands_of,
     duration,
     examples,
+    screen_of,
 )
 from orchestration.commands.run import runner
-from orchestration.console import Bars, Screen, reported
+from orchestration.console import Bars, reported
 
 EPILOG = examples("tidegate maintain pipeline.sql", "tidegate maintain pipeline.sql --keep '1 d'")
 
@@ -42,7 +42,7 @@ def maintain(
     from orchestration.console.upkeep import of_maintained, upkeep_lines
     from pipelines.runtime.scripts import load_script
 
-    screen = Screen(as_json, debug, commands_of(script, lake))
+    screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
         with (

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orchestration.console import Screen
 from pipelines.commands import Commands
 
 DEFAULT_LAKE = Path(".tidegate/lake")
@@ -72,6 +73,11 @@ AutoWatermarkInterval = Annotated[
 def commands_of(script: Path | None, lake: Path) -> Commands:
     """What the commands that are told go on with: this one's script, and its lake where that is not the usual one."""
     return Commands(script, None if lake == DEFAULT_LAKE else lake)
+
+
+def screen_of(script: Path | None, lake: Path, as_json: bool, debug: bool) -> Screen:
+    """Where a command of a script and a lake writes."""
+    return Screen(as_json, debug, commands_of(script, lake))
 
 
 def examples(*lines: str) -> str:

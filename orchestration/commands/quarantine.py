@@ -19,8 +19,8 @@ from orchestration.commands.options import (
     LakePath,
     Master,
     Script,
-    commands_of,
     examples,
+    screen_of,
 )
 from orchestration.commands.run import runner
 from orchestration.console import Bars, Screen, reported
@@ -98,7 +98,7 @@ def list_(
     """
     from orchestration.console.quarantined import listing, of_listing
 
-    screen = Screen(as_json, debug, commands_of(script, lake))
+    screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline, folder = _opened(script, lake)
         wanted = pipeline.inserts if insert is None else (_insert(pipeline, insert),)
@@ -127,7 +127,7 @@ def show(
     from pipelines.runtime.quarantine.kept import asked_for
     from pipelines.runtime.quarantine.rows import rows_of
 
-    screen = Screen(as_json, debug, commands_of(script, lake))
+    screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline, folder = _opened(script, lake)
         found = _insert(pipeline, insert)
@@ -164,7 +164,7 @@ def release(
     from pipelines.runtime.plans import FromQuarantine
 
     request = FromQuarantine(False, tuple(reasons or ()), tuple(epochs or ()), by=_who())
-    screen = Screen(as_json, debug, commands_of(script, lake))
+    screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         _take(screen, script, insert, lake, master, request, dry_run=dry_run, on_unmatched=on_unmatched)
 
@@ -194,7 +194,7 @@ def discard(
     if as_json and not yes and not dry_run:
         raise typer.BadParameter("--json asks nothing: add --yes or --dry-run")
     request = FromQuarantine(True, tuple(reasons or ()), tuple(epochs or ()), by=_who(), because=because.strip())
-    screen = Screen(as_json, debug, commands_of(script, lake))
+    screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         _take(screen, script, insert, lake, master, request, dry_run=dry_run, ask=not yes)
 

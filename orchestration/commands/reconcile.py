@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, commands_of, examples
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples, screen_of
 from orchestration.commands.run import runner
-from orchestration.console import Bars, Screen, reported
+from orchestration.console import Bars, reported
 
 EPILOG = examples(
     "tidegate reconcile pipeline.sql",
@@ -43,7 +43,7 @@ def reconcile(
     from pipelines.runtime.scripts import load_script
     from quality_checks.against_source import comparable, reconcile_source
 
-    screen = Screen(as_json, debug, commands_of(script, lake))
+    screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
         known = [table.name for table in comparable(pipeline)]

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Script, commands_of, examples
-from orchestration.console import Screen, reported
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Script, examples, screen_of
+from orchestration.console import reported
 
 EPILOG = examples(
     "tidegate report pipeline.sql",
@@ -46,7 +46,7 @@ def report(
     from pipelines.lake import Lake
     from pipelines.runtime.scripts import load_script
 
-    screen = Screen(as_json, debug, commands_of(script, lake))
+    screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline = load_script(script, name)
         # It is read elsewhere: paths are whole.

@@ -21,8 +21,8 @@ from orchestration.commands.options import (
     LakePath,
     Master,
     Script,
-    commands_of,
     examples,
+    screen_of,
 )
 from orchestration.commands.signals import stopped_by_signals
 from orchestration.console import Bars, Screen, reported
@@ -88,7 +88,7 @@ def run(
     from orchestration.console.views import of_run, run_tables
     from pipelines.runtime.scripts import load_script
 
-    screen = Screen(as_json, debug, commands_of(script, lake))
+    screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
         known = [table.name for table in pipeline.sources]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, commands_of, examples
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, examples, screen_of
 from orchestration.console import Screen, reported
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def status(
     from pipelines.runtime.scripts import load_script
     from pipelines.runtime.status import status as read_status
 
-    screen = Screen(as_json, debug, commands_of(script, lake))
+    screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline = load_script(script) if script else None
         if watch:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, commands_of, examples
+from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples, screen_of
 from orchestration.commands.run import session
-from orchestration.console import Bars, Screen, reported
+from orchestration.console import Bars, reported
 
 EPILOG = examples(
     "tidegate verify pipeline.sql",
@@ -38,7 +38,7 @@ def verify(
     from pipelines.runtime.scripts import load_script
     from pipelines.runtime.verifying.verify import verify as recompute
 
-    screen = Screen(as_json, debug, commands_of(script, lake))
+    screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
         known = [insert.id for insert in pipeline.inserts]

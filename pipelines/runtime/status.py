@@ -106,8 +106,8 @@ class InsertStatus:
     waits_for: tuple[str, ...]
     rows: WhereRowsAre | None
     holder: str | None
-    given_up: str = ""
-    process: bool = False
+    given_up: str
+    process: bool
 
     @property
     def held(self) -> bool:

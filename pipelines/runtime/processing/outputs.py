@@ -91,28 +91,28 @@ def same_on_every_task(insert: str, reports: Sequence[Mapping[str, Any]], tasks:
     of one task are kept. Raises ProcessError."""
     told = [report["task"] for report in reports]
     if told != list(range(tasks)):
-        raise ProcessError(
-            f"of {tasks} tasks of {insert}, {len(told)} have told what they did",
-            where=f"process {insert}",
-            state="the epoch is planned and not staged",
-            next_command="run the same command again",
+        raise _refused(
+            insert, f"of {tasks} tasks of {insert}, {len(told)} have told what they did", "run the same command again"
         )
     if len({report["broadcast"] for report in reports}) > 1:
-        raise ProcessError(
+        raise _refused(
+            insert,
             f"the tasks of {insert} have come to different broadcast states from the same records",
-            where=f"process {insert}",
-            state="the epoch is planned and not staged",
-            next_command="let process_record_from_broadcast_input depend on nothing but its records and its state "
+            "let process_record_from_broadcast_input depend on nothing but its records and its state "
             "(no clock, no random number, no order of a set)",
         )
     if len({report["closing"] for report in reports}) > 1:
-        raise ProcessError(
+        raise _refused(
+            insert,
             f"the tasks of {insert} have collected different records in close(), which belongs to no key",
-            where=f"process {insert}",
-            state="the epoch is planned and not staged",
-            next_command="collect what belongs to a key where its records and timers are processed, and keep what "
-            "waits in its state",
+            "collect what belongs to a key where its records and timers are processed, and keep the rest in its state",
         )
+
+
+def _refused(insert: str, what: str, next_command: str) -> ProcessError:
+    return ProcessError(
+        what, where=f"process {insert}", state="the epoch is planned and not staged", next_command=next_command
+    )
 
 
 def state_files(folder: Path, reports: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:

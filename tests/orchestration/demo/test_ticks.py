@@ -50,6 +50,8 @@ def insert(waiting: int | None) -> InsertStatus:
         waits_for=("user_info",),
         rows=rows,
         holder=None,
+        given_up="",
+        process=False,
     )
 
 

@@ -139,13 +139,19 @@ def test_an_input_that_was_started_again_is_refused(tmp_path: Path) -> None:
         log.next(plan)
 
 
-def test_an_epoch_that_was_planned_for_another_function_is_planned_anew(tmp_path: Path) -> None:
-    log = Log(tmp_path)
+def planned_for_another_function(folder: Path) -> tuple[Log, ReleasePlan]:
+    """A log with an epoch that is planned, for a function that is no more."""
+    log = Log(folder)
     log.landed("events", 1, 5)
-    old = log.next()
-    assert isinstance(old, ReleasePlan)
-    old = replace(old, computes="another function")
+    plan = log.next()
+    assert isinstance(plan, ReleasePlan)
+    old = replace(plan, computes="another function")
     log.planned(old)
+    return log, old
+
+
+def test_an_epoch_that_was_planned_for_another_function_is_planned_anew(tmp_path: Path) -> None:
+    log, old = planned_for_another_function(tmp_path)
     log.landed("events", 1, 9)
     standing, releasing = log.standing, log.releasing()
     with pytest.raises(PlanningError, match="has changed since epoch 1 was planned"):
@@ -163,12 +169,7 @@ def test_an_epoch_that_was_planned_for_another_function_is_planned_anew(tmp_path
 
 
 def test_what_is_staged_is_the_old_functions(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    log.landed("events", 1, 5)
-    plan = log.next()
-    assert isinstance(plan, ReleasePlan)
-    old = replace(plan, computes="another function")
-    log.planned(old)
+    log, old = planned_for_another_function(tmp_path)
     log.staged(old)
     assert log.releasing().plan() == old
 
