@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipelines.lake.footers import bounds_of_files
@@ -173,33 +173,29 @@ def _periodic(rows: DataFrame, standing: SplitsBefore) -> DataFrame:
 
 
 def _punctuated(rows: DataFrame, gap: int, standing: SplitsBefore) -> DataFrame:
-    """Rows in blocks of `gap`, counted on from the epoch before: a whole block is emitted, and holds for the next."""
+    """Rows are counted on from the epoch before; each `gap`-th emits the greatest value so far, which holds for those
+    after it. What an epoch before left pending is emitted with the first."""
     carried = {name: remembered(split.state) for name, split in standing.splits.items()}
     pending = _by_split(
         {n: MIN_TIMESTAMP if greatest is None else greatest for n, (greatest, _) in carried.items()}, MIN_TIMESTAMP
     )
+    since = _by_split({n: since for n, (_, since) in carried.items()}, 0)
     ordered = Window.partitionBy("_split").orderBy("_offset", "_seq")
-    number = F.row_number().over(ordered).cast("bigint") + _by_split({n: since for n, (_, since) in carried.items()}, 0)
-    split = Window.partitionBy("_split")
-    blocks = rows.select(
-        "_split",
-        "_rowtime",
-        F.col(VALUE).alias("_value"),
-        number.alias("_number"),
-    ).select("*", F.expr(f"(_number - 1) div {gap}").alias("_block"))
-    placed = blocks.select(
-        "*",
-        F.max("_value").over(split.orderBy("_block").rangeBetween(Window.unboundedPreceding, -1)).alias("_told"),
-        F.expr(f"max(_number) OVER (PARTITION BY _split) div {gap}").alias("_whole"),
-    )
-    told = F.when(F.col("_block") > 0, F.greatest(F.coalesce("_told", F.lit(MIN_TIMESTAMP)), pending))
-    here = F.greatest(_threshold(standing), F.coalesce(told, F.lit(MIN_TIMESTAMP)))
-    # What an epoch before left pending is emitted with the first block that is whole.
-    emitted = F.when(F.col("_block") < F.col("_whole"), F.greatest(F.coalesce("_value", F.lit(MIN_TIMESTAMP)), pending))
-    return placed.groupBy("_split").agg(
+    before = ordered.rowsBetween(Window.unboundedPreceding, -1)
+    number = F.row_number().over(ordered).cast("bigint")
+
+    def greatest_of(frame: WindowSpec) -> Column:
+        return F.greatest(F.coalesce(F.max(VALUE).over(frame), F.lit(MIN_TIMESTAMP)), pending)
+
+    emitted = F.when((number + since) % gap == 0, greatest_of(ordered)).alias("_emitted")
+    if gap == 1:  # what a row is told is known at once: to go through the rows in order again takes a third longer
+        told = rows.select("*", emitted, F.when(number > 1, greatest_of(before)).alias("_told"))
+    else:
+        told = rows.select("*", emitted).select("*", F.max("_emitted").over(before).alias("_told"))
+    return told.groupBy("_split").agg(
         F.count(F.lit(1)).alias("rows"),
-        F.max("_value").alias("greatest"),
-        F.max(emitted).alias("emitted"),
+        F.max(VALUE).alias("greatest"),
+        F.max("_emitted").alias("emitted"),
         _rowtime(),
-        _late(standing, here),
+        _late(standing, F.greatest(_threshold(standing), F.coalesce("_told", F.lit(MIN_TIMESTAMP)))),
     )
