@@ -1,114 +1,71 @@
-r"""The short way for JSON messages that are plain: Spark's parser reads the declared types itself.
+"""The short way for JSON messages that are plain: Arrow reads the declared types itself, a batch at a time.
 
-Spark's own reading is not exact everywhere: it rounds decimals, leaves commas out of them, wraps a TINYINT, makes 1.1
-of 1.10 in a STRING. So only a message of which all that is ruled out takes this way; every other goes the long way
-(json_text.py), which is exact, and says what does not fit. Both ways give the same rows.
+A message is plain if each value is written as its column's type is: a number for numbers, a string for text and times.
+Every other goes the long way (json_text.py), which makes the best of it, exactly, and says what does not fit. Both ways
+give the same rows.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from pipelines.sources.formats import json_text, literals, shape
-from pipelines.sources.formats.format import Wanted
+import pyarrow as pa
+
+from pipelines.sources.formats import literals, shape
+from pipelines.sources.formats.format import VALUE, Wanted
+from pipelines.sources.formats.json_arrow import JsonColumn, JsonRows
 from pipelines.sources.formats.json_text import QUICK, Quick
 from pipelines.sql.dialect import parse_type
-from pipelines.sql.model import Column
-from pipelines.sql.types import INTEGERS, NESTED, STRINGS, FlinkType, Kind, quoted
+from pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, quoted
 
-_SPARE = 6
-"""Digits after the point that a DECIMAL is read with beyond its own; so a digit too many is seen."""
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
-_FIRST_OF_OTHERS = (45, 91, 123)
-"""- [ {: what a number, an array or an object begins with that a STRING column holds as text; and digits."""
+_ARROW = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.TINYINT: pa.int8(),
+    Kind.SMALLINT: pa.int16(),
+    Kind.INT: pa.int32(),
+    Kind.BIGINT: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+}
 
 
 def quick(wanted: Wanted, leaf: shape.Leaf) -> Quick | None:
     """The short way of a table; None where some column's type has none. `leaf` reads what is text in both ways."""
-    columns = wanted.columns
-    types = [_type(parse_type(column.type)) for column in columns]
-    if any(of is None for of in types):
+    types = [parse_type(column.type) for column in wanted.columns]
+    if any(of.kind in NESTED for of in types):
         return None
-    names = [quoted(column.name) for column in columns]
-    row = f"STRUCT<{', '.join(f'{name}: {of}' for name, of in zip(names, types, strict=True))}>"
-    found = f"get({QUICK}.v, 0)"
-    values = [
-        _value(f"{found}.{name}", parse_type(column.type), leaf) for name, column in zip(names, columns, strict=True)
-    ]
-    fits = [
-        f"{QUICK}._bad IS NULL",
-        f"size({QUICK}.v) = 1",
-        f"{found} IS NOT NULL",
-        *_fitting(columns, found, values),
-        *_delicate(columns),
-    ]
-    told = ", ".join(
-        f"{literals.text(column.name)}, CAST({value} AS {column.spark_type})"
-        for column, value in zip(columns, values, strict=True)
-    )
-    return Quick(json_text.parse(row), f"IF({' AND '.join(fits)}, named_struct({told}), NULL)")
+    columns, values, fits, names = [], [], [f"{QUICK} IS NOT NULL"], []
+    for column, of in zip(wanted.columns, types, strict=True):
+        read = _read(of)
+        columns.append(JsonColumn(column.name, read or pa.string(), column.nullable))
+        names.append(f"{quoted(column.name)}: {of.spark if read else 'STRING'}")
+        value = f"{QUICK}.{quoted(column.name)}"
+        if read is None:
+            text, value = value, leaf(value, of)
+            fits.append(f"({text} IS NULL OR {value} IS NOT NULL)")
+        values.append(f"{literals.text(column.name)}, {value}")
+    row = f"IF({' AND '.join(fits)}, named_struct({', '.join(values)}), NULL)"
+    return Quick(_parsed(JsonRows(tuple(columns)), f"STRUCT<{', '.join(names)}>"), row)
 
 
-def _type(of: FlinkType) -> str | None:
-    """What Spark's parser is asked for."""
-    if of.kind in INTEGERS:
-        return "BIGINT"
+def _read(of: FlinkType) -> pa.DataType | None:
+    """The type that Arrow is asked for; None for one that is written as text, and read from it by `leaf`."""
     if of.kind is Kind.DECIMAL:
-        precision, scale, spare = of.precision or 0, of.scale or 0, _spare(of)
-        return f"DECIMAL({precision + spare}, {scale + spare})" if spare else None
-    if of.kind in (Kind.BOOLEAN, Kind.DOUBLE):
-        return of.spark
-    if of.kind in NESTED or of.kind is Kind.FLOAT:
-        return None
-    return "STRING"
+        return pa.decimal128(of.precision or 0, of.scale or 0)
+    return pa.string() if of.kind in STRINGS else _ARROW.get(of.kind)
 
 
-def _spare(of: FlinkType) -> int:
-    return min(_SPARE, 38 - (of.precision or 0))
+def _parsed(rows: JsonRows, struct: str) -> Callable[[], Column]:
+    def parse(messages):  # without annotations: Spark would read them
+        return rows(messages)
 
+    def column() -> Column:
+        from pyspark.sql.functions import arrow_udf
 
-def _value(sql: str, of: FlinkType, leaf: shape.Leaf) -> str:
-    if of.kind in (Kind.BOOLEAN, Kind.DOUBLE, Kind.BIGINT) or of.kind in STRINGS:
-        return sql
-    if of.kind in INTEGERS or of.kind is Kind.DECIMAL:
-        return f"try_cast({sql} AS {of.spark})"
-    return leaf(sql, of)
+        return arrow_udf(struct)(parse)(VALUE)  # type: ignore[call-overload]
 
-
-def _fitting(columns: Sequence[Column], found: str, values: Sequence[str]) -> list[str]:
-    """What must hold of every column: SQL that is never NULL."""
-    conditions: list[str] = []
-    for column, value in zip(columns, values, strict=True):
-        of, raw = parse_type(column.type), f"{found}.{quoted(column.name)}"
-        if not column.nullable:
-            conditions.append(f"{raw} IS NOT NULL")
-        if of.kind is Kind.DECIMAL:
-            conditions.append(f"({raw} IS NULL OR coalesce({value} = {raw}, false))")
-        elif of.kind is Kind.DOUBLE:
-            conditions.append(f"({raw} IS NULL OR abs({raw}) < CAST('Infinity' AS DOUBLE))")
-        elif of.kind in STRINGS:
-            first = f"ascii({raw}) BETWEEN 48 AND 57 OR ascii({raw}) IN {_FIRST_OF_OTHERS}"
-            exact = f"NOT {json_text.TEXT} RLIKE {literals.text(json_text.HAS_FLOAT)}"
-            conditions.append(f"({raw} IS NULL OR NOT ({first}) OR {exact})")
-        elif value != raw:
-            conditions.append(f"({raw} IS NULL OR {value} IS NOT NULL)")
-    return conditions
-
-
-def _delicate(columns: Sequence[Column]) -> list[str]:
-    """What must hold of the text where a DECIMAL is read from it: each is a plain number whose digits are all kept.
-
-    One look at the text, which begins with the columns' names, so that it is quick; a name may hide behind an escape.
-    """
-    decimals = [
-        (column.name, parse_type(column.type)) for column in columns if parse_type(column.type).kind is Kind.DECIMAL
-    ]
-    if not decimals:
-        return []
-    names = "|".join(re.escape(name) for name, _ in decimals)
-    kept = min((of.scale or 0) + _spare(of) for _, of in decimals)
-    plain = rf"null|-?[0-9]+(?:\.[0-9]{{1,{kept}}})?\s*[,}}]"
-    pattern = rf'"(?:{names})"\s*+:\s*+(?!{plain})'
-    escaped = f"contains({json_text.TEXT}, {literals.text(chr(92) + 'u')})"
-    return [f"NOT {escaped}", f"NOT {json_text.TEXT} RLIKE {literals.text(pattern)}"]
+    return column

@@ -6,7 +6,7 @@ are put in quotes first, behind a mark that tells them from strings; `plain` and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from pipelines.sql.model import Column
 from pipelines.sql.types import STRINGS, FlinkType
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as Col
     from pyspark.sql import DataFrame
 
 TEXT = "_text"
@@ -42,9 +43,9 @@ _OPTIONS = literals.options(
 
 @dataclass(frozen=True)
 class Quick:
-    """SQL over TEXT: `parsed`, and over that, named QUICK: `row`."""
+    """`parsed`: gives a column over VALUE, in a session of Spark. `row`: SQL over that, named QUICK."""
 
-    parsed: str
+    parsed: Callable[[], Col]
     row: str
 
 
@@ -55,14 +56,14 @@ def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFr
     utf8 = f"IF(is_valid_utf8(CAST({VALUE} AS STRING)), CAST({VALUE} AS STRING), NULL)"
     marked = f"regexp_replace({TEXT}, {literals.text(_FLOATS)}, {literals.text(f'$1{chr(34)}{_MARK}$2{chr(34)}')})"
     exact = f"IF({TEXT} RLIKE {literals.text(HAS_FLOAT)}, {marked}, {TEXT})"
-    texts = messages.selectExpr(*others, f"{VALUE} IS NULL AS _null", f"{utf8} AS {TEXT}")
     broken = f"NOT _null AND ({TEXT} IS NULL OR {_broken('_parsed')})"
     if quick is not None:
-        texts = texts.selectExpr(*others, "_null", TEXT, f"{quick.parsed} AS {QUICK}")
-        texts = texts.selectExpr(*others, "_null", TEXT, f"{quick.row} AS {QUICK}")
+        messages = messages.select("*", quick.parsed().alias(QUICK))
+        messages = messages.selectExpr(*others, VALUE, f"{quick.row} AS {QUICK}")
         others = [*others, QUICK]
-        exact = f"IF({QUICK} IS NULL, {exact}, NULL)"
+        utf8 = f"IF({QUICK} IS NULL, {utf8}, NULL)"
         broken = f"{QUICK} IS NULL AND {broken}"
+    texts = messages.selectExpr(*others, f"{VALUE} IS NULL AS _null", f"{utf8} AS {TEXT}")
     texts = texts.selectExpr(*others, "_null", f"{exact} AS {TEXT}")
     read = texts.selectExpr(*others, "_null", TEXT, f"{parse(wire)} AS _parsed")
     return read.selectExpr(*others, "_null", TEXT, f"{broken} AS _broken", "get(_parsed.v, 0) AS _wire")

@@ -23,6 +23,10 @@ NAMES = {
 }
 
 
+ONE_BY_ONE = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
+"""Settings under which a message that does not fit takes no other with it on the long way."""
+
+
 def cases(name: str) -> list[dict[str, Any]]:
     """The cases of a fixture."""
     return tomllib.loads((FIXTURES / f"{name}.toml").read_text())["case"]

@@ -6,13 +6,25 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.sources.formats.format_tables import cases, decoded, pair, python, values, wanted
+from pipelines.frames import settings
+from tests.pipelines.sources.formats.format_tables import ONE_BY_ONE, cases, decoded, pair, python, values, wanted
 
 CASES = [(name, case) for name in ("json", "csv", "raw") for case in cases(name)]
 
 
 @pytest.mark.parametrize(("name", "case"), CASES, ids=[f"{n}: {c.get('name', c['columns'])}" for n, c in CASES])
 def test_messages_become_rows_or_errors(spark, name: str, case: dict[str, Any]) -> None:
+    messages_become_rows_or_errors(spark, name, case)
+
+
+@pytest.mark.parametrize("case", cases("json"), ids=lambda case: case.get("name", case["columns"]))
+def test_each_json_message_by_itself(spark, case: dict[str, Any]) -> None:
+    """So those that are plain take the short way."""
+    with settings(spark, ONE_BY_ONE):
+        messages_become_rows_or_errors(spark, "json", case)
+
+
+def messages_become_rows_or_errors(spark, name: str, case: dict[str, Any]) -> None:
     pairs = [pair(message) for message in case["messages"]]
     messages = [bytes.fromhex(given) if name == "raw" else given.encode() for given, _ in pairs]
     found = decoded(spark, name, [*messages], wanted(case["columns"], case.get("options")))

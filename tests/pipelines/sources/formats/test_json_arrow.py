@@ -1,0 +1,145 @@
+"""Plain JSON messages as columns of Arrow: which are taken, which are left, and that none brings the parser down."""
+
+from __future__ import annotations
+
+import json
+import random
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.sources.formats import json_arrow
+from pipelines.sources.formats.json_arrow import JsonColumn, JsonRows
+
+ROWS = JsonRows(
+    (
+        JsonColumn("t", pa.int8()),
+        JsonColumn("n", pa.int64()),
+        JsonColumn("d", pa.decimal128(10, 2)),
+        JsonColumn("s", pa.string()),
+        JsonColumn("f", pa.float64()),
+        JsonColumn("b", pa.bool_()),
+    )
+)
+PLAIN = {
+    b"{}": {},
+    b'{"t": -128, "n": 9223372036854775807, "b": true}': {"t": -128, "n": 2**63 - 1, "b": True},
+    b'{"d": 99999999.99, "f": -1.5e300}': {"d": Decimal("99999999.99"), "f": -1.5e300},
+    b'{"d": 1.2000, "s": "{[\\"\\u00e9\\n"}': {"d": Decimal("1.20"), "s": '{["é\n'},
+    b'{"d": "-0.5", "n": null, "other": {"n": [1, {"n": 2}]}}': {"d": Decimal("-0.50")},
+    b'{"\\u0074": 1}': {"t": 1},
+    '{"s": "\U0001f600 é"}'.encode(): {"s": "\U0001f600 é"},
+}
+LEFT = [
+    None,
+    b"",
+    b"null",
+    b"[1]",
+    b" {}",
+    b'{"t": 128}',
+    b'{"n": "1"}',
+    b'{"n": 1.0}',
+    b'{"n": 9223372036854775808}',
+    b'{"n": 1, "n": 2}',
+    b'{"d": 1.234}',
+    b'{"d": 100000000}',
+    b'{"d": "1,5"}',
+    b'{"s": 1}',
+    b'{"s": {"k": 1}}',
+    b'{"s": "\xff"}',
+    b'{"s": "\\ud800"}',
+    b'{"s": "a\nb"}',
+    b'{"s":\r"a"}',
+    b'{"f": 1e400}',
+    b'{"b": 1}',
+    b"{} {}",
+    b"{'t': 1}",
+    b'{"t": 1}}',
+    b'{"x": ' + b"[" * 400_000 + b"]" * 400_000 + b"}",
+]
+
+
+def read(rows: JsonRows, *messages: bytes | None) -> list[dict[str, object] | None]:
+    return rows(pa.array(messages, pa.binary())).to_pylist()
+
+
+@pytest.mark.parametrize("message", PLAIN)
+def test_plain_messages_are_read_as_they_are(message: bytes) -> None:
+    assert read(ROWS, message) == [dict.fromkeys("tndsfb") | PLAIN[message]]
+
+
+@pytest.mark.parametrize("message", LEFT, ids=lambda message: repr(message)[:40])
+def test_others_are_left(message: bytes | None) -> None:
+    assert read(ROWS, message) == [None]
+
+
+def test_a_column_that_must_be_there() -> None:
+    rows = JsonRows((JsonColumn("n", pa.int64(), nullable=False), JsonColumn("s", pa.string())))
+    assert read(rows, b'{"s": "x"}', b'{"n": 1}', b'{"n": null}') == [None, {"n": 1, "s": None}, None]
+
+
+def test_too_great_for_a_float_is_left() -> None:
+    assert read(JsonRows((JsonColumn("f", pa.float32()),)), b'{"f": 1e39}') == [None]
+
+
+def test_no_messages() -> None:
+    assert read(ROWS) == []
+    assert read(ROWS, None, None) == [None, None]
+
+
+def test_one_that_does_not_fit_takes_only_its_neighbours_with_it() -> None:
+    messages = [b'{"n": %d}' % number for number in range(10_000)]
+    messages[7_000] = b'{"n": "x"}'
+    found = read(ROWS, *messages)
+    left = [number for number, row in enumerate(found) if row is None]
+    assert 7_000 in left
+    assert len(left) <= json_arrow.FEWEST
+    assert all(row is None or row["n"] == number for number, row in enumerate(found))
+
+
+def test_parts_of_a_batch_and_slices_of_an_array() -> None:
+    messages = [b'{"n": %d, "s": "%s"}' % (number, b"x" * (number % 50)) for number in range(1_000)]
+    array = pa.array([b"not this", *messages, None], pa.binary()).slice(1, 1_000)
+    for piece_bytes in (1, 100, 10_000_000):
+        rows = JsonRows(ROWS.columns, piece_bytes)
+        assert [row and row["n"] for row in rows(array).to_pylist()] == list(range(1_000))
+
+
+def value(chance: random.Random, deep: int = 0) -> object:
+    kind = chance.randrange(9)
+    if kind < 2 and deep < 3:
+        inside = [value(chance, deep + 1) for _ in range(chance.randrange(3))]
+        return inside if kind else dict(zip("abc", inside, strict=False))
+    text = "".join(chr(chance.choice([chance.randrange(1, 128), chance.randrange(1, 0x11000)])) for _ in range(3))
+    number = chance.randrange(-(10 ** chance.randrange(1, 22)), 10 ** chance.randrange(1, 22))
+    return chance.choice([None, True, text, number, number / 4, 1, 2.25, "1", "1.5"])
+
+
+def message(chance: random.Random) -> bytes:
+    """An object of ROWS' columns, now and then with a wound."""
+    members = {name: value(chance) for name in "tndsfbx" if chance.random() < 0.6}
+    text = bytearray(json.dumps(members, ensure_ascii=chance.random() < 0.5), "utf-8", "surrogatepass")
+    for _ in range(chance.choice([0, 0, 1, 2])):
+        at = chance.randrange(len(text) or 1)
+        text[at : at + chance.randrange(2)] = bytes([chance.choice(b'{}[]",:0123e.-+ntf\\u \x00\xff\n')])
+    return bytes(text)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32))
+def test_whatever_it_takes_is_what_python_reads(seed: int) -> None:
+    chance = random.Random(seed)
+    messages = [message(chance) for _ in range(40)]
+    for text in messages:
+        (row,) = read(ROWS, text)
+        if row is not None:
+            told = {name: None for name in "tndsfb"} | json.loads(text, parse_float=Decimal)
+            assert [row[name] for name in "tnsb"] == [told[name] for name in "tnsb"], text
+            assert row["d"] == (None if told["d"] is None else Decimal(told["d"])), text
+            assert row["f"] == (None if told["f"] is None else float(told["f"])), text
+    together = read(ROWS, *messages)
+    alone = [row for text in messages for row in read(ROWS, text)]
+    assert all(row is None or row == itself for row, itself in zip(together, alone, strict=True))
