@@ -20,7 +20,7 @@ from pipelines.watermarks import (
 )
 
 T = TypeVar("T")
-_KIND = "generator"
+_IDLE, _KIND = "idle", "generator"
 
 
 class Recorder:
@@ -70,9 +70,10 @@ class GeneratorRun:
         self._recorder = Recorder()
         self._output = guarded(self._recorder, standing.emitted(split), now)
         stored = standing.state(split)
-        known = stored if isinstance(stored, dict) and _KIND in stored else {}
+        known = stored if isinstance(stored, dict) and _IDLE in stored else {}  # else that of a built-in strategy
         self._since = known.get("since", 0)
-        self._recorder.idle = known.get("idle", False)
+        if known.get(_IDLE):
+            self._output.mark_idle()
         self._generator = self._asked(strategy.generator_factory)
         if _KIND in known and isinstance(self._generator, StatefulGenerator):
             generator = self._generator
@@ -101,7 +102,7 @@ class GeneratorRun:
         """The end of the epoch, which is a periodic emit unless emission is punctuated."""
         if self._gap is None:
             self._asked(lambda: self._generator.on_periodic_emit(self._output))
-        state: dict[str, Any] = {"since": self._since, "idle": self._recorder.idle}
+        state: dict[str, Any] = {"since": self._since, _IDLE: self._recorder.idle}
         if isinstance(self._generator, StatefulGenerator):
             generator = self._generator
             state[_KIND] = self._asked(lambda: json.loads(json.dumps(generator.state())))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from deltalake import DeltaTable
 
 from pipelines.lake import Lake
-from pipelines.lake import rows as lake_rows
 from pipelines.sql import Pipeline, compile_script
 
 SCRIPT = """
@@ -23,9 +22,10 @@ def compiled(rates: str = "", clicks: str = "") -> Pipeline:
     return compile_script(SCRIPT.format(rates=rates, clicks=clicks))
 
 
-def published(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> list[tuple[int, int | None]]:
+def published(lake: Lake, pipeline: Pipeline) -> list[tuple[int, int | None]]:
     """(id, v) of all that was published, in order."""
     path = lake.target_path(pipeline.table("joined"))
     if not (path / "_delta_log").exists():
         return []
-    return sorted((row["id"], row["v"]) for row in lake_rows.read(spark, path).select("id", "v").collect())
+    rows = DeltaTable(str(path)).to_pyarrow_table(columns=["id", "v"]).to_pylist()
+    return sorted(((row["id"], row["v"]) for row in rows), key=lambda row: row[0])

@@ -31,13 +31,18 @@ SLOW = ", 'scan.watermark.alignment.group' = 'orders', 'scan.watermark.alignment
 MINUTE = 60_000
 
 
+def lines(mark: str) -> str:
+    """The lines of the page under a mark."""
+    found = re.search(rf"<!-- {mark} -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """clicks.py of the page, beside a clicks.sql whose watermark says something else."""
     tape.install(monkeypatch)
-    found = re.search(r"a test runs these lines -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert found is not None
-    (tmp_path / "clicks.py").write_text(found[1])
+    (tmp_path / "clicks.py").write_text(lines("a test runs these lines"))
     text = TABLE.format(name="clicks", options="") + TABLE.format(name="slow", options=SLOW)
     (tmp_path / "clicks.sql").write_text(text)
     return tmp_path / "clicks.py"
@@ -69,6 +74,25 @@ def test_a_strategy_in_python_runs_with_its_idleness_and_its_alignment(
         assert (clicks.rows, clicks.blocked) == (1, ()), "1 is idle, and holds nobody"
         assert clicks.last is not None
         assert [split["split"] for split in clicks.last.splits if split["idle"]] == ["1"]
+
+
+def test_a_generator_of_ones_own_runs_as_the_page_has_it(spark: SparkSession, script: Path, tmp_path: Path) -> None:
+    table = TABLE.replace("n BIGINT,", "n BIGINT, is_end_of_sequence BOOLEAN,").replace("'0=1,1=1'", "'0=3,1=1'")
+    script.with_name("clicks.sql").write_text(table.format(name="clicks", options=""))
+    script.write_text(script.read_text() + lines("a test runs these lines, too"))
+    lake = Lake(tmp_path / "lake")
+    ends = {"0": (False, True, False, None, True, False), "1": (True, False)}
+    clicks = {
+        split: [row | {"is_end_of_sequence": end} for row, end in zip(rows(*range(10, 16)), flags, strict=False)]
+        for split, flags in ends.items()
+    }
+    tape.write(lake, "clicks", clicks)
+    with Runner(load_script(script), lake, spark=lambda: spark, clock=lambda: 0, environment={}) as runner:
+        runner.advance("clicks")
+    told = [
+        {split["split"]: split["timestamp"] // MINUTE for split in row.splits} for row in lake.watermarks.rows("clicks")
+    ]
+    assert told == [{"0": 11, "1": 10}, {"0": 14, "1": 10}]
 
 
 def test_every_door_takes_the_python_file(script: Path, tmp_path: Path) -> None:

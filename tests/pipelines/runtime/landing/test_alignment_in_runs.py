@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.lake import Lake
+from pipelines.runtime.landing.advances import Advance
 from pipelines.runtime.runner import Runner
 from pipelines.sql import compile_script
-from pipelines.watermarks import MIN_TIMESTAMP
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tests.pipelines.runtime import event_tape, tape
 
 ALIGNED = "'scan.watermark.alignment.group' = 'g', 'scan.watermark.alignment.max-drift' = '{drift}'"
@@ -94,9 +95,10 @@ def test_sources_of_one_group_take_turns_and_come_to_their_ends(spark: SparkSess
         assert max(stands.values()) - min(stands.values()) <= 30 + 80
 
 
-def waiting(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[int]:
-    """After every third tick of an epoch each, and a release: the landed clicks that wait, as their INSERT tells it.
-    The clicks are three times as fast as the rates that they are joined to."""
+def waiting(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[tuple[int, int, bool]]:
+    """After each of `ticks` ticks of an epoch of each table, and a release: (the landed clicks that wait, as their INSERT
+    tells it, how many of them are past the watermark of the rates, whether the clicks were held back). The clicks are
+    three times as fast as the rates that they are joined to."""
     options = [f"{aligned}, 'scan.max-rows-per-epoch' = '{pace}'" for pace in (10, 30)]
     pipeline = event_tape.compiled(*options)
     found = []
@@ -104,24 +106,61 @@ def waiting(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[i
         tape.write(lake, "rates", {"0": [{"k": 1, "v": n, "n": n} for n in range(rows)]})
         tape.write(lake, "clicks", {"0": [{"id": n, "k": 1, "n": n} for n in range(rows)]})
         with Runner(pipeline, lake, spark=lambda: spark, clock=lambda: 0, environment={}) as active:
-            for tick in range(1 if rows == 1 else ticks):
-                for table in ("rates", "clicks"):
-                    active.advance(table, max_epochs=1)
-                if tick % 3 == 2:
-                    waits = active.release("joined").waiting
-                    assert waits is not None
-                    found.append(waits.rows)
-    assert event_tape.published(spark, lake, pipeline) == [(n, n) for n in range(landed(lake, "clicks") - found[-1])]
+            for _ in range(1 if rows == 1 else ticks):
+                advances = [active.advance(table, max_epochs=1) for table in ("rates", "clicks")]
+                if rows == 1:
+                    continue
+                waits = active.release("joined").waiting
+                assert waits is not None
+                past = landed(lake, "clicks") - landed(lake, "rates")
+                found.append((waits.rows, past, not advances[1].epochs))
+    released = landed(lake, "clicks") - found[-1][0]
+    assert event_tape.published(lake, pipeline) == [(n, n) for n in range(released)]
     return found
 
 
 def test_what_has_landed_and_is_not_released_stays_bounded_with_alignment_and_grows_without(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    without = waiting(spark, Lake(tmp_path / "without"), "", 6)
-    assert without == [60, 120]
-    aligned = waiting(spark, Lake(tmp_path / "aligned"), f", {ALIGNED.format(drift='20 ms')}", 6)
-    assert aligned == [30, 30], "the drift and an epoch at most"
+    drift, epoch = 20, 30
+    without = waiting(spark, Lake(tmp_path / "without"), "", 3)
+    assert without == [(20 * tick, 20 * tick, False) for tick in (1, 2, 3)]
+    aligned = waiting(spark, Lake(tmp_path / "aligned"), f", {ALIGNED.format(drift=f'{drift} ms')}", 4)
+    assert all(rows <= drift + epoch for rows, _, _ in aligned)
+    assert {held for _, _, held in aligned} == {False, True}, "it is alignment that does it"
+    assert drift + epoch < without[-1][0]
+
+
+def test_an_ended_split_holds_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither its own source, nor another of the group: it counts as the end of time."""
+    lake = Lake(tmp_path)
+    tape.write(lake, "one", {"a": numbers(5), "b": numbers(100)})
+    tape.write(lake, "two", {"0": numbers(10)})
+    pace = ", 'ends' = 'true', 'rows-per-epoch' = '{rows}'"
+
+    def blocked(advance: Advance) -> list[tuple[str, tuple[str, str]]]:
+        return [(item.split, item.by) for item in advance.blocked]
+
+    def stands(table: str) -> dict[str, tuple[int, bool]]:
+        last = lake.watermarks.last(table)
+        assert last is not None
+        return {split["split"]: (split["timestamp"], split["ended"]) for split in last.splits}
+
+    with runner(spark, lake, pace.format(rows="a=4,b=50"), pace.format(rows="0=5")) as active:
+        active.advance("two", max_epochs=1)
+        one = active.advance("one", max_epochs=1)
+        assert stands("one") == {"a": (3, False), "b": (49, False)}
+        assert blocked(one) == [("b", ("one", "a"))]
+        one = active.advance("one", max_epochs=1)
+        assert stands("one") == {"a": (4, True), "b": (49, False)}
+        assert blocked(one) == [("b", ("two", "0"))], "a has ended"
+        assert active.advance("one").epochs == ()
+        active.advance("two", max_epochs=1)
+        assert stands("two") == {"0": (9, True)}
+        one = active.advance("one")
+        assert (one.rows, blocked(one)) == (50, []), "so has the other"
+        assert stands("one") == {"a": (4, True), "b": (99, True)}
+    assert [lake.watermarks.last(table).timestamp for table in ("one", "two")] == [MAX_TIMESTAMP] * 2  # type: ignore[union-attr]
 
 
 def test_a_blocked_source_s_advance_ends_and_says_why(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,10 +10,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import SourceError
-from pipelines.lake import WatermarkRow
+from pipelines.lake import Lake, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
+from pipelines.runtime.landing.advances import Advance
+from pipelines.runtime.runner import Runner
+from pipelines.sql import compile_script
 from pipelines.testing import Harness
+from tests.pipelines.runtime import tape
 
 SAMPLES = "tests.pipelines.functions.samples"
 NOW = 1_700_000_000_000
@@ -164,3 +168,51 @@ def test_a_watermark_of_each_form_runs(spark: SparkSession, tmp_path: Path, colu
     harness.run()
     assert landed(harness, "events").rows == 200
     assert landed(harness, "events").timestamp == expected
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "tenfold AS fails_while(path, id)",
+        "tenfold AS id * 10, WATERMARK FOR at AS fails_while(path, id)",
+    ],
+    ids=["a computed column", "a watermark"],
+)
+def test_a_function_that_fails_in_one_of_several_splits_names_that_one_and_commits_nothing_of_any(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    tape.install(monkeypatch)
+    lake, stop = Lake(tmp_path / "lake"), tmp_path / "stop"
+    pipeline = compile_script(
+        f"""
+        {DECLARED}
+        CREATE TABLE events (id INT, path STRING, at_ms BIGINT, at AS TO_TIMESTAMP_LTZ(at_ms, 3), {columns})
+        WITH ('connector' = 'tape');
+        CREATE TABLE sink (id INT) WITH ('connector' = 'delta');
+        INSERT INTO sink SELECT id FROM events;
+        """
+    )
+    told: dict[str, list[dict[str, object]]] = {}
+
+    def run(**ids: tuple[int, ...]) -> Advance:
+        for split, more in ids.items():
+            told.setdefault(split, []).extend({"id": id, "path": str(stop), "at_ms": id} for id in more)
+        tape.write(lake, "events", told)
+        with Runner(pipeline, lake, spark=lambda: spark, clock=lambda: NOW, environment={}) as runner:
+            return runner.advance("events", max_epochs=1)
+
+    run(a=(1, 2), b=(4,), c=(5, 6))
+    stop.touch()
+    application, path = lake.application("events", "data", 1), lake.table_path("events")
+    before = committed(path, application), lake_rows.read(spark, path).count()
+    with pytest.raises(SourceError) as caught:
+        run(a=(7, 8), b=(9, 10, 3, 11), c=(12,))
+    assert caught.value.what.startswith("events: function fails_while failed at split b, offset 3: RuntimeError: not")
+    assert "epoch 2" in caught.value.where
+    assert "none of its rows are committed" in caught.value.state
+    assert (committed(path, application), lake_rows.read(spark, path).count()) == before == (1, 5)
+    assert [row.epoch for row in lake.watermarks.rows("events")] == [1]
+    stop.unlink()
+    assert run().rows == 7
+    tenfold = {row["id"]: row["tenfold"] for row in lake_rows.read(spark, path).select("id", "tenfold").collect()}
+    assert tenfold == {id: 10 * id for id in range(1, 13)}

@@ -64,3 +64,25 @@ def test_so_does_an_assigner() -> None:
 
 def test_a_row_moves_its_split_s_watermark() -> None:
     assert run(MONOTONOUS, FLIPPED).end().watermark == Watermark(9)
+
+
+class Pulse:
+    """Keeps no state; tells the time of the last row whenever it is asked."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+        self.last = event_timestamp
+
+    def on_periodic_emit(self, output: Any) -> None:
+        output.emit_watermark(Watermark(self.last))
+
+
+def test_rows_are_counted_across_epochs_whatever_the_generator_remembers() -> None:
+    strategy, before = WatermarkStrategy.for_generator(Pulse).with_emission_on_event(3), SplitsBefore()
+    told = []
+    for offset, at in enumerate((10, 20, 30, 40)):
+        active = GeneratorRun(strategy, "a", before, 100)
+        active.row({}, offset, at, at)
+        item = active.end()
+        told.append(item.watermark.timestamp)
+        before = SplitsBefore({"a": SplitWatermark("a", told[-1], False, state=item.state)})
+    assert told == [MIN_TIMESTAMP, MIN_TIMESTAMP, 30, 30]
