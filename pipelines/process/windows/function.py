@@ -105,18 +105,18 @@ class Aggregate(Generic[A]):
 
 class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
     """Aggregates the records of each key by windows. Records that come when their window has been told go to the second
-    output: nothing is dropped.
+    output, and so do those without a time, which are in no window: nothing is dropped.
 
     Args:
         windows: Which windows.
         aggregate: What is kept of them.
-        time: A record's time (ms, UTC); None: the time at which it is processed, as `EventTimeManager.processed_at` has
-            it.
+        time: A record's time (ms, UTC), or None for one without; None: the time at which it is processed, as
+            `EventTimeManager.processed_at` has it.
 
     Raises InvalidDeclaration for sessions of an aggregate that can not be merged.
     """
 
-    def __init__(self, windows: Windows, aggregate: Aggregate, time: Callable[[Any], int] | None = None) -> None:
+    def __init__(self, windows: Windows, aggregate: Aggregate, time: Callable[[Any], int | None] | None = None) -> None:
         if windows.merging and aggregate.merge is None:
             raise InvalidDeclaration("windows that merge need an aggregate with `merge`")
         self._windows, self._aggregate, self._time = windows, aggregate, time
@@ -132,7 +132,7 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
         windows = ctx.get_state_manager().get_state(self._open)
         time = self._manager.processed_at() if self._time is None else self._time(record)
         late = True
-        for window in self._windows.of(time):
+        for window in self._windows.of(time) if time is not None else ():
             kept = self._aggregate.create()
             if self._windows.merging:
                 window, kept = self._merged(windows, window)

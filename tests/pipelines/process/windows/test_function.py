@@ -26,6 +26,11 @@ class Row(NamedTuple):
     time: int
 
 
+class Timeless(NamedTuple):
+    key: str
+    time: None = None
+
+
 class Click(NamedTuple):
     item: str
     timestamp: int
@@ -82,7 +87,7 @@ def test_every_row_is_counted_in_its_windows(found: list[Row], windows: Windows)
 
 def expected(found: list[Row], windows: Windows) -> list[tuple]:
     if windows.merging:
-        return sessions(found)
+        return sessions(found, windows.of(0)[0].end)
     counts: dict[tuple, int] = defaultdict(int)
     for row in found:
         for window in windows.of(row.time):
@@ -90,7 +95,7 @@ def expected(found: list[Row], windows: Windows) -> list[tuple]:
     return sorted((*key, count) for key, count in counts.items())
 
 
-def sessions(found: list[Row], gap: int = 6) -> list[tuple]:
+def sessions(found: list[Row], gap: int) -> list[tuple]:
     told = []
     for key in sorted({row.key for row in found}):
         open_window, count = None, 0
@@ -111,6 +116,18 @@ def test_a_window_is_told_at_its_end_and_what_comes_later_is_kept_apart() -> Non
     assert run.epoch([Arrived([Row("a", 5)], Watermark(9))]) == ([], [])
     assert run.epoch([Arrived([Row("a", 3)], Watermark(10))]) == ([("a", 0, 10, 2)], [])
     assert run.epoch([Arrived([Row("a", 9), Row("a", 10)], Watermark(20))]) == ([("a", 10, 20, 1)], [Row("a", 9)])
+
+
+KINDS = [tumble(ms(10)), hop(ms(5), ms(10)), cumulate(ms(5), ms(10)), session(ms(5))]
+
+
+@pytest.mark.parametrize("windows", KINDS, ids=lambda windows: windows.name)
+def test_a_record_without_a_time_is_in_no_window(windows: Windows) -> None:
+    run, timeless = local(windows), Timeless("a")
+    assert run.epoch([Arrived([timeless, Row("a", 5), timeless])]) == ([], [timeless, timeless])
+    told, late = run.epoch([Arrived([timeless], Watermark(MAX_TIMESTAMP))])
+    assert (sorted(told), late) == (expected([Row("a", 5)], windows), [timeless])
+    assert run.state == {}
 
 
 def test_the_same_windows_by_processing_time() -> None:
