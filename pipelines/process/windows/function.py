@@ -156,11 +156,12 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
     def _merged(self, windows: Any, window: Window) -> tuple[Window, Any]:
         """The open sessions that `window` meets, and it, as one; they are open no longer by themselves."""
         assert self._aggregate.merge is not None
-        kept = self._aggregate.create()
-        for end, other in sorted(windows.items()):
-            if other["begin"] <= window.end and window.start <= end:
-                kept = self._aggregate.merge(kept, other["kept"])
-                window = Window(min(window.start, other["begin"]), max(window.end, end))
-                windows.remove(end)
-                self._manager.delete_timer(end)
+        kept, end = self._aggregate.create(), windows.first_from(window.start)
+        # Open sessions do not meet: those that `window` meets are neighbours, by their ends as by their beginnings.
+        while end is not None and (other := windows.get(end))["begin"] <= window.end:
+            kept = self._aggregate.merge(kept, other["kept"])
+            window = Window(min(window.start, other["begin"]), max(window.end, end))
+            windows.remove(end)
+            self._manager.delete_timer(end)
+            end = windows.first_from(end)
         return window, kept

@@ -18,6 +18,7 @@ from pipelines.process.joins import IntervalJoin, Side, WindowJoin
 from pipelines.process.windows import Windows, cumulate, hop, session, tumble
 from pipelines.sql import compile_script
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+from tests.pipelines.process.counting import Counted
 
 
 def ms(number: int) -> timedelta:
@@ -202,6 +203,18 @@ def test_the_same_join_by_processing_time() -> None:
     assert run.epoch([Arrived([two], None, 0, at=112)], now=112)[0] == []
     assert run.epoch([Arrived((), None, 0, at=113)], now=113)[0] == [(2, None)]
     assert run.state == {}
+
+
+def test_a_record_is_not_compared_with_all_that_wait() -> None:
+    """Every right one meets one left one."""
+
+    def compared(waiting: int) -> float:
+        run, before = local(IntervalJoin(ms(0), ms(0), SIDE, SIDE, pair)), Counted.comparisons
+        sides = [[Row("a", number, Counted(number)) for number in range(waiting)] for _ in range(2)]
+        assert len(run.epoch([Arrived(sides[0]), Arrived(sides[1], None, 1)])[0]) == waiting
+        return (Counted.comparisons - before) / waiting
+
+    assert compared(500) < compared(50) + 20  # each of them once more would be 450
 
 
 def test_before_any_time_has_passed_records_meet_by_the_moments_at_which_they_landed() -> None:

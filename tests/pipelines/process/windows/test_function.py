@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
+from pipelines.process.state.stores import MapState
 from pipelines.process.windows import Aggregate, Window, WindowFunction, Windows, cumulate, hop, session, tumble
 from pipelines.sql import compile_script
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+from tests.pipelines.process.counting import Counted
 
 
 def ms(number: int) -> timedelta:
@@ -109,6 +111,31 @@ def sessions(found: list[Row], gap: int) -> list[tuple]:
         if open_window is not None:
             told.append((key, *open_window, count))
     return sorted(told)
+
+
+def test_a_session_is_compared_with_its_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+    get = MapState.get
+    monkeypatch.setattr(MapState, "get", lambda *asked: decoded.append(1) or get(*asked))
+    monkeypatch.setattr(MapState, "items", lambda state: pytest.fail("all sessions were looked at"))
+
+    def compared(waiting: int) -> float:
+        run, before = local(session(ms(5))), Counted.comparisons
+        run.epoch([Arrived([Row("a", Counted(number * 100)) for number in range(waiting)])])
+        assert len(run.state["a"]["windows"]) == waiting
+        return (Counted.comparisons - before) / waiting
+
+    assert compared(500) < compared(50) + 20  # each of them once more would be 450
+    decoded.clear()
+    run = local(session(ms(5)))
+    run.epoch([Arrived([Row("a", 100 * number) for number in reversed(range(50))])])
+    assert len(decoded) == 49, "the next one is looked at"
+
+
+def test_sessions_between_two_become_one_with_both() -> None:
+    run = local(session(ms(5)))
+    run.epoch([Arrived([Row("a", time) for time in (0, 8, 30, 50)])])
+    assert run.epoch([Arrived([Row("a", 4), Row("a", 13)], Watermark(40))])[0] == [("a", 0, 18, 4), ("a", 30, 35, 1)]
 
 
 def test_a_window_is_told_at_its_end_and_what_comes_later_is_kept_apart() -> None:
