@@ -284,6 +284,22 @@ def test_values_of_another_type_name_their_key(tmp_path: Path, function: Any, to
         epochs.run([("b", 5, "x")], 9)
 
 
+class WrongTimer(Timed):
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        ctx.get_state_manager().get_state(TOTAL).clear()
+        ctx.get_state_manager().get_state(TOTAL).add("much")
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_a_state_of_another_type_names_the_last_record_of_its_key(tmp_path: Path, batch: int) -> None:
+    epochs = Epochs(tmp_path, batch, EventTimeExtension.wrap_process_function(WrongTimer()))
+    epochs.run([("a", 4, "x"), ("b", 5, "x"), ("b", 7, "y"), ("dd", 50, "x")], 3)
+    with pytest.raises(WrongValue, match=r"'total' of key 'b' .*; the key's last record is Record\(k='b', number=2"):
+        epochs.run([("b", 1, "x"), ("b", 2, "x"), ("dd", 60, "x")], 6)
+    with pytest.raises(WrongValue, match=r"state 'total' of key 'b' is no int64: ((?!last record).)*$"):
+        epochs.run([("dd", 60, "x")], 6)  # its timer alone
+
+
 def test_a_row_gets_the_fields_that_came_later(tmp_path: Path) -> None:
     Epochs(tmp_path, 10).run([("a", 5, "x"), ("b", 6, "")], 1)
     wider = pa.struct([("name", pa.string()), ("more", pa.map_(pa.string(), pa.int64())), ("number", pa.int64())])
