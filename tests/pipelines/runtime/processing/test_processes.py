@@ -293,6 +293,37 @@ def test_a_row_of_broadcast_state_grows_and_a_field_may_be_dropped(spark: SparkS
     ]
 
 
+BEATS = """
+CREATE TABLE beats (number BIGINT, due BIGINT, at AS TO_TIMESTAMP_LTZ(number, 3), WATERMARK FOR at AS at)
+    WITH ('connector' = 'datagen', 'rows-per-second' = '10', 'number-of-rows' = '20',
+    'fields.number.kind' = 'sequence', 'fields.number.start' = '1', 'fields.number.end' = '20',
+    'fields.due.kind' = 'sequence', 'fields.due.start' = '9000000000001', 'fields.due.end' = '9000000000020');
+"""
+
+
+class FarAhead(fn.Hears):
+    """Sets timers that the time of its records never reaches."""
+
+    def process_record(self, record, output, ctx) -> None:
+        self.time.register_timer(record.due)
+
+
+def test_all_timers_fire_at_the_end_of_a_source_and_only_once(spark: SparkSession, tmp_path: Path) -> None:
+    now = [1_000_000]
+    pipeline = compile_script(BEATS).process(
+        "told", "beats", "number", wrapped(FarAhead()), "what STRING, value BIGINT", buckets=2
+    )
+    harness, found = Harness(pipeline, spark, tmp_path, clock=lambda: now[0]), []
+    for seconds in (0, 1, 10, 10):
+        now[0] += seconds * 1_000
+        found.append(sorted((row["what"], row["value"]) for row in harness.advance()))
+        harness.restart()
+    assert found == [[], [], [("timer", 9_000_000_000_000 + number) for number in range(1, 21)], []]
+    assert [row.timestamp for row in harness.lake.watermarks.rows("told")][-2:] == [10, MAX_TIMESTAMP]
+    (process,) = reconcile_all(harness.lake, harness.pipeline)
+    assert (process.problems, process.counts["rows published"]) == ((), 20)
+
+
 HELD = SCRIPT + (
     f"CREATE TABLE told ({fn.TIMED_COLUMNS}, CONSTRAINT small EXPECT (total < 100) ON VIOLATION FAIL, "
     "CONSTRAINT known EXPECT (k <> 'b') ON VIOLATION QUARANTINE) WITH ('connector' = 'scripted');"
