@@ -157,12 +157,22 @@ def test_a_record_without_a_time_is_in_no_window(windows: Windows) -> None:
     assert run.state == {}
 
 
-def test_the_same_windows_by_processing_time() -> None:
-    run, now = local(tumble(ms(10)), by_time=False), Watermark(MIN_TIMESTAMP, True)
+BY_PROCESSING_TIME = {
+    "TUMBLE": [("a", 100, 110, 2), ("a", 110, 120, 1)],
+    "HOP": [("a", 95, 105, 2), ("a", 100, 110, 2), ("a", 105, 115, 1), ("a", 110, 120, 1)],
+    "CUMULATE": [("a", 100, 105, 2), ("a", 100, 110, 2), ("a", 110, 115, 1), ("a", 110, 120, 1)],
+    "SESSION": [("a", 101, 109, 2), ("a", 112, 117, 1)],
+}
+
+
+@pytest.mark.parametrize("windows", KINDS, ids=lambda windows: windows.name)
+def test_the_same_windows_by_processing_time(windows: Windows) -> None:
+    run, now, record = local(windows, by_time=False), Watermark(MIN_TIMESTAMP, True), Row("a", 0)
     run.epoch([Arrived((), now, at=100)], now=100)
-    told, late = run.epoch([Arrived([Row("a", 0)], at=101), Arrived([Row("a", 0)], at=109)], now=109)
-    assert (told, late) == ([], [])
-    assert run.epoch([Arrived([Row("a", 0)], at=112)], now=121) == ([("a", 100, 110, 2), ("a", 110, 120, 1)], [])
+    assert run.epoch([Arrived([record], at=101), Arrived([record], at=104)], now=104) == ([], [])
+    told, late = run.epoch([Arrived([record], at=112)], now=121)
+    assert (sorted(told, key=lambda row: row[2]), late) == (BY_PROCESSING_TIME[windows.name], [])
+    assert run.state == {}
 
 
 @pytest.mark.parametrize("apart", [False, True])
