@@ -7,19 +7,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import PlanningError
 from pipelines.process.windows import Windows, cumulate, hop, tumble
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history_of
+from pipelines.runtime.processing.windowed import open_windows
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from quality_checks.reconcile import ProcessReconciliation, reconcile_all
+from tests.pipelines.process.windows.test_windowed import PAIRS
 from tests.pipelines.runtime.crashing import crash_at
 
 SCRIPT = """
@@ -217,6 +220,23 @@ def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path
         assert (source.landed, source.waiting, added.rows.handled) == (landed, 0, landed - sum(left_out.values()))
         assert (output.table, bool(output.not_having)) == (target, target == "hopped")
         assert output.given == output.published + output.not_having
+
+
+def test_the_windows_that_spark_makes_are_those_of_the_python_functions(spark: SparkSession) -> None:
+    """Before 1970 too, with offsets of all sizes; windows that were told are left out."""
+    times = spark.range(-41, 42).selectExpr("id AS _time", "3L AS _now")
+    found = [
+        open_windows(times, table).selectExpr(f"{number} AS pair", "_time", "_end", f"{table.start('_end')} AS start")
+        for number, (table, _) in enumerate(PAIRS)
+    ]
+    wanted = [
+        (number, time, window.end, window.start)
+        for number, (_, windows) in enumerate(PAIRS)
+        for time in range(-41, 42)
+        for window in windows.of(time)
+        if window.end > 3
+    ]
+    assert sorted(map(tuple, reduce(DataFrame.union, found).collect())) == sorted(wanted)
 
 
 VIEWS = """
