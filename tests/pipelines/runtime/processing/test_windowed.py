@@ -249,6 +249,38 @@ GROUP BY window_start, window_end, window_time, item;
 """
 
 
+SEVERAL = """
+CREATE TABLE views (item STRING, p AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE hopped (opened TIMESTAMP(3), closed TIMESTAMP(3), views BIGINT) WITH ('connector' = 'scripted');
+CREATE TABLE grown (opened TIMESTAMP(3), closed TIMESTAMP(3), views BIGINT) WITH ('connector' = 'scripted');
+INSERT INTO hopped SELECT window_start, window_end, COUNT(*)
+FROM TABLE(HOP(TABLE views, DESCRIPTOR(p), INTERVAL '5' SECONDS, INTERVAL '10' SECONDS))
+GROUP BY window_start, window_end;
+INSERT INTO grown SELECT window_start, window_end, COUNT(*)
+FROM TABLE(CUMULATE(TABLE views, DESCRIPTOR(p), INTERVAL '5' SECONDS, INTERVAL '10' SECONDS))
+GROUP BY window_start, window_end;
+"""
+
+
+def test_windows_that_overlap_by_processing_time(spark: SparkSession, tmp_path: Path) -> None:
+    now = [100_000]
+    harness = Harness(SEVERAL, spark, tmp_path, clock=lambda: now[0])
+    harness.end_of_snapshot("views")
+    for landed_at in (101_000, 104_000, 112_000):
+        now[0] = landed_at
+        harness.push("views", [{"item": "tea"}])
+        harness.runner.advance("views")
+    now[0] = 120_000
+    rows = harness.advance()
+
+    def told(target: str) -> Told:
+        seconds = [[int((time - moment(0)).total_seconds()) for time in row[:2]] for row in of(rows, target)]
+        return sorted((*times, row[2]) for times, row in zip(seconds, of(rows, target), strict=True))
+
+    assert told("hopped") == [(95, 105, 2), (100, 110, 2), (105, 115, 1), (110, 120, 1)]
+    assert told("grown") == [(100, 105, 2), (100, 110, 2), (110, 115, 1), (110, 120, 1)]
+
+
 def test_the_same_windows_by_processing_time_and_a_changed_statement(spark: SparkSession, tmp_path: Path) -> None:
     now = [100_000]
     harness = Harness(VIEWS, spark, tmp_path, clock=lambda: now[0])
