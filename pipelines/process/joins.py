@@ -46,7 +46,8 @@ class _Join(TwoInputNonBroadcastEventTimeStreamProcessFunction):
     """What both joins have.
 
     The state of each side: `_held`, the records, and `_numbers`, how many are given up at a time. A record is found by
-    that time and its number, so that to keep one more, or to meet one, costs no look at the others.
+    that time and its number, and the times by their order, so that to keep one more, or to meet one, costs no look at
+    the others.
     """
 
     def __init__(self, left: Side, right: Side, result: Result, outer: bool) -> None:
@@ -150,12 +151,14 @@ class IntervalJoin(_Join):
         )
         states, met = ctx.get_state_manager(), False
         held, numbers = states.get_state(self._held[1 - side]), states.get_state(self._numbers[1 - side])
-        for until in sorted(filter(lambda until: low <= until - other <= high, numbers.keys())):
+        until = numbers.first_from(low + other)
+        while until is not None and until - other <= high:
             for place, item in self._waiting(1 - side, until, ctx):
                 pair, met = (record, record_of(item["record"])), True
                 output.collect(self._result(*(pair if side == 0 else reversed(pair))))
                 if side == 1 and self._outer and not item["met"]:
                     held.put(place, {**item, "met": True})
+            until = numbers.first_from(until + 1)
         until = min(high + 1, MAX_TIMESTAMP)
         if until > self._manager.current_time():
             self._keep(side, until, record, met, ctx)

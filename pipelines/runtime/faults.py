@@ -25,7 +25,7 @@ Point = Literal[
     "insert.published",
 ]
 
-OfProcess = Literal["process.state"]
+OfProcess = Literal["process.second-quarantined", "process.second", "process.state"]
 """Passed by processes alone."""
 
 POINTS: tuple[str, ...] = get_args(Point)

@@ -203,11 +203,16 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def encoded(
-    stamp: Mapping[str, int], keys: Sequence[Any], states: Sequence[KeyState], columns: StateColumns
+    stamp: Mapping[str, int],
+    keys: Sequence[Any],
+    states: Sequence[KeyState],
+    columns: StateColumns,
+    records: Sequence[Any],
 ) -> pa.Table:
-    """The rows of an epoch for the keys that it has touched; `stamp` is what all of them have in common.
+    """The rows of an epoch for the keys that it has touched; `stamp` is what all of them have in common, `records` the
+    last one of each, None where it had none.
 
-    Raises WrongValue that names state and key.
+    Raises WrongValue that names state, key and record.
     """
     live = [not state.empty for state in states]
     timers = [state.timers or None for state in states]
@@ -222,23 +227,27 @@ def encoded(
     for (name, kind), values in zip(columns.keys, parts, strict=True):
         found[name] = pa.array(values, kind)
     for place, (name, kind) in enumerate(columns.states):
-        found[name] = _states(name, kind, keys, [state.cells[place] for state in states])
+        found[name] = _states(name, kind, keys, [state.cells[place] for state in states], records)
     for name, kind in columns.broadcast:
         found[name] = pa.nulls(len(keys), kind)
     return pa.table(found, schema=columns.schema)
 
 
-def _states(name: str, kind: pa.DataType, keys: Sequence[Any], cells: Sequence[Cell]) -> pa.Array:
+def _states(
+    name: str, kind: pa.DataType, keys: Sequence[Any], cells: Sequence[Cell], records: Sequence[Any]
+) -> pa.Array:
     try:
         if cells and isinstance(cells[0], ListCell):
             return _lists(cells, kind)  # type: ignore[arg-type]
         return pa.array([_plain(cell) for cell in cells], kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        for key, cell in zip(keys, cells, strict=True):
+        for key, cell, record in zip(keys, cells, records, strict=True):
             try:
                 pa.array([_plain(cell)], kind)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                raise WrongValue(f"state {name!r} of key {shown(key)} is no {kind}: {cut(str(error))}") from error
+                last = "" if record is None else f"; the key's last record is {shown(record)}"
+                what = f"state {name!r} of key {shown(key)} is no {kind}: {cut(str(error))}{last}"
+                raise WrongValue(what) from error
         raise
 
 

@@ -56,6 +56,10 @@ FLUSH = 50_000
 """Output records after which they are handed on."""
 
 
+Touched = tuple[Any, KeyState, Any]
+"""A key, what is left of it, and its last record; None where there was none."""
+
+
 def output_column(output: int, place: int) -> str:
     """What a column of an output is called in a task's batches."""
     return f"_out{output}_{place}"
@@ -115,11 +119,12 @@ class Task:
         function = pickle.loads(plan.function)
         self._shape = shape_of(function)
         self._name = type(unwrapped(function)).__name__
+        self._broadcast = self._broadcast_records()
         self._run = TaskRun(
             function,
             plan.steps,
             self._stored_broadcast(),
-            self._broadcast_records(),
+            self._broadcast,
             number == 0,
             plan.keyed,
             dict((*plan.columns.states, *plan.columns.broadcast)),
@@ -160,15 +165,13 @@ class Task:
     def _visit(self, number: int, source: Rows) -> Iterator[pa.RecordBatch]:
         plan, run = self._plan, self._run
         bucket = Bucket(plan.groups.get(number, ()), plan.columns, self._shape.keyed)
-        keys: list[Any] = []
-        states: list[KeyState] = []
+        touched: list[Touched] = []
 
-        def through(key: Any, records: Iterable[Any]) -> None:
+        def through(key: Any, records: Iterable[Any] | None = None) -> None:
             known = bucket.take(key)
-            left = run.key(self._shown(key), known, records)
+            left = run.key(self._shown(key), known, records or ())
             if known is not None or not left.empty:
-                keys.append(key)
-                states.append(left)
+                touched.append((key, left, None if records is None else source.last))
             self._mark(key)
 
         while source.bucket == number:
@@ -176,9 +179,9 @@ class Task:
             through(key, source.records())
             yield from self._flush(FLUSH)
         for key in bucket.others() if run.every_key else list(bucket.due(plan.steps.end)):
-            through(key, ())
+            through(key)
             yield from self._flush(FLUSH)
-        self._keep(number, bucket, keys, states)
+        self._keep(number, bucket, touched)
 
     def _shown(self, key: Any) -> Any:
         """A key as the function sees it."""
@@ -189,19 +192,16 @@ class Task:
 
     # --- state ---------------------------------------------------------------------------------------------------
 
-    def _keep(self, number: int, bucket: Bucket, keys: list[Any], states: list[KeyState]) -> None:
+    def _keep(self, number: int, bucket: Bucket, touched: Sequence[Touched]) -> None:
         rest, least = bucket.untouched()
-        living = [state for state in states if not state.empty]
+        living = [state for _, state, _ in touched if not state.empty]
         times = [state.timers[0] for state in living if state.timers]
         times += [least] if least is not None else []
         self._told[number] = (min(times, default=None), len(rest) + len(living))
-        kept = [
-            (key, state) for key, state in zip(keys, states, strict=True) if not self._plan.rewrite or not state.empty
-        ]
+        kept = [item for item in touched if not self._plan.rewrite or not item[1].empty]
+        keys, states, last = zip(*kept, strict=True) if kept else ((), (), ())
         try:
-            table = encoded(
-                self._stamp(number), [key for key, _ in kept], [state for _, state in kept], self._plan.columns
-            )
+            table = encoded(self._stamp(number), keys, states, self._plan.columns, last)
         except WrongValue as error:
             raise WrongValue(f"process function {self._name}: {error}") from error
         self._write(number, table)
@@ -257,8 +257,9 @@ class Task:
             try:
                 found[name] = pa.array([list(entries[name].items())], kind)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+                last = f"; the last broadcast record is {shown(self._broadcast[-1][1])}" if self._broadcast else ""
                 raise WrongValue(
-                    f"process function {self._name}: broadcast state {name!r} is no {kind}: {cut(str(error))}"
+                    f"process function {self._name}: broadcast state {name!r} is no {kind}: {cut(str(error))}{last}"
                 ) from error
         self._write(BROADCAST_BUCKET, pa.table(found, schema=columns.schema))
 

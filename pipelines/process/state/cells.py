@@ -6,6 +6,7 @@ only appended to is never decoded, and one that is not touched is written back a
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -75,19 +76,44 @@ class ListCell:
 
 
 class MapCell:
-    """A map."""
+    """A map. `order`: its keys in order, once that was asked for."""
 
-    __slots__ = ("base", "entries")
+    __slots__ = ("base", "entries", "order")
 
     def __init__(self, base: Stored | None = None) -> None:
         self.base = base
         self.entries: dict[Any, Any] | None = {} if base is None else None
+        self.order: list[Any] | None = None
 
     def get(self) -> dict[Any, Any]:
         if self.entries is None:
             assert self.base is not None
             self.entries = dict(self.base.read() or ())
         return self.entries
+
+    def put(self, key: Any, value: Any) -> None:
+        entries = self.get()
+        if self.order is not None and key not in entries:
+            insort(self.order, key)
+        entries[key] = value
+
+    def remove(self, key: Any) -> None:
+        entries = self.get()
+        if key in entries:
+            del entries[key]
+            if self.order is not None:
+                del self.order[bisect_left(self.order, key)]
+
+    def clear(self) -> None:
+        self.get().clear()
+        self.order = None
+
+    def first_from(self, key: Any) -> Any:
+        """The least key that is not less than `key`; None where there is none."""
+        if self.order is None:
+            self.order = sorted(self.get())
+        place = bisect_left(self.order, key)
+        return self.order[place] if place < len(self.order) else None
 
     @property
     def empty(self) -> bool:

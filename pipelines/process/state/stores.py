@@ -106,15 +106,20 @@ class MapState(_KeyedState):
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of `key`. Raises NotKeyed, WrongValue."""
-        self._cell().get()[key] = _copied(self._copy, value)
+        self._cell().put(key, _copied(self._copy, value))
 
     def remove(self, key: Any) -> None:
         """Forget `key`, if it is there. Raises NotKeyed."""
-        self._cell().get().pop(key, None)
+        self._cell().remove(key)
 
     def contains(self, key: Any) -> bool:
         """Whether `key` is there. Raises NotKeyed."""
         return key in self._cell().get()
+
+    def first_from(self, key: Any) -> Any:
+        """The least key that is not less than `key`, without a look at the others; None where there is none. Raises
+        NotKeyed."""
+        return self._cell().first_from(key)
 
     def keys(self) -> Iterator[Any]:
         """The keys as they are now. Raises NotKeyed."""
@@ -134,7 +139,7 @@ class MapState(_KeyedState):
 
     def clear(self) -> None:
         """Forget all entries. Raises NotKeyed."""
-        self._cell().get().clear()
+        self._cell().clear()
 
 
 class ReducingState(_KeyedState):

@@ -105,18 +105,18 @@ class Aggregate(Generic[A]):
 
 class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
     """Aggregates the records of each key by windows. Records that come when their window has been told go to the second
-    output: nothing is dropped.
+    output, and so do those without a time, which are in no window: nothing is dropped.
 
     Args:
         windows: Which windows.
         aggregate: What is kept of them.
-        time: A record's time (ms, UTC); None: the time at which it is processed, as `EventTimeManager.processed_at` has
-            it.
+        time: A record's time (ms, UTC), or None for one without; None: the time at which it is processed, as
+            `EventTimeManager.processed_at` has it.
 
     Raises InvalidDeclaration for sessions of an aggregate that can not be merged.
     """
 
-    def __init__(self, windows: Windows, aggregate: Aggregate, time: Callable[[Any], int] | None = None) -> None:
+    def __init__(self, windows: Windows, aggregate: Aggregate, time: Callable[[Any], int | None] | None = None) -> None:
         if windows.merging and aggregate.merge is None:
             raise InvalidDeclaration("windows that merge need an aggregate with `merge`")
         self._windows, self._aggregate, self._time = windows, aggregate, time
@@ -132,7 +132,7 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
         windows = ctx.get_state_manager().get_state(self._open)
         time = self._manager.processed_at() if self._time is None else self._time(record)
         late = True
-        for window in self._windows.of(time):
+        for window in self._windows.of(time) if time is not None else ():
             kept = self._aggregate.create()
             if self._windows.merging:
                 window, kept = self._merged(windows, window)
@@ -156,11 +156,12 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
     def _merged(self, windows: Any, window: Window) -> tuple[Window, Any]:
         """The open sessions that `window` meets, and it, as one; they are open no longer by themselves."""
         assert self._aggregate.merge is not None
-        kept = self._aggregate.create()
-        for end, other in sorted(windows.items()):
-            if other["begin"] <= window.end and window.start <= end:
-                kept = self._aggregate.merge(kept, other["kept"])
-                window = Window(min(window.start, other["begin"]), max(window.end, end))
-                windows.remove(end)
-                self._manager.delete_timer(end)
+        kept, end = self._aggregate.create(), windows.first_from(window.start)
+        # Open sessions do not meet: those that `window` meets are neighbours, by their ends as by their beginnings.
+        while end is not None and (other := windows.get(end))["begin"] <= window.end:
+            kept = self._aggregate.merge(kept, other["kept"])
+            window = Window(min(window.start, other["begin"]), max(window.end, end))
+            windows.remove(end)
+            self._manager.delete_timer(end)
+            end = windows.first_from(end)
         return window, kept

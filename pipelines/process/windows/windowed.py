@@ -41,8 +41,6 @@ class WindowTable:
 
     def ends(self, time: str) -> str:
         """Where the windows of a time end: an ARRAY."""
-        if self.kind == "TUMBLE":
-            return f"array({self.last_end(time)})"
         first = f"{self._floor(time, self.step)} + {self.step}L"
         return f"sequence({first}, {self.last_end(time)}, {self.step}L)"
 

@@ -59,7 +59,9 @@ class ProcessReleasing(Releasing):
         for target in self.stager.targets[1:]:
             files = [StagedFile(**file) for file in staged.facts["second"]["files"]]
             self._quarantine(plan, staged, target, [file for file in files if file.disposition == "quarantine"])
+            faults.point("process.second-quarantined", plan.insert)
             self._publish(plan, staged, target, [file for file in files if file.disposition == "publish"])
+            faults.point("process.second", plan.insert)
         kept_out = self._quarantine(plan, staged, self.target, staged.of("quarantine"))
         faults.point("insert.quarantined", plan.insert)
         self._commit_state(plan, staged)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from pipelines.lake.rows import quoted
 from pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
-from pipelines.process.windows.windowed import LEFT_OUT, NOT_HAVING, WINDOW_END, WindowedQuery
+from pipelines.process.windows.windowed import LEFT_OUT, NOT_HAVING, WINDOW_END, WindowedQuery, WindowTable
 from pipelines.runtime.processing.inputs import EpochSteps
 from pipelines.runtime.processing.outputs import PROCESSED
 
@@ -61,10 +61,9 @@ def added_up(rows: DataFrame, query: WindowedQuery, found: EpochSteps, step: str
     }
     placed = placed.observe(seen, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counted.items()])
     taken = placed.where(f"_passes AND _time IS NOT NULL AND NOT {over}").alias(query.alias)
-    windows = taken.selectExpr("*", f"explode({query.table.ends('_time')}) AS _end", "_now AS _until")
     keys = {WINDOW_END: "_end", **{group.name: group.expression for group in query.groups}}
     grouped = (
-        windows.where("_end > _until")
+        open_windows(taken, query.table)
         .alias(query.alias)
         .groupBy("_epoch", *[F.expr(f"{expression} AS {quoted(name)}") for name, expression in keys.items()])
         .agg(*[F.expr(f"{part.expression} AS {quoted(part.name)}") for part in query.parts])
@@ -72,6 +71,17 @@ def added_up(rows: DataFrame, query: WindowedQuery, found: EpochSteps, step: str
     places = {"_epoch": "_epoch", "_rowtime": "NULL", "_split": "''", "_offset": "0"}
     told = [f"CAST({places[name]} AS {kind}) AS {name}" for name, kind in PLACE.items()]
     return grouped.selectExpr(*map(quoted, query.records), *told)
+
+
+def open_windows(rows: DataFrame, table: WindowTable) -> DataFrame:
+    """A row for each window of a row by `_time` that is not told at `_now`; `_end` is where it ends (all ms, UTC)."""
+    if table.kind == "CUMULATE":  # Spark has none
+        windows = rows.selectExpr("*", f"explode({table.ends('_time')}) AS _end")
+    else:
+        lengths = ", ".join(f"'{ms} milliseconds'" for ms in (table.size, table.step, table.offset % table.step))
+        windows = rows.selectExpr("*", f"window(timestamp_millis(_time), {lengths}) AS _window")
+        windows = windows.selectExpr("*", "unix_millis(_window.end) AS _end")
+    return windows.where("_end > _now")
 
 
 def _by_step(times: Sequence[int], step: str) -> str:

@@ -18,6 +18,7 @@ from pipelines.process.joins import IntervalJoin, Side, WindowJoin
 from pipelines.process.windows import Windows, cumulate, hop, session, tumble
 from pipelines.sql import compile_script
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+from tests.pipelines.process.counting import Counted
 
 
 def ms(number: int) -> timedelta:
@@ -202,6 +203,40 @@ def test_the_same_join_by_processing_time() -> None:
     assert run.epoch([Arrived([two], None, 0, at=112)], now=112)[0] == []
     assert run.epoch([Arrived((), None, 0, at=113)], now=113)[0] == [(2, None)]
     assert run.state == {}
+
+
+@pytest.mark.parametrize(
+    ("windows", "wanted"),
+    [
+        (tumble(ms(10)), [(110, (1, 7)), (120, (2, None))]),
+        (hop(ms(5), ms(10)), [(105, (1, 7)), (110, (1, 7)), (115, (2, None)), (120, (2, None))]),
+        (cumulate(ms(5), ms(10)), [(105, (1, 7)), (110, (1, 7)), (115, (2, None)), (120, (2, None))]),
+    ],
+    ids=lambda value: value.name if type(value) is Windows else "",
+)
+def test_a_join_of_windows_by_processing_time(windows: Windows, wanted: list[tuple[int, tuple]]) -> None:
+    side = Side("key STRING, id BIGINT, `time` BIGINT")
+    run = local(WindowJoin(windows, side, side, pair, outer=True))
+    now = Watermark(MIN_TIMESTAMP, True)
+    run.epoch([Arrived((), now, 0, at=100), Arrived((), now, 1, at=100)], now=100)
+    one, two, other = Row("a", 1, None), Row("a", 2, None), Row("a", 7, None)
+    assert run.epoch([Arrived([one], None, 0, at=101), Arrived([other], None, 1, at=104)], now=104)[0] == []
+    assert run.epoch([Arrived([two], None, 0, at=112)], now=112)[0] == [row for end, row in wanted if end <= 112]
+    told = [(end, row) for end in (114, 115, 119, 120) for row in run.epoch([], now=end)[0]]
+    assert told == [item for item in wanted if item[0] > 112]
+    assert run.state == {}
+
+
+def test_a_record_is_not_compared_with_all_that_wait() -> None:
+    """Every right one meets one left one."""
+
+    def compared(waiting: int) -> float:
+        run, before = local(IntervalJoin(ms(0), ms(0), SIDE, SIDE, pair)), Counted.comparisons
+        sides = [[Row("a", number, Counted(number)) for number in range(waiting)] for _ in range(2)]
+        assert len(run.epoch([Arrived(sides[0]), Arrived(sides[1], None, 1)])[0]) == waiting
+        return (Counted.comparisons - before) / waiting
+
+    assert compared(500) < compared(50) + 20  # each of them once more would be 450
 
 
 def test_before_any_time_has_passed_records_meet_by_the_moments_at_which_they_landed() -> None:

@@ -39,7 +39,7 @@ def parsed(step: str, count: int) -> Order | Watermark:
     words = step.split()
     if words[0] == "wm":
         return Watermark(number(words[1]))
-    told = {words[place]: number(words[place + 1]) for place in range(0, len(words), 2)}
+    told: dict[str, Any] = {words[place]: number(words[place + 1]) for place in range(0, len(words), 2)}
     return Order("k", count, **told)
 
 
@@ -69,6 +69,7 @@ orders = st.builds(
     set=st.none() | st.integers(0, 30),
     delete=st.none() | st.integers(0, 30),
     again=st.none() | st.integers(0, 30),
+    cancel=st.none() | st.integers(0, 30),
     clear=st.booleans(),
 )
 arrivals = st.lists(

@@ -21,6 +21,8 @@ from pipelines.process.engine.steps import Steps
 from pipelines.process.engine.task import COLLECTED, KIND, REPORT, REPORTED, TaskPlan, run_task
 from pipelines.process.records import record_type
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+from tests.pipelines.process.engine.test_epoch import CASES, parsed, shown
+from tests.pipelines.process.scripted import Order, Scripted
 from tests.pipelines.runtime.processing.functions import SEEN, TOTAL, Timed
 
 BUCKETS, TASKS = 3, 2
@@ -38,7 +40,8 @@ OUTPUT = pa.schema(
     [("k", pa.string()), ("at", pa.int64()), ("seen", pa.string()), ("total", pa.int64()), ("last", pa.string()),
      ("names", pa.string())]
 )  # fmt: skip
-SHAPE = InputShape(("k", "number", "name"))
+RECORD = pa.schema([("k", pa.string()), ("number", pa.int64()), ("name", pa.string())])
+SHAPE = InputShape(tuple(RECORD.names))
 FUNCTION = EventTimeExtension.wrap_process_function(Timed())
 
 
@@ -56,9 +59,10 @@ class Epochs:
         function: Any = FUNCTION,
         columns: StateColumns = COLUMNS,
         output: pa.Schema = OUTPUT,
+        record: pa.Schema = RECORD,
     ) -> None:
         self.folder, self.batch, self.function = folder, batch, function
-        self.columns, self.output = columns, output
+        self.columns, self.output, self.record = columns, output, record
         self.groups: dict[int, tuple[tuple[str, int], ...]] = {}
         self.buckets: dict[int, tuple[int | None, int]] = {}
         self.time = MIN_TIMESTAMP
@@ -67,8 +71,8 @@ class Epochs:
         steps = Steps(self.time, (self.time,), end, (0,))
         due = frozenset(number for number, (least, _) in self.buckets.items() if least is not None and least <= end)
         plan = TaskPlan(
-            cloudpickle.dumps(self.function), (), steps, (SHAPE,), 1, (self.output,), self.columns, self.groups, due,
-            TASKS, str(self.folder), rewrite=rewrite,
+            cloudpickle.dumps(self.function), (), steps, (InputShape(tuple(self.record.names)),), 1, (self.output,),
+            self.columns, self.groups, due, TASKS, str(self.folder), rewrite=rewrite,
         )  # fmt: skip
         found: list[tuple] = []
         reports: list[dict[str, Any]] = []
@@ -100,7 +104,7 @@ class Epochs:
             columns["_key0"] = pa.array([record[0] for _, record in part], pa.string())
             columns["_step"] = pa.array([0] * len(part), pa.int32())
             columns["_time"] = pa.nulls(len(part), pa.int64())
-            for place, kind in enumerate((pa.string(), pa.int64(), pa.string())):
+            for place, kind in enumerate(self.record.types):
                 columns[f"_in0_{place}"] = pa.array([record[place] for _, record in part], kind)
             yield pa.record_batch(columns)
 
@@ -280,6 +284,22 @@ def test_values_of_another_type_name_their_key(tmp_path: Path, function: Any, to
         epochs.run([("b", 5, "x")], 9)
 
 
+class WrongTimer(Timed):
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        ctx.get_state_manager().get_state(TOTAL).clear()
+        ctx.get_state_manager().get_state(TOTAL).add("much")
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_a_state_of_another_type_names_the_last_record_of_its_key(tmp_path: Path, batch: int) -> None:
+    epochs = Epochs(tmp_path, batch, EventTimeExtension.wrap_process_function(WrongTimer()))
+    epochs.run([("a", 4, "x"), ("b", 5, "x"), ("b", 7, "y"), ("dd", 50, "x")], 3)
+    with pytest.raises(WrongValue, match=r"'total' of key 'b' .*; the key's last record is Record\(k='b', number=2"):
+        epochs.run([("b", 1, "x"), ("b", 2, "x"), ("dd", 60, "x")], 6)
+    with pytest.raises(WrongValue, match=r"state 'total' of key 'b' is no int64: ((?!last record).)*$"):
+        epochs.run([("dd", 60, "x")], 6)  # its timer alone
+
+
 def test_a_row_gets_the_fields_that_came_later(tmp_path: Path) -> None:
     Epochs(tmp_path, 10).run([("a", 5, "x"), ("b", 6, "")], 1)
     wider = pa.struct([("name", pa.string()), ("more", pa.map_(pa.string(), pa.int64())), ("number", pa.int64())])
@@ -304,3 +324,50 @@ def test_a_timer_at_the_end_of_time_fires_there(tmp_path: Path) -> None:
     epochs.run([("a", MAX_TIMESTAMP, "x"), ("b", 5, "x")], 9)
     epochs.run([("dd", 50, "x")], 20)
     assert {(row[0], row[1]) for row in epochs.run([], MAX_TIMESTAMP)} == {("a", MAX_TIMESTAMP), ("dd", 50)}
+
+
+ORDER = pa.schema([("key", pa.string()), *((name, pa.int64()) for name in Order._fields[1:-1]), ("clear", pa.bool_())])
+TIMES = pa.map_(pa.int64(), pa.int64())
+SCRIPTED = StateColumns(
+    keys=(("_key_k", pa.string()),),
+    states=(
+        ("seen", pa.list_(pa.int64())),
+        ("again", TIMES),
+        ("cancel", TIMES),
+        ("total", pa.int64()),
+        ("last", pa.int64()),
+    ),
+)
+FOUR = pa.schema([("key", pa.string()), ("what", pa.string()), ("at", pa.int64()), ("now", pa.int64())])
+
+
+class Short(Scripted):
+    """Tells the first four things, which are the same of records and timers."""
+
+    def process_record(self, record, output, ctx) -> None:
+        super().process_record(record, _First(output), ctx)
+
+    def on_event_timer(self, timestamp: int, output, ctx) -> None:
+        super().on_event_timer(timestamp, _First(output), ctx)
+
+
+class _First:
+    def __init__(self, output: Any) -> None:
+        self._output = output
+
+    def collect(self, record: tuple) -> None:
+        self._output.collect(record[:4])
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_timers_go_through_state_files(tmp_path: Path, case: dict[str, Any]) -> None:
+    """Every step is an epoch, that reads its timers from what the epochs before it have written."""
+    epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(Short()), SCRIPTED, FOUR, ORDER)
+    told: list[tuple] = []
+    for count, step in enumerate(case["steps"]):
+        word = parsed(step, count)
+        if isinstance(word, Watermark):
+            told += epochs.run([], max(epochs.time, word.timestamp), rewrite=count % 4 == 3)
+        else:
+            told += epochs.run([word], epochs.time, rewrite=count % 4 == 3)
+    assert [shown(item) for item in told] == case["told"]

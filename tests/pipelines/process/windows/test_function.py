@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
+from pipelines.process.state.stores import MapState
 from pipelines.process.windows import Aggregate, Window, WindowFunction, Windows, cumulate, hop, session, tumble
 from pipelines.sql import compile_script
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+from tests.pipelines.process.counting import Counted
 
 
 def ms(number: int) -> timedelta:
@@ -24,6 +26,11 @@ def ms(number: int) -> timedelta:
 class Row(NamedTuple):
     key: str
     time: int
+
+
+class Timeless(NamedTuple):
+    key: str
+    time: None = None
 
 
 class Click(NamedTuple):
@@ -82,7 +89,7 @@ def test_every_row_is_counted_in_its_windows(found: list[Row], windows: Windows)
 
 def expected(found: list[Row], windows: Windows) -> list[tuple]:
     if windows.merging:
-        return sessions(found)
+        return sessions(found, windows.of(0)[0].end)
     counts: dict[tuple, int] = defaultdict(int)
     for row in found:
         for window in windows.of(row.time):
@@ -90,7 +97,7 @@ def expected(found: list[Row], windows: Windows) -> list[tuple]:
     return sorted((*key, count) for key, count in counts.items())
 
 
-def sessions(found: list[Row], gap: int = 6) -> list[tuple]:
+def sessions(found: list[Row], gap: int) -> list[tuple]:
     told = []
     for key in sorted({row.key for row in found}):
         open_window, count = None, 0
@@ -106,6 +113,31 @@ def sessions(found: list[Row], gap: int = 6) -> list[tuple]:
     return sorted(told)
 
 
+def test_a_session_is_compared_with_its_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+    get = MapState.get
+    monkeypatch.setattr(MapState, "get", lambda *asked: decoded.append(1) or get(*asked))
+    monkeypatch.setattr(MapState, "items", lambda state: pytest.fail("all sessions were looked at"))
+
+    def compared(waiting: int) -> float:
+        run, before = local(session(ms(5))), Counted.comparisons
+        run.epoch([Arrived([Row("a", Counted(number * 100)) for number in range(waiting)])])
+        assert len(run.state["a"]["windows"]) == waiting
+        return (Counted.comparisons - before) / waiting
+
+    assert compared(500) < compared(50) + 20  # each of them once more would be 450
+    decoded.clear()
+    run = local(session(ms(5)))
+    run.epoch([Arrived([Row("a", 100 * number) for number in reversed(range(50))])])
+    assert len(decoded) == 49, "the next one is looked at"
+
+
+def test_sessions_between_two_become_one_with_both() -> None:
+    run = local(session(ms(5)))
+    run.epoch([Arrived([Row("a", time) for time in (0, 8, 30, 50)])])
+    assert run.epoch([Arrived([Row("a", 4), Row("a", 13)], Watermark(40))])[0] == [("a", 0, 18, 4), ("a", 30, 35, 1)]
+
+
 def test_a_window_is_told_at_its_end_and_what_comes_later_is_kept_apart() -> None:
     run = local(tumble(ms(10)))
     assert run.epoch([Arrived([Row("a", 5)], Watermark(9))]) == ([], [])
@@ -113,12 +145,34 @@ def test_a_window_is_told_at_its_end_and_what_comes_later_is_kept_apart() -> Non
     assert run.epoch([Arrived([Row("a", 9), Row("a", 10)], Watermark(20))]) == ([("a", 10, 20, 1)], [Row("a", 9)])
 
 
-def test_the_same_windows_by_processing_time() -> None:
-    run, now = local(tumble(ms(10)), by_time=False), Watermark(MIN_TIMESTAMP, True)
+KINDS = [tumble(ms(10)), hop(ms(5), ms(10)), cumulate(ms(5), ms(10)), session(ms(5))]
+
+
+@pytest.mark.parametrize("windows", KINDS, ids=lambda windows: windows.name)
+def test_a_record_without_a_time_is_in_no_window(windows: Windows) -> None:
+    run, timeless = local(windows), Timeless("a")
+    assert run.epoch([Arrived([timeless, Row("a", 5), timeless])]) == ([], [timeless, timeless])
+    told, late = run.epoch([Arrived([timeless], Watermark(MAX_TIMESTAMP))])
+    assert (sorted(told), late) == (expected([Row("a", 5)], windows), [timeless])
+    assert run.state == {}
+
+
+BY_PROCESSING_TIME = {
+    "TUMBLE": [("a", 100, 110, 2), ("a", 110, 120, 1)],
+    "HOP": [("a", 95, 105, 2), ("a", 100, 110, 2), ("a", 105, 115, 1), ("a", 110, 120, 1)],
+    "CUMULATE": [("a", 100, 105, 2), ("a", 100, 110, 2), ("a", 110, 115, 1), ("a", 110, 120, 1)],
+    "SESSION": [("a", 101, 109, 2), ("a", 112, 117, 1)],
+}
+
+
+@pytest.mark.parametrize("windows", KINDS, ids=lambda windows: windows.name)
+def test_the_same_windows_by_processing_time(windows: Windows) -> None:
+    run, now, record = local(windows, by_time=False), Watermark(MIN_TIMESTAMP, True), Row("a", 0)
     run.epoch([Arrived((), now, at=100)], now=100)
-    told, late = run.epoch([Arrived([Row("a", 0)], at=101), Arrived([Row("a", 0)], at=109)], now=109)
-    assert (told, late) == ([], [])
-    assert run.epoch([Arrived([Row("a", 0)], at=112)], now=121) == ([("a", 100, 110, 2), ("a", 110, 120, 1)], [])
+    assert run.epoch([Arrived([record], at=101), Arrived([record], at=104)], now=104) == ([], [])
+    told, late = run.epoch([Arrived([record], at=112)], now=121)
+    assert (sorted(told, key=lambda row: row[2]), late) == (BY_PROCESSING_TIME[windows.name], [])
+    assert run.state == {}
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -32,6 +32,7 @@ PAIRS: list[tuple[WindowTable, Windows]] = [
     (WindowTable("TUMBLE", 10, 10, -13), tumble(ms(10), ms(-13))),
     (WindowTable("HOP", 15, 5), hop(ms(5), ms(15))),
     (WindowTable("HOP", 10, 10, 4), hop(ms(10), ms(10), ms(4))),
+    (WindowTable("HOP", 15, 5, -7), hop(ms(5), ms(15), ms(-7))),
     (WindowTable("CUMULATE", 15, 5), cumulate(ms(5), ms(15))),
     (WindowTable("CUMULATE", 20, 5, -2), cumulate(ms(5), ms(20), ms(-2))),
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from pipelines.process import (
     EventTimeExtension,
     OneInputEventTimeStreamProcessFunction,
@@ -81,6 +84,16 @@ class Ruled(TwoInputBroadcastEventTimeStreamProcessFunction):
         )
 
 
+class Dies(Ruled):
+    """Kills the process group in $TIDEGATE_KILL_GROUP, if there is one, when it has seen a 6."""
+
+    def process_record_from_non_broadcast_input(self, record, output, ctx) -> None:
+        super().process_record_from_non_broadcast_input(record, output, ctx)
+        group = os.environ.get("TIDEGATE_KILL_GROUP")
+        if group and record.number == 6:
+            os.killpg(int(group), signal.SIGKILL)
+
+
 class Paired(TwoInputNonBroadcastEventTimeStreamProcessFunction):
     """Joins a record of the first input with the next of the second, for 10 ms."""
 
@@ -121,6 +134,33 @@ class Halved(TwoOutputEventTimeStreamProcessFunction):
 
     def on_event_time_watermark(self, watermark_timestamp: int, output1, output2, ctx) -> None:
         output2.collect(("watermark", watermark_timestamp))
+
+
+class Tallied(TwoOutputEventTimeStreamProcessFunction):
+    """Even numbers to the first output, odd ones to the second, with what their key has come to; that is told to both
+    once more at a timer. One at a multiple of ten sets another one; `delete` deletes one."""
+
+    def uses_states(self):
+        return (TOTAL,)
+
+    def init_event_time_process_function(self, event_time_manager) -> None:
+        self.time = event_time_manager
+
+    def process_record(self, record, output1, output2, ctx) -> None:
+        if record.name == "delete":
+            self.time.delete_timer(record.number)
+            return
+        total = ctx.get_state_manager().get_state(TOTAL)
+        total.add(record.number)
+        (output2 if record.number % 2 else output1).collect((record.k, record.number, total.get()))
+        self.time.register_timer(record.number)
+
+    def on_event_timer(self, timestamp: int, output1, output2, ctx) -> None:
+        states = ctx.get_state_manager()
+        if timestamp % 10 == 0:
+            self.time.register_timer(timestamp + 1)
+        for output in (output1, output2):
+            output.collect((states.get_current_key(), -timestamp, states.get_state(TOTAL).get()))
 
 
 PROGRESS = WatermarkDeclarations.new_builder("progress").type_long().combine_function_max().build()

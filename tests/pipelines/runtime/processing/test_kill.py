@@ -6,14 +6,30 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.lake.delta_log import committed
+from pipelines.sql import compile_script
+from pipelines.sql.pipeline import Pipeline
 from pipelines.testing import Harness
-from tests.pipelines.runtime.processing.test_processes import EPOCHS, PUBLISHED, play, timed, told
+from pipelines.watermarks import MAX_TIMESTAMP
+from tests.oracle.pins import rows_of
+from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processing.test_processes import (
+    EPOCHS,
+    PUBLISHED,
+    SCRIPT,
+    event,
+    play,
+    timed,
+    told,
+    wrapped,
+)
 
 DRIVE = """
 import sys
@@ -74,3 +90,167 @@ def test_kill_9_at_every_commit(spark: SparkSession, tmp_path: Path) -> None:
         published = more
         assert told(harness.published("told")) == published, point
         assert [row.epoch for row in harness.lake.watermarks.rows("told")][-1] == before + 1, point
+
+
+def tallied() -> Pipeline:
+    """A function with two outputs, and one with a broadcast input beside it."""
+    columns = "k STRING, number BIGINT, total BIGINT, CONSTRAINT known EXPECT (k <> 'b') ON VIOLATION QUARANTINE"
+    pipeline = compile_script(SCRIPT).process(
+        ["evens", "odds"], "events", "k", wrapped(fn.Tallied()), [columns, columns], buckets=2
+    )
+    return pipeline.process(
+        "ruled", ["events", "rules"], "k", wrapped(fn.Dies()), "k STRING, number BIGINT, rule BIGINT", buckets=2
+    )
+
+
+STAGE = """
+import os, sys
+from pathlib import Path
+from pipelines.lake import Lake
+from pipelines.runtime.runner import Runner
+from pipelines.testing import spark_session
+from tests.pipelines.runtime.processing.test_kill import tallied
+os.environ["TIDEGATE_KILL_GROUP"] = str(os.getpgid(0))
+runner = Runner(tallied(), Lake(Path(sys.argv[1])), spark=spark_session)
+runner.stage("evens")
+runner.stage("ruled")
+"""
+"""Killed by the second one's function, in its task, when the first one is staged."""
+
+STEPS = """
+import os, sys
+from pathlib import Path
+from pipelines.lake import Lake
+from pipelines.runtime.runner import Runner
+from tests.pipelines.runtime.processing.test_kill import tallied
+pipeline = tallied()
+for word in sys.argv[2:]:
+    step, insert, point = word.split(":")
+    if (child := os.fork()) == 0:
+        os.setsid()
+        os.environ["TIDEGATE_KILL_AT"] = point
+        getattr(Runner(pipeline, Lake(Path(sys.argv[1]))), step)(insert)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 9:
+        sys.exit(f"{step} of {insert} has not come to {point}")
+"""
+"""One after the other, a process each, killed at its point. No session: only staging needs one."""
+
+
+def ended(program: str, root: Path, *words: str) -> int:
+    """How a program ends."""
+    command = [sys.executable, "-c", program, str(root), *words]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, start_new_session=True).returncode
+
+
+Rows = list[tuple[str, int, int | None]]
+
+
+def rows(path: Path, *names: str) -> Rows:
+    found = rows_of(str(path)) if (path / "_delta_log").exists() else []
+    return sorted((tuple(row[name] for name in names) for row in found), key=str)  # type: ignore[misc]
+
+
+class Both:
+    """What the two processes have published and kept out."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.lake, self.pipeline = harness.lake, harness.pipeline
+
+    def tally(self, output: str) -> tuple[Rows, Rows]:
+        table, names = self.pipeline.table(output), ("k", "number", "total")
+        kept_out = self.lake.quarantine_path(table, self.pipeline.insert("evens"))
+        return rows(self.lake.target_path(table), *names), rows(kept_out, *names)
+
+    @property
+    def ruled(self) -> Rows:
+        return rows(self.lake.target_path(self.pipeline.table("ruled")), "k", "number", "rule")
+
+
+def whole(epochs: Sequence[Rows]) -> Rows:
+    return sorted((row for epoch in epochs for row in epoch), key=str)
+
+
+def by_key(epochs: Sequence[Rows]) -> tuple[Rows, Rows]:
+    """What is published, and what is kept out: the rows of b."""
+    told = whole(epochs)
+    return [row for row in told if row[0] == "a"], [row for row in told if row[0] == "b"]
+
+
+LANDED = [
+    ([("a", 10)], [("a", 4), ("b", 7), ("a", 10), ("a", 30)], 0),
+    ([("a", 20), ("all", 1)], [("a", 5), ("a", 6), ("a", 6), ("a", 30, "delete"), ("b", 1)], 5),
+    ([("b", 30)], [("a", 2)], MAX_TIMESTAMP),
+]
+"""Of each epoch: rules, events, the watermark. Timers that are equal, deleted, set again, and in the past."""
+TIMERS: list[Rows] = [
+    [],
+    [("a", -4, 61), ("a", -5, 61), ("b", -1, 8)],
+    [("a", -2, 63), ("a", -6, 63), ("a", -10, 63), ("a", -11, 63), ("b", -7, 8)],
+]
+EVENS: list[Rows] = [
+    [("a", 4, 4), ("a", 10, 14), ("a", 30, 44)],
+    [("a", 6, 55), ("a", 6, 61), *TIMERS[1]],
+    [("a", 2, 63), *TIMERS[2]],
+]
+ODDS: list[Rows] = [[("b", 7, 7)], [("a", 5, 49), ("b", 1, 8), *TIMERS[1]], TIMERS[2]]
+RULED: list[Rows] = [
+    [("a", 4, 10), ("b", 7, None), ("a", 10, 10), ("a", 30, 10)],
+    [("a", -3, 1), ("b", -1, 1), ("a", 5, 20), ("a", 6, 20), ("a", 6, 20), ("a", 30, 20), ("b", 1, None)],
+    [("a", 2, 20)],
+]
+
+
+def land(harness: Harness, epoch: tuple[Sequence[tuple[str, int]], Sequence[tuple], int]) -> None:
+    rules, events, watermark = epoch
+    harness.push("rules", [{"k": k, "rule": rule} for k, rule in rules])
+    harness.push("events", [event(*row) for row in events])
+    harness.watermark("events", watermark)
+    for table in ("rules", "events"):
+        harness.runner.advance(table)
+
+
+def test_kill_9_with_two_outputs_with_a_broadcast_input_and_with_state_written_anew(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch that is killed again and again: each process comes one step further than the one before."""
+    harness = Harness(tallied(), spark, tmp_path)
+    both, root = Both(harness), harness.lake.root
+    land(harness, LANDED[0])
+    harness.advance()
+    land(harness, LANDED[1])
+    harness.runner.close()
+    # Planned, then staged, and the other one in the middle of its task.
+    assert ended(STEPS, root, "stage:evens:insert.planned") == 0
+    assert ended(STAGE, root) == -signal.SIGKILL
+    assert [row.epoch for row in harness.lake.staged.rows("insert evens")] == [1, 2]
+    assert [row.epoch for row in harness.lake.epochs.rows("insert ruled")] == [1, 2]
+    assert [row.epoch for row in harness.lake.staged.rows("insert ruled")] == [1]
+    # Judged, then between the commits of both outputs.
+    points = ["insert.judged", "process.second-quarantined", "process.second"]
+    steps = [f"{'publish' if point.startswith('process') else 'judge'}:evens:{point}" for point in points]
+    assert ended(STEPS, root, *steps) == 0
+    assert both.tally("odds") == by_key(ODDS[:2])
+    assert both.tally("evens") == by_key(EVENS[:1])
+    assert ended(STEPS, root, "publish:evens:insert.quarantined", "publish:evens:process.state") == 0
+    assert both.tally("evens") == (by_key(EVENS[:1])[0], by_key(EVENS[:2])[1])
+    harness.restart()
+    harness.advance()
+    # Once more where the epoch writes all state anew, whose commit takes the place of all before it.
+    monkeypatch.setattr("pipelines.runtime.processing.state.REWRITE_AFTER", 2)
+    land(harness, LANDED[2])
+    for insert in ("evens", "ruled"):
+        harness.runner.stage(insert)
+        harness.runner.judge(insert)
+    harness.runner.close()
+    assert ended(STEPS, root, "publish:evens:process.state", "publish:ruled:process.state") == 0
+    assert (both.tally("evens")[0], both.ruled) == (by_key(EVENS[:2])[0], whole(RULED[:2]))
+    harness.restart()
+    harness.advance()
+    assert both.tally("odds") == by_key(ODDS)
+    assert both.tally("evens") == by_key(EVENS)
+    assert both.ruled == whole(RULED)
+    for insert in ("evens", "ruled"):
+        state = rows_of(str(harness.lake.state_path(harness.pipeline.insert(insert))))
+        assert {row["_epoch"] for row in state} == {3}
+        assert [row.epoch for row in harness.lake.watermarks.rows(insert)] == [1, 2, 3]

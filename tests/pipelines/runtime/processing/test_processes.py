@@ -222,8 +222,8 @@ class Grown(fn.Timed):
 
     def on_event_timer(self, timestamp: int, output, ctx) -> None:
         class Noted:
-            def collect(_, found) -> None:  # noqa: N805
-                output.collect((*found[:5], f"{found[5]} {note.value()}"))
+            def collect(self, record) -> None:
+                output.collect((*record[:5], f"{record[5]} {note.value()}"))
 
         note = ctx.get_state_manager().get_state(self.note)
         super().on_event_timer(timestamp, Noted(), ctx)
@@ -235,6 +235,93 @@ class Retyped(fn.Timed):
 
     def uses_states(self):
         return (fn.SEEN, StateDeclarations.value_state("total", "STRING"), fn.LAST, fn.BY_NAME)
+
+
+class Shaped(fn.Ruled):
+    """Keeps a ROW of the fields that it is given, of each key and of each rule, and tells both."""
+
+    def __init__(self, fields: str) -> None:
+        self.rules = StateDeclarations.broadcast_state("rules", "STRING", f"ROW<{fields}>")
+        self.last = StateDeclarations.value_state("last", f"ROW<{fields}>")
+        self.more = "more" in fields
+
+    def uses_states(self):
+        return (self.rules, self.last)
+
+    def process_record_from_non_broadcast_input(self, record, output, ctx) -> None:
+        states = ctx.get_state_manager()
+        last = states.get_state(self.last)
+        output.collect((record.k, str(states.get_state(self.rules).get(record.k)), str(last.value())))
+        last.update(self.row(record.number))
+
+    def process_record_from_broadcast_input(self, record, ctx) -> None:
+        ctx.get_state_manager().get_state(self.rules).put(record.k, self.row(record.rule))
+
+    def row(self, number: int) -> dict[str, Any]:
+        return {"n": number, **({"more": "new"} if self.more else {})}
+
+
+def test_a_row_of_broadcast_state_grows_and_a_field_may_be_dropped(spark: SparkSession, tmp_path: Path) -> None:
+    def shaped(fields: str) -> Pipeline:
+        schema = "k STRING, rule STRING, last STRING"
+        return compile_script(SCRIPT).process(
+            "told", ["events", "rules"], "k", wrapped(Shaped(fields)), schema, buckets=2
+        )
+
+    harness, told = Harness(shaped("n BIGINT"), spark, tmp_path), []
+
+    def epoch(events: list[dict[str, Any]], rules: list[dict[str, Any]]) -> None:
+        for table, rows in (("rules", rules), ("events", events)):
+            if rows:
+                harness.push(table, rows)
+                harness.runner.advance(table)
+        told.append(sorted((row["k"], row["rule"], row["last"]) for row in harness.advance()))
+
+    epoch([event("a", 1), event("b", 2)], [{"k": "a", "rule": 10}])
+    harness = taken_up(harness, shaped("n BIGINT, more STRING"))
+    epoch([event("a", 3)], [{"k": "b", "rule": 20}])
+    harness = taken_up(harness, shaped("n BIGINT"))
+    epoch([event("a", 4), event("b", 5)], [])
+    harness = taken_up(harness, shaped("n BIGINT, more STRING"))
+    epoch([event("b", 6)], [])
+    wide, narrow = "{{'n': {}, 'more': {}}}".format, "{{'n': {}}}".format
+    assert told == [
+        [("a", narrow(10), "None"), ("b", "None", "None")],
+        [("a", wide(10, None), wide(1, None))],
+        [("a", narrow(10), narrow(3)), ("b", narrow(20), narrow(2))],
+        [("b", wide(20, None), wide(5, None))],  # what was dropped is gone
+    ]
+
+
+BEATS = """
+CREATE TABLE beats (number BIGINT, due BIGINT, at AS TO_TIMESTAMP_LTZ(number, 3), WATERMARK FOR at AS at)
+    WITH ('connector' = 'datagen', 'rows-per-second' = '10', 'number-of-rows' = '20',
+    'fields.number.kind' = 'sequence', 'fields.number.start' = '1', 'fields.number.end' = '20',
+    'fields.due.kind' = 'sequence', 'fields.due.start' = '9000000000001', 'fields.due.end' = '9000000000020');
+"""
+
+
+class FarAhead(fn.Hears):
+    """Sets timers that the time of its records never reaches."""
+
+    def process_record(self, record, output, ctx) -> None:
+        self.time.register_timer(record.due)
+
+
+def test_all_timers_fire_at_the_end_of_a_source_and_only_once(spark: SparkSession, tmp_path: Path) -> None:
+    now = [1_000_000]
+    pipeline = compile_script(BEATS).process(
+        "told", "beats", "number", wrapped(FarAhead()), "what STRING, value BIGINT", buckets=2
+    )
+    harness, found = Harness(pipeline, spark, tmp_path, clock=lambda: now[0]), []
+    for seconds in (0, 1, 10, 10):
+        now[0] += seconds * 1_000
+        found.append(sorted((row["what"], row["value"]) for row in harness.advance()))
+        harness.restart()
+    assert found == [[], [], [("timer", 9_000_000_000_000 + number) for number in range(1, 21)], []]
+    assert [row.timestamp for row in harness.lake.watermarks.rows("told")][-2:] == [10, MAX_TIMESTAMP]
+    (process,) = reconcile_all(harness.lake, harness.pipeline)
+    assert (process.problems, process.counts["rows published"]) == ((), 20)
 
 
 HELD = SCRIPT + (

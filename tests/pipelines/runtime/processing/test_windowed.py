@@ -7,19 +7,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import PlanningError
 from pipelines.process.windows import Windows, cumulate, hop, tumble
 from pipelines.runtime.accounting import where_rows_are
 from pipelines.runtime.history import history_of
+from pipelines.runtime.processing.windowed import open_windows
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from quality_checks.reconcile import ProcessReconciliation, reconcile_all
+from tests.pipelines.process.windows.test_windowed import PAIRS
 from tests.pipelines.runtime.crashing import crash_at
 
 SCRIPT = """
@@ -219,6 +222,23 @@ def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path
         assert output.given == output.published + output.not_having
 
 
+def test_the_windows_that_spark_makes_are_those_of_the_python_functions(spark: SparkSession) -> None:
+    """Before 1970 too, with offsets of all sizes; windows that were told are left out."""
+    times = spark.range(-41, 42).selectExpr("id AS _time", "3L AS _now")
+    found = [
+        open_windows(times, table).selectExpr(f"{number} AS pair", "_time", "_end", f"{table.start('_end')} AS start")
+        for number, (table, _) in enumerate(PAIRS)
+    ]
+    wanted = [
+        (number, time, window.end, window.start)
+        for number, (_, windows) in enumerate(PAIRS)
+        for time in range(-41, 42)
+        for window in windows.of(time)
+        if window.end > 3
+    ]
+    assert sorted(map(tuple, reduce(DataFrame.union, found).collect())) == sorted(wanted)
+
+
 VIEWS = """
 CREATE TABLE views (item STRING, n BIGINT, p AS PROCTIME()) WITH ('connector' = 'scripted');
 CREATE TABLE told (item STRING, opened TIMESTAMP(3), moment TIMESTAMP_LTZ(3), total BIGINT)
@@ -227,6 +247,38 @@ INSERT INTO told SELECT item, window_start, window_time, SUM(n)
 FROM TABLE(TUMBLE(TABLE views, DESCRIPTOR(p), INTERVAL '10' SECONDS))
 GROUP BY window_start, window_end, window_time, item;
 """
+
+
+SEVERAL = """
+CREATE TABLE views (item STRING, p AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE hopped (opened TIMESTAMP(3), closed TIMESTAMP(3), views BIGINT) WITH ('connector' = 'scripted');
+CREATE TABLE grown (opened TIMESTAMP(3), closed TIMESTAMP(3), views BIGINT) WITH ('connector' = 'scripted');
+INSERT INTO hopped SELECT window_start, window_end, COUNT(*)
+FROM TABLE(HOP(TABLE views, DESCRIPTOR(p), INTERVAL '5' SECONDS, INTERVAL '10' SECONDS))
+GROUP BY window_start, window_end;
+INSERT INTO grown SELECT window_start, window_end, COUNT(*)
+FROM TABLE(CUMULATE(TABLE views, DESCRIPTOR(p), INTERVAL '5' SECONDS, INTERVAL '10' SECONDS))
+GROUP BY window_start, window_end;
+"""
+
+
+def test_windows_that_overlap_by_processing_time(spark: SparkSession, tmp_path: Path) -> None:
+    now = [100_000]
+    harness = Harness(SEVERAL, spark, tmp_path, clock=lambda: now[0])
+    harness.end_of_snapshot("views")
+    for landed_at in (101_000, 104_000, 112_000):
+        now[0] = landed_at
+        harness.push("views", [{"item": "tea"}])
+        harness.runner.advance("views")
+    now[0] = 120_000
+    rows = harness.advance()
+
+    def told(target: str) -> Told:
+        seconds = [[int((time - moment(0)).total_seconds()) for time in row[:2]] for row in of(rows, target)]
+        return sorted((*times, row[2]) for times, row in zip(seconds, of(rows, target), strict=True))
+
+    assert told("hopped") == [(95, 105, 2), (100, 110, 2), (105, 115, 1), (110, 120, 1)]
+    assert told("grown") == [(100, 105, 2), (100, 110, 2), (110, 115, 1), (110, 120, 1)]
 
 
 def test_the_same_windows_by_processing_time_and_a_changed_statement(spark: SparkSession, tmp_path: Path) -> None:
