@@ -14,11 +14,13 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines.errors import GateHeld
+from pipelines.runtime.judging import NoVerdict
 from pipelines.runtime.status import status
 from pipelines.testing import Harness
 from quality_checks import metrics, suite
 from quality_checks.reconcile import reconcile_all
 from tests.copies import copy_of
+from tests.quality_checks import broken
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
@@ -141,13 +143,21 @@ def test_the_first_verdict_is_final(harness: Harness) -> None:
         harness.runner.publish("enriched")
 
 
-def test_a_check_that_crashes_is_no_verdict(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as broken:
-        broken.setattr(suite, "run", lambda *_: 1 / 0)
+def test_a_broken_check_is_no_verdict(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(suite, "run", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             harness.runner.judge("enriched")
-    position = harness.runner.releasing("enriched").position()
-    assert (position.state, position.verdict) == ("staged", None)
+    for how, says in (("asserts", "not one row"), ("answers_true", ""), ("leaves_a_check_out", "constraints")):
+        with monkeypatch.context() as patch:
+            case = broken.Case(patch, lambda: harness.lake.root)
+            getattr(broken, how)(case)
+            harness.runner.gate = case.gate
+            with pytest.raises((AssertionError, NoVerdict), match=says):
+                harness.run()
+        position = harness.runner.releasing("enriched").position()
+        assert (position.state, position.verdict) == ("staged", None)
+        assert harness.published("enriched", after=1) == []
     with pytest.raises(GateHeld, match="has no verdict"):
         harness.runner.publish("enriched")
     harness.restart()

@@ -67,7 +67,7 @@ class HandmadeLake:
         phase: str = "unbounded",
     ) -> None:
         """An epoch of a source table: plan and watermark-log row. It landed at second `epoch`."""
-        step = Step({"upto": epoch}, phase, flips=flip == epoch, summary=f"step {epoch}")  # type: ignore[arg-type]
+        step = Step({"from": epoch - 1, "to": epoch}, phase, flips=flip == epoch, summary=f"step {epoch}")  # type: ignore[arg-type]
         plan = source_row(table, generation, epoch, epoch * 1000, step)
         application = self.lake.application(table, "plan", generation)
         self.lake.epochs.append([plan], application=application, version=epoch)
