@@ -50,7 +50,7 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     look = Look(watched(context.repository_def), context.instance, options, context.log, now)
     memory = Memory.of(context.cursor)
     seen = look.at_lakes(memory.unread)
-    memory, messages = memory.observed(seen.incidents, seen.kinds, look.now)
+    memory, messages = memory.observed(seen, look.now)
     memory, of_runs = _runs(memory, look)
     messages = (*messages, *of_runs)
     memory = _told(messages, memory, look)
@@ -58,7 +58,7 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
         # What is known is told by now: a server that takes its time keeps nobody from hearing it.
         unread, seen = look.at_sources(memory.unread)
         memory = replace(memory, asked=look.now, unread=unread)
-        memory, of_sources = memory.observed(seen.incidents, seen.kinds, look.now)
+        memory, of_sources = memory.observed(seen, look.now)
         memory = _told(of_sources, memory, look)
         messages = (*messages, *of_sources)
     told = ", ".join(f"{message.incident.key} ({message.state})" for message in messages)

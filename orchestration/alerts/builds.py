@@ -32,7 +32,7 @@ def not_flipped(
     again = newest.generation > 1
     held_back = "Readers stay on the generation before it." if again else "Rows of its probes land, and none leaves."
     return Incident(
-        key=f"not-flipped {watched.lake} {watched.table} {newest.generation}",
+        key=f"not-flipped {watched.subject} {newest.generation}",
         kind="not-flipped",
         title=f"{watched.name} has not flipped {seconds(loading)} after its first plan "
         f"(bound {seconds(in_ms(options.flip_within))}){_chunks(lake, watched.table, newest.generation)}.",

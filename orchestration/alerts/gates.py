@@ -39,7 +39,7 @@ def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: Al
     )
     plan, told = ReleasePlan.of(row), list(map(watched.commands.filled, _said(verdict, options.keys)))
     second = given_up_by(plan)
-    key = f"gate-held {watched.lake} {watched.insert} {row.generation}/"
+    key = f"gate-held {watched.subject} {row.generation}/"
     before = row.plan.get("supersedes")
     return Incident(
         key=f"{key}{row.epoch}",
@@ -149,7 +149,7 @@ def growing_quarantine(
     plans = lake.epochs.rows(watched.owner, generation=generation, epoch=last.epoch)
     plan = ReleasePlan.of(plans[0])
     return Incident(
-        key=f"quarantine-growing {watched.lake} {watched.insert} {generation}",
+        key=f"quarantine-growing {watched.subject} {generation}",
         kind="quarantine-growing",
         title=f"the quarantine of {watched.name} grows: {rows:,} rows in {seconds(in_ms(options.quarantine_window))} "
         f"(bound {options.quarantine_rows:,}).",

@@ -47,11 +47,6 @@ class Asked:
         return max(log.landed_at - (log.lag_ms or 0), self.even or 0)
 
 
-def key_of(watched: WatchedTable) -> str:
-    """Under which a table's answer is remembered."""
-    return f"{watched.lake} {watched.table}"
-
-
 def ask(watched: WatchedTable, before: Asked | None, now: int) -> Asked | None:
     """Ask the source what there is after the last landed epoch; None where it can not be asked, or nothing has landed.
 
@@ -87,7 +82,7 @@ def lagging(
     if lag <= in_ms(options.max_lag):
         return None
     return Incident(
-        key=f"lag {watched.lake} {watched.table} {log.generation}",
+        key=f"lag {watched.subject} {log.generation}",
         kind="lag",
         title=f"{watched.name} is behind its source: {how}; the bound is {seconds(in_ms(options.max_lag))}.",
         pipeline=watched.pipeline,

@@ -40,7 +40,7 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
     run = watched.commands.filled("tidegate run SCRIPT")
     again = watched.commands.filled(f"tidegate run SCRIPT --resnapshot {watched.table}")
     return Incident(
-        key=f"retention {watched.lake} {watched.table} {'gone' if gone else 'passing'}",
+        key=f"retention {watched.subject} {'gone' if gone else 'passing'}",
         kind="retention",
         title=f"the log that {watched.name} has not read yet is gone from the server."
         if gone
@@ -55,7 +55,7 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
         positions={**positions(lake, [watched.table]), f"{watched.table}, cursor": found.position},
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(again,) if gone else (run, f"or let the server keep more: {_KEEP_MORE.get(table.connector, _SET_KAFKA)}"),
-        replaces=f"retention {watched.lake} {watched.table} passing" if gone else "",
+        replaces=f"retention {watched.subject} passing" if gone else "",
         details={"table": watched.table, "left_s": found.left_s, "kept_s": found.kept_s, "lake": watched.lake},
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -14,8 +14,9 @@ from orchestration.alerts.builds import not_flipped
 from orchestration.alerts.channels import secrets_of
 from orchestration.alerts.gates import growing_quarantine, held_epoch
 from orchestration.alerts.incident import Incident, Kind, scrub
-from orchestration.alerts.lag import Asked, ask, key_of, lagging
+from orchestration.alerts.lag import Asked, ask, lagging
 from orchestration.alerts.logs import passing_log
+from orchestration.alerts.memory import Seen
 from orchestration.alerts.options import AlertOptions
 from orchestration.alerts.patience import Unanswered, answers
 from orchestration.alerts.watched import Watched
@@ -24,16 +25,8 @@ from pipelines.errors import TidegateError
 ASK_FOR_S = 20.0
 """How long the sources are asked in one tick, all of them together; Dagster gives up a tick after a minute."""
 
-Questions = tuple[Kind, list[Callable[[], Incident | None]]]
-"""All that has to be asked to know the incidents of one kind."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a look has found. A kind that is not among `kinds` could not be looked at, and is left as it was."""
-
-    incidents: Sequence[Incident]
-    kinds: set[Kind]
+Questions = tuple[Kind, list[tuple[str, Callable[[], Incident | None]]]]
+"""All that has to be asked to know the incidents of one kind: of whom, and what."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +43,12 @@ class Look:
         """What the lakes tell, with what the sources said last."""
         found, instance, options, at = self.found, self.instance, self.options, self._at
         return self._seen(
-            ("gate-held", [lambda i=i: held_epoch(i, instance, options) for i in found.inserts]),
-            ("quarantine-growing", [lambda i=i: growing_quarantine(i, instance, options, at) for i in found.inserts]),
-            ("not-flipped", [lambda t=t: not_flipped(t, instance, options, at) for t in found.tables]),
+            ("gate-held", [(i.subject, lambda i=i: held_epoch(i, instance, options)) for i in found.inserts]),
+            (
+                "quarantine-growing",
+                [(i.subject, lambda i=i: growing_quarantine(i, instance, options, at)) for i in found.inserts],
+            ),
+            ("not-flipped", [(t.subject, lambda t=t: not_flipped(t, instance, options, at)) for t in found.tables]),
             self._lag(unread),
         )
 
@@ -61,7 +57,7 @@ class Look:
         answer is left as it was in `known`, and holds up no other."""
         tables, instance, options, at = self.found.tables, self.instance, self.options, self._at
         passing: list[Callable[[], Incident | None]] = [lambda t=t: passing_log(t, instance, options) for t in tables]
-        asking: list[Callable[[], Asked | None]] = [lambda t=t: ask(t, known.get(key_of(t)), at) for t in tables]
+        asking: list[Callable[[], Asked | None]] = [lambda t=t: ask(t, known.get(t.subject), at) for t in tables]
         given = answers([*passing, *asking], ASK_FOR_S)
         unread: dict[str, Asked] = {}
         for table, answer in zip(tables, given[len(passing) :], strict=True):
@@ -69,10 +65,11 @@ class Look:
                 said = cast("Asked | None", answer())
             except Exception as error:  # noqa: BLE001 one that fails must not silence the others
                 self.log.warning(scrub(f"{table.name} could not be asked what is unread: {_words(error)}"))
-                said = known.get(key_of(table))
-            unread |= {key_of(table): said} if said is not None else {}
+                said = known.get(table.subject)
+            unread |= {table.subject: said} if said is not None else {}
         looked = cast("list[Callable[[], Incident | None]]", given[: len(passing)])
-        return unread, self._seen(("retention", looked), self._lag(unread))
+        asked = [(table.subject, answer) for table, answer in zip(tables, looked, strict=True)]
+        return unread, self._seen(("retention", asked), self._lag(unread))
 
     @cached_property
     def secrets(self) -> frozenset[str]:
@@ -85,24 +82,23 @@ class Look:
 
     def _lag(self, unread: Mapping[str, Asked]) -> Questions:
         instance, options, at = self.instance, self.options, self._at
-        return "lag", [lambda t=t: lagging(t, instance, options, at, unread.get(key_of(t))) for t in self.found.tables]
+        return "lag", [
+            (t.subject, lambda t=t: lagging(t, instance, options, at, unread.get(t.subject))) for t in self.found.tables
+        ]
 
     def _seen(self, *questions: Questions) -> Seen:
         incidents: list[Incident] = []
-        kinds: set[Kind] = set()
+        unseen: set[str] = set()
         for kind, asked in questions:
-            whole = True
-            for question in asked:
+            for subject, question in asked:
                 try:
                     incident = question()
                 except Exception as error:  # noqa: BLE001 one question that fails must not silence the others
                     self.log.warning(scrub(f"{kind} could not be looked at: {_words(error)}"))
-                    whole = False
+                    unseen.add(f"{kind} {subject}")
                     continue
                 incidents += [incident.scrubbed(secrets=self.secrets)] if incident is not None else []
-            if whole:
-                kinds.add(kind)
-        return Seen(incidents, kinds)
+        return Seen(incidents, frozenset(kind for kind, _ in questions), frozenset(unseen))
 
 
 def _words(error: Exception) -> object:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from orchestration.alerts.channels import Channel
-from orchestration.alerts.incident import Incident, Message
+from orchestration.alerts.incident import Incident, Kind, Message
 from orchestration.alerts.lag import Asked
 from orchestration.alerts.post import Pending, Post, Silent
 
@@ -40,6 +40,26 @@ class Open:
     def incident(self) -> Incident:
         again = (f"It was seen {self.times} times.",) if self.times > 1 else ()
         return Incident(self.key, self.kind, self.title, self.pipeline, again, details=self.details)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look has found.
+
+    Attributes:
+        incidents: all that go on, of what could be looked at.
+        kinds: the kinds that were looked for.
+        unseen: kind and subject of what could not be looked at; what is open of it stays as it was.
+    """
+
+    incidents: Sequence[Incident]
+    kinds: Collection[Kind]
+    unseen: Collection[str] = ()
+
+    def ends(self, item: Open) -> bool:
+        """Whether an open incident would have been found, and was not."""
+        unseen = any(item.key.startswith(f"{subject} ") for subject in self.unseen)
+        return item.kind in self.kinds and not unseen and all(item.key != going.key for going in self.incidents)
 
 
 @dataclass(frozen=True)
@@ -84,20 +104,17 @@ class Memory:
     def cursor(self) -> str:
         return json.dumps(asdict(self), default=str)
 
-    def observed(
-        self, active: Sequence[Incident], looked_at: Collection[str], now: float
-    ) -> tuple[Memory, tuple[Message, ...]]:
-        """What is new and what is over. `active` are all that go on of the kinds in `looked_at`; incidents of other
-        kinds stay as they are."""
-        known, going = {item.key for item in self.open}, {incident.key for incident in active}
-        new = [incident for incident in active if incident.key not in known]
-        over = [item for item in self.open if item.kind in looked_at and item.key not in going]
+    def observed(self, seen: Seen, now: float) -> tuple[Memory, tuple[Message, ...]]:
+        """What is new and what is over; what was not looked at stays as it is."""
+        known = {item.key for item in self.open}
+        new = [incident for incident in seen.incidents if incident.key not in known]
+        over = [item for item in self.open if seen.ends(item)]
         opened = tuple(
             Open(item.key, item.kind, item.title, item.pipeline, now, details=dict(item.details)) for item in new
         )
         kept = tuple(item for item in self.open if item not in over)
         messages = [Message(incident) for incident in new]
-        became = {incident.replaces for incident in active}
+        became = {incident.replaces for incident in seen.incidents}
         ended = [item for item in over if item.key not in became]
         messages += [Message(item.incident(), "resolved", now - item.since) for item in ended]
         return replace(self, open=kept + opened), tuple(messages)

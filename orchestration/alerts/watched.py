@@ -56,6 +56,11 @@ class WatchedInsert:
         return f"{self.pipeline}/{self.insert}"
 
     @property
+    def subject(self) -> str:
+        """What keys of its incidents begin with, after their kind."""
+        return f"{self.lake} {self.insert}"
+
+    @property
     def target(self) -> Path:
         """Where the target's table lies (pipelines.lake.Layout)."""
         return self.staged_at.parent.parent.parent
@@ -91,6 +96,11 @@ class WatchedTable:
     @property
     def name(self) -> str:
         return f"{self.pipeline}/{self.table}"
+
+    @property
+    def subject(self) -> str:
+        """What keys of its incidents begin with, after their kind; and under which its source's answer is kept."""
+        return f"{self.lake} {self.table}"
 
 
 @dataclass(frozen=True)

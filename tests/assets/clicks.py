@@ -53,6 +53,12 @@ def pipeline(on_unmatched: str = "quarantine", name: str = "clicks", prefix: str
     return replace(compile_script(script(on_unmatched, prefix)), name=name)
 
 
+def files(folder: Path) -> dict[str, int]:
+    """What lies in a lake, but for leases: path -> bytes."""
+    found = (path for path in folder.rglob("*") if path.is_file() and "lease" not in str(path))
+    return {str(path): path.stat().st_size for path in found}
+
+
 class Hand:
     """Tells the scripted tables of a lake what happens, without Spark."""
 

@@ -12,15 +12,8 @@ from pyspark.sql import SparkSession
 from assets import build_pipeline_definitions
 from assets.checks import check_names
 from pipelines.lake import Lake
-from pipelines.runtime.plans import insert_owner
-from tests.assets.clicks import Hand, pipeline
-
-
-def files(folder: Path) -> dict[str, int]:
-    """What lies in a lake, but for leases: path -> bytes."""
-    found = (path for path in folder.rglob("*") if path.is_file() and "lease" not in str(path))
-    return {str(path): path.stat().st_size for path in found}
-
+from pipelines.runtime.plans import ReleasePlan, insert_owner
+from tests.assets.clicks import Hand, files, pipeline
 
 USERS = dg.AssetKey(["clicks", "user_info"])
 CLICKS = dg.AssetKey(["clicks", "click_event"])
@@ -270,20 +263,34 @@ def test_a_source_that_fails_leaves_the_checks_planned_and_unrun_and_is_run_agai
     assert location.hand.published() == [{"user_id": 1, "item_id": 10, "gender": "F"}]
 
 
-def test_a_snapshot_can_be_taken_again(location: Location):
+def test_a_snapshot_is_taken_again_while_readers_see_all_that_there_was(location: Location):
     location.hand.users(1)
     location.hand.all_users_are_there()
-    config = {"ops": {"clicks__user_info": {"config": {"resnapshot": True}}}}
-    assert location.materialize(dg.AssetSelection.assets(USERS)).success
+    location.hand.clicks(1)
+    assert location.run().success
+    before = location.hand.published()
+    assert len(before) == 1
+    (location.lake / "_scratch" / "user_info" / "events" / "00000001.json").unlink()  # not all are there, this time
     found = location.definitions
     result = dg.materialize(
         list(found.assets or []),  # type: ignore[arg-type]
         selection=dg.AssetSelection.assets(USERS),
         resources=found.resources,
         instance=location.instance,
-        run_config=config,
+        run_config={"ops": {"clicks__user_info": {"config": {"resnapshot": True, "max_epochs": 1}}}},
     )
-    assert told(result, USERS)["generation"] == 2
+    assert (told(result, USERS)["generation"], told(result, USERS)["flip"]) == (2, False)
+    assert location.hand.published() == before
+    pins = []
+    for _ in range(2):
+        location.hand.clicks(1)
+        assert location.run().success
+        plan = Lake(location.lake).epochs.last(insert_owner("enriched_click"))
+        assert plan is not None
+        pins += [(pin.generation, pin.epoch) for pin in ReleasePlan.of(plan).pins]
+        location.hand.all_users_are_there()
+    assert pins == [(1, 1), (2, 2)], "the old one is read until the new one has flipped"
+    assert location.hand.published() == before * 3
 
 
 def test_rows_that_are_lost_fail_a_check_of_the_published_asset(location: Location):

@@ -32,13 +32,22 @@ class ControlRows:
         self._add("epochs", source_row(table, 1, epoch, at, step or Step({}, "bounded")))
 
     def landed(
-        self, table: str, epoch: int, at: int, *, rows: int = 0, lag_ms: int | None = None, flip: bool = False
+        self,
+        table: str,
+        epoch: int,
+        at: int,
+        *,
+        rows: int = 0,
+        lag_ms: int | None = None,
+        flip: bool = False,
+        kept: int | None = None,
     ) -> None:
-        """A source's landed epoch."""
+        """A source's landed epoch. `kept`: until when its log lasts, of which a day is kept."""
         flipped = {"flip_epoch": epoch, "flipped_at": at} if flip else {}
         row = WatermarkRow(
             table, 1, epoch, at, rows, MIN_TIMESTAMP, True, lag_ms=lag_ms, position="binlog.1:4", **flipped
         )
+        row = replace(row, kept=None if kept is None else {"until": kept, "for_ms": 86_400_000})
         self._add("watermarks", row)
 
     def plan(self, epoch: int, supersedes: int | None = None, again: int = 0) -> ReleasePlan:

@@ -13,7 +13,7 @@ from orchestration.definitions import of_folder, of_scripts, scripts, spans
 from pipelines.errors import PlanningError
 from pipelines.lake import Lake
 from pipelines.sql import compile_script
-from tests.assets.clicks import Hand, script
+from tests.assets.clicks import Hand, files, script
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import command, dagster_home, environment
 
@@ -60,6 +60,25 @@ def test_dg_launch_takes_config_for_a_new_snapshot_and_a_bound_on_epochs(tmp_pat
     landed = Lake(lake).watermarks.rows("user_info")
     assert [(row.generation, row.epoch) for row in landed] == [(1, 1), (2, 1)]
     assert landed[-1].flip_epoch == 1
+
+
+def test_dg_launch_takes_config_for_the_jobs_that_only_look(tmp_path: Path, clicks: Path):
+    lake, found = tmp_path / "lake", replace(compile_script(script()), name="clicks")
+    known = ControlRows(lake)
+    Hand(found, lake).clicks(1)
+    known.planned("user_info", 1, 0)
+    known.landed("user_info", 1, 0, flip=True)
+    before = files(lake)
+    env = environment(dagster_home(tmp_path / "home"), TIDEGATE_SCRIPT=str(clicks), TIDEGATE_LAKE=str(lake))
+    for job, step, config in (
+        ("clicks_dry_run", "clicks_plan_only", {"resnapshot": ["user_info"]}),
+        ("clicks_quarantine_list", "clicks_list_quarantined", {"state": "all", "limit": 0}),
+    ):
+        told = json.dumps({"ops": {step: {"config": config}}})
+        done = command("dg", "launch", "--job", job, "--config-json", told, env=env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"{step} - STEP_SUCCESS" in done.stdout + done.stderr
+    assert files(lake) == before
 
 
 def test_a_script_that_does_not_compile_is_shown_with_its_place(tmp_path: Path, clicks: Path):

@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -16,9 +17,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from assets import Presentation, build_pipeline_definitions
 from orchestration.alerts.channels import AppriseChannel
+from orchestration.alerts.gates import held_epoch
 from orchestration.alerts.incident import Incident
 from orchestration.alerts.memory import Memory
 from orchestration.alerts.post import GIVE_UP_S
+from orchestration.alerts.watched import WatchedInsert
 from orchestration.definitions import with_alerts
 from orchestration.materialize import materialize
 from orchestration.sensors import ALERTS
@@ -140,16 +143,21 @@ class TestHeldGates:
         assert [(message["epoch"], message["state"]) for message in webhook.messages] == [(1, "open"), (2, "open")]
 
 
+def landed_once(lake: Path, table: str) -> None:
+    """A table of a database that has flipped."""
+    end = BinlogPosition("binlog.000001", 4)
+    step = BinlogStep(BinlogRange(0, end, end), (end.file,), Birth(0, 1), (), None, end, now())
+    rows = ControlRows(lake)
+    rows.planned(table, 1, now(), Step(step.to_json()))
+    rows.landed(table, 1, now(), flip=True)
+
+
 def a_build_in_mysql(lake: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, port: int) -> dg.Definitions:
     """`shop`, whose build side has landed once, at a server on this port; and `clicks`, on the same lake."""
     script = folder / "shop.sql"
     script.write_text(SHOP.format(host="127.0.0.1", port=port))
     monkeypatch.setenv("SHOP_PASSWORD", "reader-secret")
-    end = BinlogPosition("binlog.000001", 4)
-    step = BinlogStep(BinlogRange(0, end, end), (end.file,), Birth(0, 1), (), None, end, now())
-    rows = ControlRows(lake)
-    rows.planned("person", 1, now(), Step(step.to_json()))
-    rows.landed("person", 1, now(), flip=True)
+    landed_once(lake, "person")
     shop = build_pipeline_definitions(
         replace(compile_script(script.read_text()), name="shop"), lake=lake, look=Presentation(script=script)
     )
@@ -186,6 +194,72 @@ class TestSilentServers:
         judged(lake, 1, passed=False)
         tick(a_build_in_mysql(lake, tmp_path, monkeypatch, 1), instance)
         assert set(told_by_then) == {"gate-held"}
+
+
+class TestWhatCanNotBeLookedAt:
+    """What is open of it stays as it was, and nothing else does."""
+
+    def test_a_log_that_lasts_again_is_told_while_another_source_is_down(
+        self, instance, webhook: Webhook, lake: Path, tmp_path: Path, capfd
+    ):
+        script = tmp_path / "visits.sql"
+        script.write_text(BESIDE_A_CLOSED_SERVER)
+        visits = replace(compile_script(BESIDE_A_CLOSED_SERVER), name="visits")
+        definitions = with_alerts(build_pipeline_definitions(visits, lake=lake, look=Presentation(script=script)))
+        landed_once(lake, "customer")
+        rows = ControlRows(lake)
+        rows.planned("customer_visit", 1, now())
+        rows.landed("customer_visit", 1, now(), kept=now() + MINUTE)
+        cursor = tick(definitions, instance)
+        assert [message["table"] for message in webhook.messages] == ["customer_visit"]
+        assert "retention could not be looked at" in capfd.readouterr().err
+        stored = json.loads(cursor)
+        (told,) = stored["open"]
+        of_the_other = {**told, "key": f"retention {lake} customer passing", "details": {"table": "customer"}}
+        rows.planned("customer_visit", 2, now())
+        rows.landed("customer_visit", 2, now(), kept=now() + 1440 * MINUTE)
+        cursor = tick(definitions, instance, json.dumps({**stored, "open": [told, of_the_other], "asked": 0}))
+        assert [(message["table"], message["state"]) for message in webhook.messages[1:]] == [
+            ("customer_visit", "resolved")
+        ]
+        assert [item.key for item in Memory.of(cursor).open] == [of_the_other["key"]]
+
+    def test_a_released_epoch_is_told_while_another_insert_can_not_be_read(
+        self, instance, webhook: Webhook, lake: Path, monkeypatch
+    ):
+        both = [build_pipeline_definitions(pipeline("block", f"{p}clicks", p), lake=lake) for p in ("", "s_")]
+        definitions = with_alerts(dg.Definitions.merge(*both))
+        for prefix in ("", "s_"):
+            ControlRows(lake, prefix).judged(1, False, {"rows": 7})
+        cursor = tick(definitions, instance)
+        assert webhook.kinds() == ["gate-held", "gate-held"]
+        judged(lake, 2, passed=True, supersedes=1)
+
+        def half(watched: WatchedInsert, *more: Any) -> Incident | None:
+            if watched.insert.startswith("s_"):
+                raise OSError("no such disk")
+            return held_epoch(watched, *more)
+
+        monkeypatch.setattr("orchestration.alerts.looking.held_epoch", half)
+        cursor = tick(definitions, instance, cursor)
+        assert [(message["insert"], message["state"]) for message in webhook.messages[2:]] == [
+            ("enriched_click", "resolved")
+        ]
+        assert [item.details["insert"] for item in Memory.of(cursor).open] == ["s_enriched_click"]
+
+
+BESIDE_A_CLOSED_SERVER = """
+CREATE TABLE customer (customer_id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH (
+    'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '1', 'username' = 'reader',
+    'password' = 'a-password', 'database-name' = 'shop', 'table-name' = 'customer'
+);
+CREATE TABLE customer_visit (customer_id INT, proctime AS PROCTIME()) WITH ('connector' = 'kafka', 'topic' = 't',
+    'format' = 'json', 'properties.bootstrap.servers' = 'nobody:9092');
+CREATE TABLE named_visit (customer_id INT, name STRING) WITH ('connector' = 'scripted');
+INSERT INTO named_visit SELECT v.customer_id, name FROM customer_visit AS v
+JOIN customer FOR SYSTEM_TIME AS OF v.proctime ON v.customer_id = customer.customer_id;
+"""
+"""A table whose server can not be reached, and one whose retention the lake itself knows. Their names begin alike."""
 
 
 class TestSources:
@@ -233,7 +307,7 @@ class TestSources:
         assert webhook.kinds() == ["lag"]
         assert "epoch 2 has been under way for" in webhook.messages[0]["text"]
 
-    def test_a_quarantine_that_grows(self, definitions, instance, webhook: Webhook, lake: Path):
+    def test_a_quarantine_that_grows(self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch):
         rows = ControlRows(lake)
         absent = {"to:quarantine": 60, "unmatched:key-absent@user_info": 60}
         for epoch, minutes in ((1, 90), (2, 30)):
@@ -248,11 +322,15 @@ class TestSources:
         told = "epoch 5 is not published, epoch 3 was a person's own decision, rows of epoch 4 came back"
         assert webhook.messages == [], told
         rows.published(5)
-        tick(definitions, instance, cursor)
+        cursor = tick(definitions, instance, cursor)
         (message,) = webhook.messages
         assert (message["kind"], message["rows"]) == ("quarantine-growing", 120)
         assert message["counts"] == {"key-absent@user_info": 120}
         assert message["next"][0].startswith("tidegate quarantine list ")
+        monkeypatch.setenv("TIDEGATE_ALERT_QUARANTINE_WINDOW", "10 min")
+        cursor = tick(definitions, instance, cursor)
+        assert [item["state"] for item in webhook.messages] == ["open", "resolved"], "60 rows in the last ten minutes"
+        assert Memory.of(cursor).open == ()
 
 
 class TestDelivery:

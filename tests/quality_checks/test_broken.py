@@ -54,10 +54,10 @@ def case(tmp_path: Path) -> Iterator[broken.Case]:
 @pytest.mark.parametrize("told", BREAKS, ids=[case["how"] for case in BREAKS])
 def test_no_row_leaves(told: dict[str, str], case: broken.Case, tmp_path: Path) -> None:
     getattr(broken, told["how"])(case)
-    runner = _staged(case, tmp_path)
+    runner = staged(case, tmp_path)
     words = _tried(case, runner, told["how"])
     assert told["says"] in words, words
-    assert _rows(runner) == (0, 0)
+    assert published(runner) == (0, 0)
     states = {"no verdict": ("staged",), "held": ("held",), "lost": ("staged", "passed")}[told["ends"]]
     assert runner.releasing("enriched").position().state in states
     case.patch.undo()
@@ -67,20 +67,20 @@ def test_no_row_leaves(told: dict[str, str], case: broken.Case, tmp_path: Path) 
         if told["ends"] == "no verdict":
             again.judge("enriched")
             again.publish("enriched")
-            assert _rows(again) == (3, 2)
+            assert published(again) == (3, 2)
         else:
             with pytest.raises(TidegateError):
                 again.publish("enriched")
-            assert _rows(again) == (0, 0)
+            assert published(again) == (0, 0)
 
 
 def test_a_whole_check_lets_them_out(case: broken.Case, tmp_path: Path) -> None:
-    runner = _staged(case, tmp_path)
+    runner = staged(case, tmp_path)
     assert _tried(case, runner) == ""
-    assert _rows(runner) == (3, 2)
+    assert published(runner) == (3, 2)
 
 
-def _staged(case: broken.Case, root: Path) -> Runner:
+def staged(case: broken.Case, root: Path) -> Runner:
     """The lake of a case, its epoch staged and not judged."""
     found = pipeline()
     tables = dict(found.tables)
@@ -134,7 +134,7 @@ def child(lake: str, how: str) -> None:
     sys.stdout.flush()
 
 
-def _rows(runner: Runner) -> tuple[int, int]:
+def published(runner: Runner) -> tuple[int, int]:
     """Rows in the target and in the quarantine."""
     target, insert = runner.pipeline.table("enriched"), runner.pipeline.insert("enriched")
     paths = (runner.lake.target_path(target), runner.lake.quarantine_path(target, insert))

@@ -14,11 +14,13 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines.errors import GateHeld
+from pipelines.runtime.judging import NoVerdict
 from pipelines.runtime.status import status
 from pipelines.testing import Harness
 from quality_checks import metrics, suite
 from quality_checks.reconcile import reconcile_all
 from tests.copies import copy_of
+from tests.quality_checks import broken
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
@@ -125,6 +127,24 @@ def test_a_staged_row_that_was_changed_is_held_and_can_be_released_again(harness
     assert {row["n"]: row["name"] for row in harness.published("enriched", after=1)} == {21: "ann", 22: "ann"}
 
 
+def test_an_epoch_that_leaves_its_recent_range_is_held_until_a_person_releases_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    window = "'gate.unmatched-ratio.window' = '30', 'gate.unmatched-ratio.min-rows' = '1'"
+    harness = Harness(SCRIPT.replace("name STRING) WITH (", f"name STRING) WITH ({window}, "), spark, tmp_path)
+    harness.push("users", [{"id": 1, "name": "ann"}])
+    harness.end_of_snapshot("users")
+    for epoch in range(1, 6):
+        harness.push("clicks", [{"id": 1, "n": 100 + epoch}])
+        harness.run()
+    harness.push("clicks", [{"id": 1, "n": 106}, {"id": 9, "n": 107}])
+    with pytest.raises(GateHeld, match=r"50\.00% of 2 rows found no match .* at most 2\.00% is usual"):
+        harness.run()
+    assert [row["n"] for row in harness.published("enriched", after=5)] == []
+    harness.runner.resolve_held("enriched")
+    assert [row["n"] for row in harness.published("enriched", after=5)] == [106]
+
+
 def test_the_first_verdict_is_final(harness: Harness) -> None:
     path = _staged_file(harness)
     whole = path.read_bytes()
@@ -141,13 +161,21 @@ def test_the_first_verdict_is_final(harness: Harness) -> None:
         harness.runner.publish("enriched")
 
 
-def test_a_check_that_crashes_is_no_verdict(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as broken:
-        broken.setattr(suite, "run", lambda *_: 1 / 0)
+def test_a_broken_check_is_no_verdict(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(suite, "run", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             harness.runner.judge("enriched")
-    position = harness.runner.releasing("enriched").position()
-    assert (position.state, position.verdict) == ("staged", None)
+    for how, says in (("asserts", "not one row"), ("answers_true", ""), ("leaves_a_check_out", "constraints")):
+        with monkeypatch.context() as patch:
+            case = broken.Case(patch, lambda: harness.lake.root)
+            getattr(broken, how)(case)
+            harness.runner.gate = case.gate
+            with pytest.raises((AssertionError, NoVerdict), match=says):
+                harness.run()
+        position = harness.runner.releasing("enriched").position()
+        assert (position.state, position.verdict) == ("staged", None)
+        assert harness.published("enriched", after=1) == []
     with pytest.raises(GateHeld, match="has no verdict"):
         harness.runner.publish("enriched")
     harness.restart()

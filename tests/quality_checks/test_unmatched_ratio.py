@@ -20,9 +20,17 @@ LOUD = [(1000, 100), (1000, 400), (1000, 250), (1000, 300), (1000, 150)]
 
 
 def checked(
-    root: Path, rows: int, unmatched: int, options: dict[str, str], before: list[tuple[int, int]], **given: Any
+    root: Path,
+    rows: int,
+    unmatched: int,
+    options: dict[str, str],
+    before: list[tuple[int, int]],
+    lags: tuple[int, ...] = (),
+    **given: Any,
 ) -> CheckResult:
-    """The check of an epoch with so many rows, of an INSERT whose earlier epochs were (rows, unmatched)."""
+    """The check of an epoch with so many rows, of an INSERT whose earlier epochs were (rows, unmatched).
+
+    `lags`: how far behind the probe was when each of its epochs landed, in ms."""
     found = pipeline()
     target = replace(found.table("enriched"), options=Options({"connector": "scripted", **options}))
     staged = stage(
@@ -36,6 +44,8 @@ def checked(
     # The epochs before are of an earlier generation's numbers: their plans need not be there for the rule.
     staged = replace(staged, plan=replace(staged.plan, epoch=len(before) + 1))
     made = HandmadeLake(root / "lake")
+    for number, lag_ms in enumerate(lags, 1):
+        made.landed("clicks", number, rows, lag_ms=lag_ms)
     for number, (all_rows, lost) in enumerate(before, 1):
         plan = replace(staged.plan, epoch=number)
         row = made.staged_row(plan, matched=all_rows - lost, unmatched_key_absent_u=lost)
@@ -102,13 +112,13 @@ def test_a_share_that_has_changed_for_good_becomes_usual_by_what_is_released(tmp
 
 
 def test_the_statistics_of_an_epoch_are_kept(tmp_path: Path) -> None:
-    found = checked(tmp_path, 200, 50, {}, [], facts={"late@c": 3})
+    found = checked(tmp_path, 200, 50, {}, [], (700, 900, 1200), facts={"late@c": 3})
     assert found.observed == {
         "rows": 200,
         "unmatched": {"key-absent@u": 50},
         "late": 3,
         "null_rates": {"id": 0.0, "n": 0.0, "name": 0.0},
-        "lag_ms": None,
+        "lag_ms": 1200,
         "matched_ratio": 0.75,
         "unmatched_ratio": 0.25,
     }

@@ -65,15 +65,16 @@ class HandmadeLake:
         flip: int | None = None,
         generation: int = 1,
         phase: str = "unbounded",
+        lag_ms: int = 5,
     ) -> None:
         """An epoch of a source table: plan and watermark-log row. It landed at second `epoch`."""
-        step = Step({"upto": epoch}, phase, flips=flip == epoch, summary=f"step {epoch}")  # type: ignore[arg-type]
+        step = Step({"from": epoch - 1, "to": epoch}, phase, flips=flip == epoch, summary=f"step {epoch}")  # type: ignore[arg-type]
         plan = source_row(table, generation, epoch, epoch * 1000, step)
         application = self.lake.application(table, "plan", generation)
         self.lake.epochs.append([plan], application=application, version=epoch)
         row = WatermarkRow(
             table, generation, epoch, epoch * 1000, rows, 0, flip is not None,
-            flip_epoch=flip, flipped_at=None if flip is None else flip * 1000, lag_ms=5, position=f"log:{epoch}",
+            flip_epoch=flip, flipped_at=None if flip is None else flip * 1000, lag_ms=lag_ms, position=f"log:{epoch}",
         )  # fmt: skip
         application = self.lake.application(table, "watermark", generation)
         self.lake.watermarks.append([row], application=application, version=epoch)

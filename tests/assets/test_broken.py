@@ -1,0 +1,84 @@
+"""A broken check in the pipeline's job: the ways of tests/fixtures/gate/broken.toml once more, as Dagster meets them.
+No Spark: the epoch is staged by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import dagster as dg
+import pytest
+
+from assets import build_pipeline_definitions
+from assets.checks import check_names
+from assets.names import GATE
+from assets.resources import TidegateResource
+from pipelines.runtime import gate as gate_module
+from pipelines.runtime.runner import Runner
+from tests.quality_checks import broken
+from tests.quality_checks.test_broken import BREAKS, case, no_spark, published, staged
+
+__all__ = ["case"]
+
+NOT_IN_A_JOB = ("ends_the_process", "kills_the_process", "stores_a_second_verdict")
+"""No job comes back from the first two (tests.orchestration.test_lost_runs), and none publishes after a no."""
+GATE_SAYS = {"no verdict": ([], [True]), "held": ([False],), "lost": ([True],)}
+"""Its result, or none, by how it ends; it may pass where what it has passed is broken afterwards."""
+NAMES = check_names()
+
+
+def run(case: broken.Case, runner: Runner) -> dg.ExecuteInProcessResult:
+    """The pipeline's job, with the gate of the case installed after the code location was loaded."""
+    if case.gate is not None:
+        installed = SimpleNamespace(load=lambda: case.gate)
+        case.patch.setattr(gate_module, "entry_points", lambda **_: [installed])
+    judge = Runner.judge
+
+    def judged(runner: Runner, insert: str) -> object:
+        try:
+            return judge(runner, insert)
+        finally:
+            case.after(runner)
+
+    case.patch.setattr(Runner, "judge", judged)
+    case.patch.setattr(TidegateResource, "session", no_spark)
+    case.patch.setattr("assets.checks.check_names", lambda: NAMES)
+    definitions = build_pipeline_definitions(runner.pipeline, lake=runner.lake.root)
+    gate_module.installed_gate.cache_clear()
+    try:
+        with dg.DagsterInstance.ephemeral() as instance:
+            job = definitions.resolve_job_def("handmade")
+            quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+            return job.execute_in_process(quiet, instance=instance, raise_on_error=False)
+    finally:
+        gate_module.installed_gate.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [pytest.param(each, id=each["how"]) for each in BREAKS if each["how"] not in NOT_IN_A_JOB],
+)
+def test_the_run_fails_and_no_row_leaves(told: dict[str, str], case: broken.Case, tmp_path: Path) -> None:
+    getattr(broken, told["how"])(case)
+    runner = staged(case, tmp_path)
+    result = run(case, runner)
+    assert not result.success
+    gate = [found.passed for found in result.get_asset_check_evaluations() if found.check_name == GATE]
+    assert gate in GATE_SAYS[told["ends"]]
+    assert told["says"] in said(result)
+    assert published(runner) == (0, 0)
+
+
+def test_a_whole_check_lets_them_out(case: broken.Case, tmp_path: Path) -> None:
+    runner = staged(case, tmp_path)
+    assert run(case, runner).success
+    assert published(runner) == (3, 2)
+
+
+def said(result: dg.ExecuteInProcessResult) -> str:
+    """What a person can read of the steps that failed, and of the gate."""
+    failures = [event.step_failure_data.error for event in result.get_step_failure_events()]
+    words = [error.to_string() for error in failures if error]
+    for found in result.get_asset_check_evaluations():
+        words += [str(value.value) for value in found.metadata.values()]
+    return "\n".join(words)
