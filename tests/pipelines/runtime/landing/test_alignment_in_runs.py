@@ -97,8 +97,8 @@ def test_sources_of_one_group_take_turns_and_come_to_their_ends(spark: SparkSess
 
 def waiting(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[tuple[int, int, bool]]:
     """After each of `ticks` ticks of an epoch of each table, and a release: (the landed clicks that wait, as their
-    INSERT tells it, how many of them are past the watermark of the rates, whether the clicks were held back). The clicks are
-    three times as fast as the rates that they are joined to."""
+    INSERT tells it, how many of them are past the watermark of the rates, whether the clicks were held back). The
+    clicks are three times as fast as the rates that they are joined to."""
     options = [f"{aligned}, 'scan.max-rows-per-epoch' = '{pace}'" for pace in (10, 30)]
     pipeline = event_tape.compiled(*options)
     found = []
