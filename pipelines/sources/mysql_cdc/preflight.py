@@ -15,6 +15,7 @@ from pymysql.cursors import Cursor
 from pipelines.errors import PlanningError, SourceError
 from pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged, BinlogRefused
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
+from pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import SUPPORTED
 from pipelines.sources.mysql_cdc.catalog import (
     Server,
     SourceTable,
@@ -30,6 +31,9 @@ from pipelines.sql.model import Table
 
 LEAST_RETENTION_SECONDS = 3600
 """A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""
+
+OLDEST = "MariaDB 10.5 or MySQL 8"
+"""Servers before these do not log the columns' names."""
 
 _DENIED = {1044, 1045, 1142, 1143, 1227, 1370, 1401}
 _NOT_THERE = {1049, 1054, 1146}
@@ -71,6 +75,7 @@ def preflight(
     else:
         refusals += check_source_table(table, options)
         refusals += check_columns(table, declared, followed)
+        refusals += check_charsets(table, options, declared)
         refusals += check_key(table, options, declared)
     if refusals or table is None:
         raise refused(refusals, options)
@@ -99,8 +104,10 @@ def check_settings(server: Server) -> Iterator[Refusal]:
         return
     wanted = {"binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
     for name, value in wanted.items():
-        found = variables.get(name, "not there")
-        if found.upper() != value:
+        found = variables.get(name)
+        if found is None:
+            yield Refusal(f"the server has no {name}, so it is too old", f"use {OLDEST}, or a later one")
+        elif found.upper() != value:
             why = {
                 "binlog_format": "changes come as statements, not as rows",
                 "binlog_row_image": "changes come without all of their columns",
@@ -257,6 +264,19 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
             yield Refusal(
                 f"column {column.name} is {column.type} in the script and {found.column_type} in the table: {reason}",
                 f"edit the type of {column.name} in the CREATE TABLE of {declared.name}",
+            )
+
+
+def check_charsets(table: SourceTable, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
+    """That text which the log holds as its bytes can be read: the server, which translates it, is asked only once."""
+    name = f"{quote(options.database)}.{quote(options.table)}"
+    for column in declared.physical_columns:
+        found = table.column(column.name) if column.metadata is None else None
+        if found is not None and found.charset not in {None, "binary", *SUPPORTED}:
+            yield Refusal(
+                f"{column.name} is text in the character set {found.charset}, which can not be read from a log",
+                f"ALTER TABLE {name} MODIFY {quote(found.name)} {found.column_type} CHARACTER SET utf8mb4;"
+                f"   -- or leave it out of the CREATE TABLE of {declared.name}",
             )
 
 

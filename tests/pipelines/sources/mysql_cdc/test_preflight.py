@@ -66,6 +66,14 @@ class Case:
 
 
 TABLES = {
+    "character set": Case(
+        ("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9) CHARACTER SET big5)",),
+        "name is text in the character set big5, which can not be read from a log",
+        "ALTER TABLE `{db}`.`t` MODIFY `name` varchar(9) CHARACTER SET utf8mb4;"
+        "   -- or leave it out of the CREATE TABLE of build",
+        mended=("ALTER TABLE t MODIFY name varchar(9) CHARACTER SET utf8mb4",),
+        columns=(("id", "INT"), ("name", "STRING")),
+    ),
     "engine": Case(
         ("CREATE TABLE t (id INT PRIMARY KEY) ENGINE=Aria",),
         "the table's engine is Aria: only InnoDB",
@@ -288,3 +296,10 @@ def test_settings_of_mysql(variable: str, value: str, says: str) -> None:
     (found,) = check_settings(replace(MYSQL, variables={**MYSQL.variables, variable: value}))
     assert says in found.what
     assert f"SET GLOBAL {variable}" in found.fix
+
+
+def test_a_server_that_is_too_old_to_be_set_right() -> None:
+    variables = {name: value for name, value in MYSQL.variables.items() if name != "binlog_row_metadata"}
+    (found,) = check_settings(replace(MYSQL, variables=variables))
+    assert found.what == "the server has no binlog_row_metadata, so it is too old"
+    assert found.fix == "use MariaDB 10.5 or MySQL 8, or a later one"

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
+from pipelines.sources.mysql_cdc.binlog.errors import BinlogError, MalformedEvent
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, FLAGS_AT, POSITION_AT, Event
 from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
@@ -60,14 +59,13 @@ def offsets(file_number: int, positions: Offsets, rows: Offsets) -> Offsets:
 
     Bits: 20 file number, 31 position / 16, 12 row. No two row events begin in the same 16 bytes. A row number of more
     than 12 bits carries into the position, which stays below the next event: images take a byte each or more.
-    Raises SourceError for a greater file number.
+    Raises BinlogError for a greater file number.
     """
     if file_number > MAX_FILE_NUMBER:
-        raise SourceError(
+        raise BinlogError(
             f"binlog file number {file_number} is above {MAX_FILE_NUMBER}, the greatest that rows can be ordered by",
             where=f"binlog file {file_number}",
-            state="nothing was read",
-            next_command="RESET MASTER   (on the server: numbers files from 1 again; then take a new snapshot)",
+            next_command="RESET MASTER   (on the server: numbers files from 1 again)",
         )
     units = np.minimum(positions >> _UNIT_BITS, (1 << _UNITS_BITS) - 1)
     return (file_number << (_UNITS_BITS + _ROW_BITS)) + (units << _ROW_BITS) + rows

@@ -1,0 +1,58 @@
+"""What a person is told of a failed read: each kind of error with a next command that can mend it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.sources.mysql_cdc.binlog import errors as binlog
+from pipelines.sources.mysql_cdc.binlog.wire.positions import MAX_FILE_NUMBER, offsets
+from pipelines.sources.mysql_cdc.errors import FRESH, ReadError
+from pipelines.sources.mysql_cdc.failures import AGAIN, STATE, explain
+from pipelines.sources.mysql_cdc.log import resnapshot
+from pipelines.sources.mysql_cdc.snapshot import errors as snapshot
+
+NEW = resnapshot("users")
+OR_NEW = f"{AGAIN}; if it stops at the same place: {NEW}"
+KINDS: list[tuple[ReadError, str]] = [
+    (binlog.MalformedEvent("too short"), OR_NEW),
+    (binlog.ChecksumMismatch("bytes"), OR_NEW),
+    (binlog.UnsupportedEvent("no text in utf8mb4"), OR_NEW),
+    (binlog.UnknownEvent("type 250", next_command=FRESH), NEW),
+    (binlog.BinlogPurged("gone", next_command=FRESH), NEW),
+    (binlog.UnsupportedEvent("an old format", next_command="ALTER TABLE t FORCE"), f"ALTER TABLE t FORCE; then {NEW}"),
+    (binlog.ConnectionLost("reset"), AGAIN),
+    (binlog.SpoolDamaged("a copy"), AGAIN),
+    (binlog.BinlogRefused("denied"), f"give the grant back, then {AGAIN}"),
+    (snapshot.ReaderRefused("denied"), f"give the grant back, then {AGAIN}"),
+    (snapshot.ReaderLost("reset"), AGAIN),
+    (snapshot.NotWritten("full"), f"make room on the lake's disk, or mend it, then {AGAIN}"),
+    (snapshot.TableChanged("altered", next_command=FRESH), NEW),
+]
+
+
+@pytest.mark.parametrize("in_a_task", [False, True], ids=["raised here", "raised in a Spark task"])
+@pytest.mark.parametrize(("error", "then"), KINDS, ids=lambda part: type(part).__name__)
+def test_table_place_state_and_a_command_that_mends_it(error: ReadError, then: str, in_a_task: bool) -> None:
+    error = type(error)(error.what, where="binlog.000007:1234", state=error.state, next_command=error.next_command)
+    came: BaseException = error
+    if in_a_task:  # Spark hands over a text
+        name = f"{type(error).__module__}.{type(error).__name__}"
+        came = RuntimeError(f"Job aborted\nTraceback:\n  File …\n{name}: {error}\n\tat org.apache.spark")
+    told = explain(came, "users", "binlog.000007:4 to 9000", "127.0.0.1:3306")
+    assert type(told) is type(error)
+    assert told.what == f"users: {error.what}"
+    assert told.where == "binlog.000007:1234; binlog.000007:4 to 9000; 127.0.0.1:3306"
+    assert told.state == STATE
+    assert told.next_command == then
+
+
+def test_what_has_nothing_to_do_with_the_server_is_not_explained() -> None:
+    assert explain(RuntimeError("out of memory"), "users", "step", "server") is None
+
+
+def test_a_file_number_too_great_to_order_rows_by() -> None:
+    with pytest.raises(binlog.BinlogError, match="is above") as raised:
+        offsets(MAX_FILE_NUMBER + 1, None, None)  # type: ignore[arg-type]
+    told = explain(raised.value, "users", "step", "server")
+    assert told is not None
+    assert told.next_command.endswith(f"; then {NEW}")
