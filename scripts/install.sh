@@ -69,7 +69,8 @@ begin=$(date +%s)
 # A .venv of another Python, or one that was interrupted while it was made, is made anew.
 if ! "$venv/bin/python" -c "$supported" >/dev/null 2>&1 || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     rm -rf "$venv"
-    "$python" -m venv "$venv" || fail "Python $version could not make $venv" "read what it says above"
+    "$python" -m venv "$venv" || fail "Python $version could not make $venv" \
+        "see that $(pwd) can be written and has room, and run the same command again; what is wrong stands above"
 fi
 show='/^(Collecting|Downloading|Building|Installing collected)/ { n += /^Collecting/; printf "\r\033[K  %3d  %.70s", n, $0; fflush() }
       END { printf "\r\033[K" }'
@@ -78,7 +79,8 @@ if [ ! -t 1 ]; then show='/^(Building|Installing collected)/ { printf "  %.70s\n
 if ! "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
     --constraint constraints.txt --editable ".${extra:+[$extra]}" 2>&1 | tee "$log" | awk "$show"; then
     if grep -qE 'No space left on device|Disk quota exceeded' "$log"; then
-        fail "the disk is full: pip could not write its files" "free $needed_mb MB, and run the same command again"
+        fail "the disk is full: pip could not write its files" \
+            "free $needed_mb MB where $(pwd), ${TMPDIR:-/tmp} and $HOME/.cache lie, and run the same command again"
     fi
     if grep -qE 'NewConnectionError|NameResolutionError|name resolution|ConnectTimeout|Read timed out|Network is unreachable|ProxyError|SSLError' "$log"; then
         fail "the Python package index can not be reached" \
