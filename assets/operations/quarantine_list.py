@@ -69,10 +69,10 @@ def of_quarantine(lots: Sequence[tuple[str, Kept]], rows: Sequence[tuple[str, Ke
     """Numbers, a line for each epoch and reason, and the rows."""
     total = sum(item.rows for _, item in lots)
     lines = [
-        (insert, item.epoch, item.short, item.rows, item.state, instant(item.at), _since(item))
+        (insert, item.epoch, item.short, item.rows, item.state, instant(item.at), _pins(item), _since(item))
         for insert, item in lots[-SHOWN_LOTS:]
     ]
-    headers = ("INSERT", "epoch", "reason", "rows", "state", "quarantined at", "taken by")
+    headers = ("INSERT", "epoch", "reason", "rows", "state", "quarantined at", "joined to", "taken by")
     more = "" if len(lots) <= SHOWN_LOTS else f"\n\n… and {len(lots) - SHOWN_LOTS:,} older lines"
     told: dict[str, Any] = {
         "rows found": total,
@@ -90,6 +90,11 @@ def of_quarantine(lots: Sequence[tuple[str, Kept]], rows: Sequence[tuple[str, Ke
 
 def _wanted(item: Kept, config: QuarantineListConfig) -> bool:
     return asked_for(item, config.reasons, config.epochs) and config.state in ("all", item.state)
+
+
+def _pins(item: Kept) -> str:
+    """The build epochs that the rows were joined to."""
+    return ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in item.plan.pins)
 
 
 def _since(item: Kept) -> str:

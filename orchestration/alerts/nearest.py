@@ -6,6 +6,7 @@ Read by Arrow from the tables' own files, filtered by epoch and key: no Spark, a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from pipelines.sources.protocol import SEQ_PARTS
 UNMATCHED = "unmatched:"
 LONGEST_LOOK = 50_000_000
 """Rows of a changelog beyond which it is not searched by a sensor that has other things to do."""
+MOST_LOOKED_AT = 100_000
+"""Rows among which the keys are looked for: one key may have most of them."""
 _PLACE = ("_probe_epoch", "_split", "_offset")
 _OPS = {"r": "read by the snapshot", "c": "inserted", "u": "updated", "d": "deleted"}
 
@@ -33,32 +36,51 @@ def missed_keys(lake: Lake, watched: WatchedInsert, plan: ReleasePlan, staged: S
     # An adopted file lies where it was staged, so a published epoch is read the same way.
     if not files or most <= 0:
         return []
-    rows = ds.dataset(files, format="parquet").head(
-        most * 20,
-        columns=["_reason", *_PLACE],
-        filter=pc.starts_with(pc.field("_reason"), UNMATCHED),  # type: ignore[attr-defined]
-    )
-    probes = _probe_rows(lake, watched, plan, rows.to_pylist())
-    found: dict[tuple[Any, ...], MissedKey] = {}
-    by_alias = {join.alias: join for join in watched.joins}
-    wanted: dict[str, list[tuple[str, dict[str, Any], Any]]] = {}
-    for row in rows.to_pylist():
-        why = row["_reason"].removeprefix(UNMATCHED)
-        join = by_alias.get(why.partition("@")[2])
-        probe = probes.get(tuple(row[name] for name in _PLACE))
-        if join is None or probe is None:
-            continue
-        key = {column: probe[name] for column, name in join.keys.items()}
-        mark = (join.alias, *key.values(), probe["_rowtime"] if join.time == "event" else None)
-        if mark in found or len(found) >= most:
-            continue
-        found[mark] = MissedKey(key, why, "")
-        wanted.setdefault(join.alias, []).append((why, key, probe["_rowtime"]))
+    found: list[_Missed] = []
+    for looked_at in (most * 20, MOST_LOOKED_AT):
+        rows = ds.dataset(files, format="parquet").head(
+            looked_at,
+            columns=["_reason", *_PLACE],
+            filter=pc.starts_with(pc.field("_reason"), UNMATCHED),  # type: ignore[attr-defined]
+        )
+        found = _distinct(rows, _probe_table(lake, watched, plan, rows), watched.joins, most)
+        if len(found) == most or rows.num_rows < looked_at:
+            break
     told: list[MissedKey] = []
-    for alias, keys in wanted.items():
-        pin = next((pin for pin in plan.pins if pin.table == by_alias[alias].build), None)
-        told += _with_nearest(lake, by_alias[alias], pin, keys)
+    for join in watched.joins:
+        keys = [(missed.why, missed.key, missed.rowtime) for missed in found if missed.join == join]
+        pin = next((pin for pin in plan.pins if pin.table == join.build), None)
+        told += _with_nearest(lake, join, pin, keys) if keys else []
     return told
+
+
+@dataclass(frozen=True)
+class _Missed:
+    """A key without a match; `at` is the number of the first row that has it."""
+
+    at: int
+    join: WatchedJoin
+    why: str
+    key: dict[str, Any]
+    rowtime: Any
+
+
+def _distinct(rows: pa.Table, probes: pa.Table | None, joins: Sequence[WatchedJoin], most: int) -> list[_Missed]:
+    """The first `most` keys of these rows; in event time a key at another time is another one."""
+    if probes is None:
+        return []
+    numbered = rows.append_column("_at", pa.array(range(rows.num_rows), pa.int64()))
+    placed = numbered.join(probes, list(_PLACE), join_type="inner").sort_by("_at")
+    found: list[_Missed] = []
+    for join in joins:
+        own = placed.filter(pc.ends_with(placed["_reason"], f"@{join.alias}"))  # type: ignore[attr-defined]
+        by = sorted({*join.keys.values(), *(["_rowtime"] if join.time == "event" else [])})
+        firsts = own.group_by(by, use_threads=False).aggregate([("_at", "min")]) if by else own.slice(0, 1)
+        wanted = firsts["_at_min" if by else "_at"].slice(0, most)
+        for row in own.filter(pc.is_in(own["_at"], wanted.combine_chunks())).to_pylist():  # type: ignore[attr-defined]
+            key = {column: row[name] for column, name in join.keys.items()}
+            found.append(_Missed(row["_at"], join, row["_reason"].removeprefix(UNMATCHED), key, row["_rowtime"]))
+    return sorted(found, key=lambda missed: missed.at)[:most]
 
 
 def nearest_by_place(
@@ -85,25 +107,31 @@ def nearest_by_place(
 def _probe_rows(
     lake: Lake, watched: WatchedInsert, plan: ReleasePlan, places: Sequence[Mapping[str, Any]]
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The landed rows at these places, with the columns that joins read."""
+    """The landed rows at these places, by place."""
+    named = pa.table({name: pa.array([place[name] for place in places]) for name in _PLACE})
+    found = _probe_table(lake, watched, plan, named)
+    rows = [] if found is None else found.to_pylist()
+    return {tuple(row[name] for name in _PLACE): row for row in rows}
+
+
+def _probe_table(lake: Lake, watched: WatchedInsert, plan: ReleasePlan, places: pa.Table) -> pa.Table | None:
+    """The landed rows at these places, and some others, with the columns that joins read; None where there are none."""
     table = delta_log.opened(lake.table_path(plan.probe))
-    if table is None or not places:
-        return {}
-    epochs = {place["_probe_epoch"] for place in places}
+    if table is None or not places.num_rows:
+        return None
+    epochs = places["_probe_epoch"].unique().to_pylist()
     files = delta_log.data_files(table, plan.probe_generation, min(epochs) - 1, max(epochs))
     columns = {name for join in watched.joins for name in join.keys.values()}
     at = (
         (pc.field("_generation") == plan.probe_generation)
-        & pc.field("_epoch").isin(sorted(epochs))
-        & pc.field("_offset").isin(sorted({place["_offset"] for place in places}))
+        & pc.field("_epoch").isin(epochs)
+        & pc.field("_offset").isin(places["_offset"].unique())
     )
     there = _present(files.paths)
     if not there:
-        return {}
-    found = ds.dataset(there, format="parquet").to_table(
-        columns=["_epoch", "_split", "_offset", "_rowtime", *sorted(columns)], filter=at
-    )
-    return {(row["_epoch"], row["_split"], row["_offset"]): row for row in found.to_pylist()}
+        return None
+    read = {name: pc.field(name) for name in ("_split", "_offset", "_rowtime", *sorted(columns))}
+    return ds.dataset(there, format="parquet").to_table(columns={"_probe_epoch": pc.field("_epoch"), **read}, filter=at)
 
 
 def _present(paths: Sequence[str]) -> list[str]:

@@ -288,7 +288,7 @@ def _of_insert(item: InsertFacts, commands: Commands) -> str:
     key = legend(OUTCOMES_KEY)
     many = len(item.epochs)
     title = f"{item.insert.id}: {counted(many, 'epoch')}" + (f", the last {len(shown)}" if many > len(shown) else "")
-    return f"<h3>{escape(title)}</h3>{stacked(bars, 'Rows of each epoch, by where they went')}{key}" + table(
+    return f"<h3>{escape(title)}</h3>{stacked(bars, 'Rows of each epoch, by what they found')}{key}" + table(
         headers, rows, (4, 5, 6, 7)
     )
 

@@ -98,6 +98,7 @@ def test_a_run_of_one_table_waits_for_its_group_and_a_run_of_all_comes_to_their_
     assert dagster.landed() == {"one": 60, "two": 60, "other": 0}
     assert [told[name]["epochs landed"] for name in ("one", "two")] == [2, 2]
     assert [told[name]["blocked splits"] for name in ("one", "two")] == [0, 0]
+    assert told["one"]["watermarks of splits"].startswith("![")
     plans = sorted((row.planned_at, name) for name in ("one", "two") for row in dagster.lake.epochs.rows(name))
     assert [name for _, name in plans] == ["one", "two"] * 3, "an epoch each, none is further ahead than that"
     told = dagster.run("one", "two", resnapshot=["one"], max_epochs=1)

@@ -36,7 +36,8 @@ def problem(line: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "page", ["operations.md", "gate.md", "cli.md", "joins.md", "dagster.md", "alerts.md", "process-functions.md"]
+    "page",
+    ["operations.md", "gate.md", "quality.md", "cli.md", "joins.md", "dagster.md", "alerts.md", "process-functions.md"],
 )
 def test_every_command_is_there_with_its_options(page: str) -> None:
     found = commands(page)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,13 @@ from pyspark.sql import SparkSession
 from pipelines.errors import GateHeld
 from pipelines.runtime.gate import GateVerdict
 from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.runner import Runner
 from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
+from quality_checks.gate import judge
 from quality_checks.reconcile import reconcile_all
 from tests.copies import copy_of
+from tests.quality_checks.test_broken import no_spark
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
@@ -167,6 +172,36 @@ def test_verify_finds_violations_that_were_counted_wrong_and_rows_that_went_else
         ("quarantine", "missing"): (1, ('{"n":3}',)),
         ("quarantine", "unexpected"): (1, ('{"n":3}',)),
     }
+
+
+def test_conditions_are_asked_in_the_joins_own_pass(first: Harness, tmp_path: Path) -> None:
+    without = re.sub(r",\s*CONSTRAINT .*?\n\) WITH", "\n) WITH", SCRIPT, flags=re.DOTALL)
+    assert "CONSTRAINT" not in without
+    scanned = []
+    for name, script in (("with", SCRIPT), ("without", without)):
+        copy = copy_of(first, tmp_path / name)
+        harness = Harness(script, copy.spark, copy.directory)
+        harness.push("clicks", [{"id": 1, "n": 4}, {"id": 1, "n": 6}])
+        harness.runner.advance("clicks")
+        scanned.append(_scans(harness.spark, lambda runner=harness.runner: runner.stage("enriched")))
+        harness.runner.close()
+        with Runner(harness.pipeline, harness.lake, spark=no_spark, gate=judge) as runner:
+            verdict = runner.judge("enriched")
+        assert verdict is not None
+        assert verdict.passed
+    assert scanned[0] == scanned[1] > 0
+
+
+def _scans(spark: SparkSession, work: Callable[[], object]) -> int:
+    """How many scans of tables and files the queries of `work` plan."""
+    session: Any = spark
+    store, bus = session._jsparkSession.sharedState().statusStore(), session.sparkContext._jsc.sc().listenerBus()
+    bus.waitUntilEmpty()
+    before = store.executionsCount()
+    work()
+    bus.waitUntilEmpty()
+    queries = store.executionsList(int(before), 1000)
+    return sum(queries.apply(number).physicalPlanDescription().count("Scan ") for number in range(queries.size()))
 
 
 def test_a_condition_that_fails_stages_nothing(harness: Harness) -> None:

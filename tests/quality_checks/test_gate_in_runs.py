@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import GateHeld
 from pipelines.runtime.judging import NoVerdict
 from pipelines.runtime.status import status
+from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from quality_checks import metrics, suite
 from quality_checks.reconcile import reconcile_all
@@ -143,6 +145,20 @@ def test_an_epoch_that_leaves_its_recent_range_is_held_until_a_person_releases_i
     assert [row["n"] for row in harness.published("enriched", after=5)] == []
     harness.runner.resolve_held("enriched")
     assert [row["n"] for row in harness.published("enriched", after=5)] == [106]
+
+
+def test_a_lake_that_was_moved_goes_on(harness: Harness, tmp_path: Path) -> None:
+    identity = harness.lake.id
+    harness.runner.close()
+    moved = Harness(harness.pipeline, harness.spark, shutil.move(harness.directory, tmp_path / "elsewhere"))
+    assert not harness.directory.exists()
+    assert moved.lake.id == identity
+    moved.run()
+    assert sorted(row["n"] for row in moved.published("enriched")) == [11, 12, 21, 22]
+    report = verify(moved.pipeline, moved.lake, lambda: moved.spark, "enriched")
+    assert (report.passed, [epoch.state for epoch in report.epochs]) == (True, ["equal"] * 2)
+    (found,) = reconcile_all(moved.lake, moved.pipeline)
+    assert found.problems == ()
 
 
 def test_the_first_verdict_is_final(harness: Harness) -> None:

@@ -50,6 +50,7 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     assert result.success
     assert result.output_for_node("clicks_list_quarantined") == told["rows found"] == 2
     assert "| enriched_click | 1 | key-absent@user_info | 2 | open |" in told["rows by reason"]
+    assert "| user_info 1/1 |" in told["rows by reason"], "what they were joined to"
     assert '{"user_id": 3, "item_id": 3, "gender": null}' in told["rows"]
     assert "more" not in told["rows"]
     _, told = run("list", limit=1)

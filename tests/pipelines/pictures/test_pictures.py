@@ -28,15 +28,27 @@ def released(counts: Mapping[str, int], **state: bool) -> ReleasedEpoch:
     ("epoch", "parts", "said"),
     [
         (
-            released({"to:publish": 5, "to:quarantine": 2, "to:drop": 1}),
-            [("good", 5), ("warn", 2), ("mute", 1)],
-            "5 to publish, 2 to quarantine, 1 to drop",
+            released(
+                {
+                    "to:publish": 5,
+                    "to:quarantine": 2,
+                    "to:drop": 4,
+                    "matched": 3,
+                    "unmatched:deleted@u": 2,
+                    "dropped:key-absent@u": 1,
+                    "dropped:where": 3,
+                    "violated:small": 2,
+                }
+            ),
+            [("good", 3), ("warn", 3), ("mute", 5)],
+            "5 to publish, 2 to quarantine, 4 to drop; 3 of them unmatched",
         ),
+        (released({"to:publish": 5, "to:quarantine": 2}), [("good", 5), ("warn", 0), ("mute", 2)], "5 to publish"),
         (released({"to:publish": 5}, published=False, superseded=True), [("bad", 5)], "superseded: 5 to publish"),
         (released({"to:publish": 5}, superseded=True, replaced=True), [("mute", 5)], "5 to publish"),
         (replace(released({}), staged=None), [("good", 0), ("warn", 0), ("mute", 0)], "no rows"),
     ],
-    ids=["published", "held and taken further", "replaced by a backfill", "not staged yet"],
+    ids=["published", "of a process", "held and taken further", "replaced by a backfill", "not staged yet"],
 )
 def test_a_bar_is_an_epoch(epoch: ReleasedEpoch, parts: list[tuple[str, int]], said: str) -> None:
     bar = bar_of(epoch)
