@@ -50,14 +50,15 @@ def struct_type(columns: dict[str, str]) -> StructType:
     return cast(StructType, StructType.fromDDL(ddl(columns)))
 
 
-def ensure_table(path: Path, columns: dict[str, str], name: str) -> None:
+def ensure_table(path: Path, columns: dict[str, str], name: str, *, whole: bool = False) -> None:
     """Make the Delta table of `name`, or check that the one at `path` still has the script's columns.
 
+    `whole`: it must have no others either, since rows without them would read NULL for whoever asks for them.
     Through delta-rs, which takes ms where Spark takes s. Raises LakeError that names the difference.
     """
     wanted = Schema.from_json(struct_type(columns).json())
     if DeltaTable.is_deltatable(str(path)):
-        _compare(DeltaTable(str(path)).schema(), wanted, path, name)
+        _compare(DeltaTable(str(path)).schema(), wanted, path, name, whole)
         return
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -76,13 +77,18 @@ def ensure_table(path: Path, columns: dict[str, str], name: str) -> None:
         ) from error
 
 
-def _compare(stored: Schema, wanted: Schema, path: Path, name: str) -> None:
+def _compare(stored: Schema, wanted: Schema, path: Path, name: str, whole: bool) -> None:
     there = {field.name: field.type for field in stored.fields}
     changed = [
         f"{field.name} is {field.type} in the script, {there.get(field.name, 'not there')} in the lake"
         for field in wanted.fields
         if there.get(field.name) != field.type
     ]
+    if whole:
+        given = {field.name for field in wanted.fields}
+        changed += [
+            f"{column} is not in the script, {there[column]} in the lake" for column in there if column not in given
+        ]
     if changed:
         raise LakeError(
             f"the columns of {name} have changed since its rows were stored: {'; '.join(changed)}",

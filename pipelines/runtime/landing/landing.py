@@ -165,7 +165,7 @@ class Landing:
     def _prepare(self, spark: SparkSession) -> None:
         """Make the table, or check that it is what is declared; let Spark know the functions of its columns."""
         if self.own.path not in self.ready:
-            lake_rows.ensure_table(self.own.path, lake_rows.stored_columns(self.table), self.table.name)
+            lake_rows.ensure_table(self.own.path, lake_rows.stored_columns(self.table), self.table.name, whole=True)
             self.ready.add(self.own.path)
         register(spark, functions_of(self.table, self.functions))
 

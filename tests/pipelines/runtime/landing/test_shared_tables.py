@@ -1,0 +1,63 @@
+"""Two scripts on one lake that name the same source tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import LakeError
+from pipelines.testing import Harness
+
+NAMED = """
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH ('connector' = 'scripted');
+CREATE TABLE clicks (id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE named (id INT, name STRING) WITH ('connector' = 'scripted');
+INSERT INTO named SELECT clicks.id, name FROM clicks
+JOIN users FOR SYSTEM_TIME AS OF clicks.proctime ON clicks.id = users.id;
+"""
+TWICE = NAMED.replace("named", "also_named")
+WITHOUT_NAMES = """
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'scripted');
+CREATE TABLE clicks (id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE known (id INT) WITH ('connector' = 'scripted');
+INSERT INTO known SELECT clicks.id FROM clicks
+JOIN users FOR SYSTEM_TIME AS OF clicks.proctime ON clicks.id = users.id;
+"""
+
+
+def taken_up(script: str, before: Harness, spark: SparkSession, directory: Path) -> Harness:
+    """The lake of `before`, gone on with by another script."""
+    before.runner.leases.abandon()
+    return Harness(script, spark, directory)
+
+
+@pytest.fixture
+def first(spark: SparkSession, tmp_path: Path) -> Harness:
+    """`named` has published its first click."""
+    harness = Harness(NAMED, spark, tmp_path)
+    harness.push("users", [{"id": 1, "name": "Ann"}])
+    harness.end_of_snapshot("users")
+    harness.push("clicks", [{"id": 1}])
+    assert [row["name"] for row in harness.advance()] == ["Ann"]
+    return harness
+
+
+def test_whoever_lands_a_row_both_join_it_once(first: Harness, spark: SparkSession, tmp_path: Path) -> None:
+    second = taken_up(TWICE, first, spark, tmp_path)
+    second.push("users", [{"id": 2, "name": "Bob"}])
+    second.push("clicks", [{"id": 2}])
+    assert sorted(row["name"] for row in second.advance()) == ["Ann", "Bob"]
+    again = taken_up(NAMED, second, spark, tmp_path)
+    assert [row["name"] for row in again.advance()] == ["Bob"]
+
+
+def test_a_script_that_leaves_out_a_column_of_the_other_is_refused(
+    first: Harness, spark: SparkSession, tmp_path: Path
+) -> None:
+    """It would land rows whose name is NULL, and `named` would publish them."""
+    second = taken_up(WITHOUT_NAMES, first, spark, tmp_path)
+    second.push("users", [{"id": 2}])
+    with pytest.raises(LakeError, match=r"columns of users have changed .*: name is not in the script, string"):
+        second.advance()
