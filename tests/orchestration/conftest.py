@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration.quality_pages import serving
 from pipelines.lake import Layout
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from pipelines.sources.scripted import ScriptedInput
@@ -49,12 +47,7 @@ CREATE TABLE converted (id INT, rate INT) WITH ('connector' = 'scripted');
 INSERT INTO converted SELECT orders.id, rates.rate FROM orders
 LEFT JOIN rates FOR SYSTEM_TIME AS OF orders.at ON orders.currency = rates.currency;
 """
-"""A pipeline in event time, which can be backfilled by months."""
-
-SUITE = {
-    "name": "known",
-    "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "user_id"}}],
-}
+"""A pipeline in event time."""
 
 
 def tell_orders(lake: Path) -> None:
@@ -88,21 +81,20 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="package")
 def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) -> Iterator[Dagster]:
-    """`dg dev` on six pipelines of one lake: `clicks` runs well, `strict` gets a click that its gate holds and has a
-    suite, `closed` reads a server that is not there, `late` is never run (its control rows are written by tests),
-    `shop` reads the tests' MariaDB, `spans` can be backfilled. Alerts go to a webhook, to a mail server, and to a
-    channel that nobody listens at."""
+    """`dg dev` on six pipelines of one lake: `clicks` runs well, `strict` gets a click that its gate holds, `closed`
+    reads a server that is not there, `late` is never run (its control rows are written by tests), `shop` reads the
+    tests' MariaDB, `spans` is in event time. Alerts go to a webhook, to a mail server, and to a channel that nobody
+    listens at."""
     folder = tmp_path_factory.mktemp("dagster")
     shop = SHOP.format(host=mariadb.host, port=mariadb.port)
     texts = {
         "clicks": script(),
-        "strict": script("block", "s_").replace("= 'block'", "= 'block', 'quality.suite' = 'suite.json'"),
+        "strict": script("block", "s_"),
         "closed": CLOSED,
         "late": script("block", "l_"),
         "shop": shop,
         "spans": SPANS,
     }
-    (folder / "suite.json").write_text(json.dumps(SUITE))
     paths = []
     for name, text in texts.items():
         paths.append(folder / f"{name}.sql")
@@ -118,7 +110,6 @@ def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) 
     with (
         Webhook() as webhook,
         MailServer() as mail,
-        serving(lake / "_quality", 0) as pages,
         running(
             folder / "dagster.log",
             environment(
@@ -130,9 +121,6 @@ def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) 
                 OTHER_PASSWORD="hunter2-in-the-environment",
                 TIDEGATE_ALERT_URLS=f"{mail.url} json://user:hunter2-of-a-channel@127.0.0.1:{free_port()}/hooks/T0KEN",
                 TIDEGATE_ALERT_RETENTION_LEFT="1",
-                TIDEGATE_PARTITIONS_FROM="2026-01-01",
-                TIDEGATE_PARTITIONS_EVERY="month",
-                TIDEGATE_DOCS_URL=pages,
             ),
             "dg",
             "dev",

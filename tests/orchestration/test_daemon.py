@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from pipelines.lake import EpochRow, Lake, WatermarkRow
 from pipelines.runtime.plans import source_row
@@ -160,3 +161,16 @@ def test_every_tick_is_well(dagster: Dagster, held_run: str):
     ticks = dagster.ticks("tidegate_alerts")
     assert ticks
     assert [tick for tick in ticks if tick["error"]] == []
+
+
+def test_two_runs_started_together_fail_clearly_or_wait_and_publish_each_row_once(dagster: Dagster):
+    runs = [dagster.launch("spans") for _ in range(2)]
+    ended = {run: dagster.ended(run) for run in runs}
+    failed = [run for run, status in ended.items() if status == "FAILURE"]
+    errors = {error for run in failed for error in dagster.typed_errors(run)}
+    assert errors <= {"LeaseHeld", "ConcurrentRun"}, "another runner is at work, and it is said who"
+    assert len(errors) > 0 or not failed
+    if len(failed) == 2:  # each found the other at some table
+        assert dagster.ended(dagster.launch("spans")) == "SUCCESS"
+    converted = DeltaTable(str(dagster.folder / "lake" / "targets" / "converted")).to_pyarrow_table(columns=["id"])
+    assert sorted(converted.column("id").to_pylist()) == [1, 2, 3]

@@ -1,4 +1,5 @@
-"""`tidegate demo`, small: from an empty folder to its verdict, and the ways in which it can not start."""
+"""`tidegate demo`, small: from an empty folder to its verdict, and the ways in which it can not start; then its lake in
+a real browser: what a person sees in Dagster's UI, and what a click does."""
 
 from __future__ import annotations
 
@@ -10,25 +11,44 @@ import socket
 import subprocess
 import sys
 from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import dagster as dg
+import pymysql
 import pytest
+from deltalake import DeltaTable
+from playwright.sync_api import Page, expect
 from typer.testing import CliRunner
 
 from orchestration.cli import app
 from orchestration.demo import journal
-from orchestration.demo.site import Site, Sizes
+from orchestration.demo.site import DATABASE, SCRIPT, Site, Sizes
 from orchestration.demo.stage import opened, reopened
 from orchestration.demo.verdict import verdict_lines
 from orchestration.words import WHY
 from pipelines.errors import TidegateError
 from pipelines.lake import Lake
 from pipelines.progress import SilentProgress
+from pipelines.runtime.landing.split_store import Splits
 from pipelines.runtime.status import status
-from tests.orchestration.services import Ui, command, environment, running
+from tests.orchestration.browser import (
+    LOCATION,
+    browsing,
+    materialize_all,
+    number,
+    open_launchpad,
+    opened_run,
+    picture,
+    show_drawing,
+    type_config,
+)
+from tests.orchestration.services import Ui, command, environment, running, until
 
 pytestmark = pytest.mark.long
+
+RATES = SCRIPT.parents[1] / "rates" / "pipeline.sql"
 
 
 @pytest.fixture(scope="module")
@@ -120,17 +140,11 @@ def test_the_runs_are_in_dagsters_history(played: tuple[Site, str, str]) -> None
         assert instance.get_latest_materialization_event(dg.AssetKey(["clicks", "enriched_click"])) is not None
 
 
-def test_what_it_says_comes_next_works_in_a_new_shell(played: tuple[Site, str, str], tmp_path: Path) -> None:
+def test_verify_which_it_says_comes_next_works_in_a_new_shell(played: tuple[Site, str, str]) -> None:
     site = played[0]
     env = environment(site.dagster)
     verify = command("tidegate", "verify", "examples/clicks/pipeline.sql", "--lake", str(site.lake), env=env)
     assert verify.returncode == 0, verify.stdout + verify.stderr
-    with running(tmp_path / "ui.log", env, "tidegate", "ui", "--demo", "--folder", str(site.root)) as address:
-        ui = Ui(address)
-        shown = ui.ask("{ assetNodes { assetKey { path } assetMaterializations(limit: 1) { runId } } }")["assetNodes"]
-        names = {"/".join(node["assetKey"]["path"]) for node in shown if node["assetMaterializations"]}
-        assert {"clicks/user_info", "clicks/click_event", "clicks/enriched_click"} <= names
-        assert ui.ended(ui.launch("clicks")) == "SUCCESS"
 
 
 def test_its_database_comes_back_as_it_was_left(played: tuple[Site, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +191,7 @@ def test_a_full_disk_is_told_before_anything_starts(tmp_path: Path, monkeypatch:
         pass
 
 
-def test_a_verdict_that_does_not_hold_says_so(played: tuple[Site, str, str]) -> None:
+def test_a_verdict_that_does_not_hold_says_so() -> None:
     from dataclasses import replace
 
     from orchestration.demo.proof import Proof
@@ -206,3 +220,252 @@ def test_a_verdict_that_does_not_hold_says_so(played: tuple[Site, str, str]) -> 
     assert next(iter(verdict_lines(good))) == (
         "Verdict: 3 clicks in = 2 matched + 1 without a match (1 because the key is null)."
     )
+
+
+SUITE = {
+    "name": "known",
+    "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "user_id"}}],
+}
+
+
+def strict_script() -> str:
+    """The demo's tables once more, for a second target, whose gate holds clicks that name a user who is not there."""
+    text = SCRIPT.read_text().replace("enriched_click", "strict_click")
+    text = text.replace("= 'quarantine'", "= 'block', 'quality.suite' = 'suite.json'")
+    return text.rstrip().removesuffix(";") + "\nWHERE click_event.user_id IS NOT NULL;\n"
+
+
+@pytest.fixture(scope="module")
+def ui(played: tuple[Site, str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
+    """`tidegate ui --demo`, with two more pipelines on the demo's lake: `strict` joins the same two tables and holds
+    what has no match, `rates` can be backfilled by months."""
+    site, folder = played[0], tmp_path_factory.mktemp("scripts")
+    strict = folder / "strict.sql"
+    strict.write_text(strict_script())
+    (folder / "suite.json").write_text(json.dumps(SUITE))
+    rates = folder / "rates.sql"
+    rates.write_text(RATES.read_text().replace("'path' = '", f"'path' = '{RATES.parent}/"))
+    env = environment(
+        site.dagster,
+        TIDEGATE_SCRIPT=f"{SCRIPT}:{strict}:{rates}",
+        TIDEGATE_PARTITIONS_FROM="2026-01-01",
+        TIDEGATE_PARTITIONS_EVERY="month",
+    )
+    opened = ("tidegate", "ui", "--demo", "--folder", str(site.root), "--docs-port", "0")
+    with running(folder / "ui.log", env, *opened) as address:
+        yield Ui(address)
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lake(played: tuple[Site, str, str]) -> Lake:
+    return Lake(played[0].lake)
+
+
+def rows_of(lake: Lake, target: str) -> int:
+    path = str(lake.root / "targets" / target)
+    return DeltaTable(path).count() if DeltaTable.is_deltatable(path) else 0
+
+
+def pins_of(lake: Lake, insert: str) -> set[tuple[str, int]]:
+    """The builds and the generations of them that the newest epoch of an INSERT was joined to."""
+    (found,) = (item for item in status(lake).inserts if item.insert == insert)
+    return {(pin.table, pin.generation) for pin in found.pins}
+
+
+def test_its_history_is_shown(ui: Ui) -> None:
+    shown = ui.ask("{ assetNodes { assetKey { path } assetMaterializations(limit: 1) { runId } } }")["assetNodes"]
+    names = {"/".join(node["assetKey"]["path"]) for node in shown if node["assetMaterializations"]}
+    assert {"clicks/user_info", "clicks/click_event", "clicks/enriched_click"} <= names
+
+
+def test_a_click_on_materialize_all_publishes_rows(page: Page, ui: Ui, lake: Lake) -> None:
+    before = rows_of(lake, "enriched_click")
+    page.goto(f"{ui.address}{LOCATION}/asset-groups/clicks/lineage")
+    for name in ("user_info", "click_event", "enriched_click_staged", "enriched_click"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    run = materialize_all(page, ui.address, "clicks")
+    assert ui.ended(run) == "SUCCESS"
+    expect(page.get_by_text("Success", exact=True).first).to_be_visible()
+    picture(page, "dagster-run")
+    assert rows_of(lake, "enriched_click") > before
+    page.goto(f"{ui.address}{LOCATION}/asset-groups/clicks/lineage")
+    expect(page.get_by_text("Materialized", exact=True)).to_have_count(4)
+    picture(page, "dagster-graph")
+    page.goto(f"{ui.address}/assets/clicks/enriched_click")
+    expect(page.locator(f"a[href*='/runs/{run}']").first).to_be_visible()
+
+
+def test_the_published_asset_shows_its_numbers(page: Page, ui: Ui, lake: Lake) -> None:
+    page.goto(f"{ui.address}/assets/clicks/enriched_click")
+    expect(page.get_by_text("Row count", exact=True)).to_be_visible()
+    expect(page.get_by_text(f"{rows_of(lake, 'enriched_click'):,}", exact=True).first).to_be_visible()
+    for name in ("rows published", "quarantine rows", "waiting rows", "matched rows", "verdict"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    for column in ("user_id", "item_id", "gender"):
+        expect(page.get_by_text(column, exact=True).first).to_be_visible()
+    picture(page, "dagster-published")
+
+
+def test_the_published_asset_draws_its_epochs(page: Page, ui: Ui) -> None:
+    page.goto(f"{ui.address}/assets/clicks/enriched_click")
+    show_drawing(page, "rows by epoch", "rows by epoch, and those that wait")
+    picture(page, "dagster-epochs")
+
+
+def test_the_build_side_shows_its_flip_its_chunks_and_its_lag(page: Page, ui: Ui, lake: Lake) -> None:
+    page.goto(f"{ui.address}/assets/clicks/user_info")
+    for text in ("flip epoch", "watermark", "(MIN, true)", "rows landed", "position"):
+        expect(page.get_by_text(text, exact=True).first).to_be_visible()
+    chunks = len(Splits(lake, "user_info", 1).rows())
+    assert (number(page, "chunks done"), number(page, "chunks")) == (chunks, chunks)
+    assert number(page, "lag (ms)") == lake.watermarks.rows("user_info", generation=1)[-1].lag_ms
+
+
+def test_the_checks_of_a_good_epoch_have_passed(page: Page, ui: Ui) -> None:
+    page.goto(f"{ui.address}/assets/clicks/enriched_click_staged?view=checks&checkDetail=gate")
+    for name in ("gate", "released_after_flip", "matches_in_pin", "one_place"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    expect(page.get_by_text("Passed", exact=True).first).to_be_visible()
+
+
+def test_a_new_snapshot_is_begun_from_the_launchpad_and_takes_nothing_from_readers(
+    page: Page, ui: Ui, lake: Lake
+) -> None:
+    before = rows_of(lake, "enriched_click")
+    config = "ops:\n  clicks__user_info:\n    config:\n      resnapshot: true\n      max_epochs: 1\n"
+    open_launchpad(page, ui.address, "clicks", config).get_by_role("button", name="Materialize").click()
+    assert ui.ended(opened_run(page)) == "SUCCESS"
+    page.goto(f"{ui.address}/assets/clicks/user_info")
+    assert [number(page, name) for name in ("generation", "epochs landed", "flipped")] == [2, 1, 0]
+    assert pins_of(lake, "enriched_click") == {("user_info", 1)}
+    assert rows_of(lake, "enriched_click") > before
+
+
+def test_the_dry_run_tells_what_comes_next_and_does_none_of_it(page: Page, ui: Ui, lake: Lake) -> None:
+    planned = len(lake.epochs.rows("user_info", generation=2))
+    page.goto(f"{ui.address}{LOCATION}/jobs/clicks_dry_run/playground")
+    type_config(page, page, "ops:\n  clicks_plan_only:\n    config:\n      resnapshot: []\n")
+    page.get_by_role("button", name="Launch Run").click()
+    assert ui.ended(opened_run(page)) == "SUCCESS"
+    page.get_by_text("[Show Markdown]").first.click()
+    told = page.get_by_role("dialog").locator("tr", has_text="user_info")
+    expect(told.get_by_text("2/2", exact=True)).to_be_visible()
+    assert len(lake.epochs.rows("user_info", generation=2)) == planned
+
+
+def test_a_held_gate_says_why_and_what_to_do(page: Page, ui: Ui, lake: Lake) -> None:
+    run = materialize_all(page, ui.address, "strict")
+    assert ui.ended(run) == "FAILURE"
+    expect(page.get_by_text("Failure", exact=True).first).to_be_visible()
+    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=gate")
+    expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
+    expect(page.get_by_text("found no match in user_info").first).to_be_visible()
+    expect(page.get_by_text("strict.sql strict_click").first).to_be_visible()
+    picture(page, "dagster-held")
+    page.goto(f"{ui.address}/assets/strict/strict_click")
+    expect(page.get_by_text("Failed in").first).to_be_visible()
+    expect(page.get_by_role("link", name=run[:8]).first).to_be_visible()
+    assert rows_of(lake, "strict_click") == 0
+    assert status(lake).held == ("strict_click",)
+    assert pins_of(lake, "strict_click") == {("user_info", 2)}, "the snapshot that was begun for clicks is one for both"
+
+
+def test_the_check_leads_to_the_pages_of_its_suite(page: Page, ui: Ui) -> None:
+    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=gate")
+    link = page.get_by_role("link", name=re.compile("suite-index.html")).first
+    with page.expect_popup() as opened:
+        link.click()
+    docs = opened.value
+    expect(docs.get_by_text("Successful Expectations", exact=True)).to_be_visible()
+    docs.close()
+
+
+def bring_all_users_back(site: Site) -> None:
+    """What a person does who finds that the table lacks users, on the server that `tidegate ui --demo` has started."""
+    socket_path = re.findall(r"socket: '([^']+)'", (site.database / "mariadb.log").read_text())[-1]
+    with closing(pymysql.connect(unix_socket=socket_path, user="root", database=DATABASE, autocommit=True)) as server:
+        server.cursor().execute("INSERT IGNORE INTO user_info SELECT seq, 'x' FROM seq_1_to_3030")
+
+
+def test_a_held_epoch_is_released_from_the_launchpad_once_it_is_mended_and_published(
+    page: Page, ui: Ui, lake: Lake, played: tuple[Site, str, str]
+) -> None:
+    bring_all_users_back(played[0])
+    config = "ops:\n  strict__strict_click_staged:\n    config:\n      held: release\n"
+    dialog = open_launchpad(page, ui.address, "strict", config)
+    picture(page, "dagster-launchpad")
+    dialog.get_by_role("button", name="Materialize").click()
+    assert ui.ended(opened_run(page)) == "SUCCESS"
+    (strict,) = (item for item in status(lake).inserts if item.insert == "strict_click")
+    assert strict.rows is not None
+    assert strict.rows.balanced
+    assert strict.rows.quarantined == {}
+    assert rows_of(lake, "strict_click") == strict.rows.published > 0
+    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=gate")
+    expect(page.get_by_text("Passed", exact=True).first).to_be_visible()
+    page.goto(f"{ui.address}/assets/strict/strict_click?view=checks&checkDetail=adds_up")
+    expect(page.get_by_text("rows landed", exact=True).first).to_be_visible()
+    picture(page, "dagster-adds-up")
+
+
+def test_flip_and_verdict_are_plotted(page: Page, ui: Ui) -> None:
+    for asset, name in (("strict/user_info", "flipped"), ("strict/strict_click", "gate passed")):
+        page.goto(f"{ui.address}/assets/{asset}")
+        page.get_by_role("button", name="Plots").click()
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+        expect(page.locator("canvas").first).to_be_visible()
+
+
+def converted(lake: Lake) -> list[tuple[int, str]]:
+    """What `rates` has published."""
+    rows = DeltaTable(str(lake.root / "targets" / "converted_order")).to_pyarrow_table().to_pylist()
+    return sorted((row["order_id"], str(row["dollars"])) for row in rows)
+
+
+def test_an_event_time_source_draws_its_splits(page: Page, ui: Ui, lake: Lake) -> None:
+    assert ui.ended(materialize_all(page, ui.address, "rates")) == "SUCCESS"
+    assert converted(lake) == [(1, "110.00"), (2, "120.00")]
+    page.goto(f"{ui.address}/assets/rates/orders")
+    show_drawing(page, "watermarks of splits", "the watermark of each split")
+    picture(page, "dagster-splits")
+
+
+def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake) -> None:
+    page.goto(f"{ui.address}{LOCATION}/jobs/rates_backfill")
+    page.get_by_role("button", name="Materialize").first.click()
+    page.get_by_text("Show all partitions").click()
+    page.get_by_role("button", name="All", exact=True).click()
+    picture(page, "dagster-backfill")
+    page.get_by_role("button", name="Launch backfill").click()
+    run = until(lambda: ui.runs("rates_backfill"), "the run of the backfill")[0]
+    assert ui.ended(run) == "SUCCESS"
+    assert converted(lake) == [(1, "110.00"), (2, "120.00")], "released again, in the place of what was there"
+    page.goto(f"{ui.address}/assets/rates/converted_order_by_time")
+    expect(page.get_by_text("rows released again", exact=True).first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [("schedules/clicks_schedule", "schedule"), ("sensors/default_automation_condition_sensor", "sensor")],
+)
+def test_schedule_and_sensor_are_started_and_stopped_by_a_click(page: Page, ui: Ui, place: str, kind: str) -> None:
+    name = place.rpartition("/")[2]
+    page.goto(f"{ui.address}{LOCATION}/{place}")
+    switch = page.locator("label:has(input[type=checkbox])")
+    for standing in ("RUNNING", "STOPPED"):
+        switch.click()
+        until(lambda s=standing: ui.standing(kind, name) == s, f"{name} is {standing}")
+        if standing == "RUNNING":
+            picture(page, f"dagster-{kind}")
+
+
+def test_the_schedule_is_off_and_the_alerts_are_on(page: Page, ui: Ui) -> None:
+    page.goto(f"{ui.address}/automation")
+    for name in ("clicks_schedule", "tidegate_alerts"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()

@@ -1,4 +1,4 @@
-"""The pictures of the pages: each is shown by one, and those of Dagster are taken by the test of its UI."""
+"""The pictures of the pages: each is shown by one, and those of Dagster are taken by the test that opens its UI."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def test_every_picture_is_shown_and_every_one_that_is_shown_is_there() -> None:
     assert shown == {path.name for path in (DOCS / "images").iterdir()}
 
 
-def test_those_of_dagster_are_taken_by_the_test_of_its_ui() -> None:
-    test = (ROOT / "tests" / "orchestration" / "test_ui.py").read_text()
+def test_those_of_dagster_are_taken_by_the_test_that_opens_it() -> None:
+    test = (ROOT / "tests" / "orchestration" / "test_demo.py").read_text()
     taken = [re.escape(name).replace(r"\{kind\}", "(schedule|sensor)") for name in TAKEN.findall(test)]
     there = {path.stem for path in (DOCS / "images").glob("dagster-*.png")}
     assert there
