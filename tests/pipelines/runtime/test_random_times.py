@@ -69,7 +69,8 @@ class Click(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What is done once the rows of a round are there: an epoch, which may die at a point, and a release.
+    """What is done once the rows of a round are there: an epoch, which may die at a point, and a release; then it is
+    finished, unless it is `left` to the next round.
 
     `wait`: ms since the round before. `dies`: the point. `release`: whether, and the point at which it dies.
     """
@@ -77,6 +78,7 @@ class Round(NamedTuple):
     wait: int
     dies: str | None = None
     release: bool | str = False
+    left: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Story:
     `BOUND` ms at most, and each of them has one in the first round; a split `wild` comes when it comes.
 
     `own`: by a generator of one's own. `punctuated`: a watermark after every row. `rates`: the round from which on the
-    later half of the build side is there.
+    later part of the build side is there.
     """
 
     histories: Sequence[Sequence[Click]]
@@ -119,8 +121,8 @@ class Story:
 
     @cached_property
     def later(self) -> int:
-        """The greatest time of the rates of the first half."""
-        return time_of(len(self.rounds) // 2)
+        """The greatest time of the rates of the first part."""
+        return time_of(0) + 10
 
     def build(self, number: int) -> list[dict[str, int]]:
         """The build side as of round `number`: two keys of three of every history have versions."""
@@ -161,6 +163,7 @@ def drawn(seed: int) -> Story:
                 chance.choice((1, 6, TIMEOUT)),
                 chance.choice((None, *DIES)),
                 chance.choice((False, False, True, chance.choice(RELEASE_DIES))),
+                chance.random() < 0.3,
             )
             for _ in range(ROUNDS)
         ],
@@ -185,8 +188,8 @@ TYPICAL = (
     rows("a", (1, 0), (2, 0)) + rows("wild", (1, 10), (2, -40), (2, None), (3, -30), (3, 19), key=1),
     # A split that comes in the end, with nothing but late rows.
     rows("a", (2, 0), (3, 5), (3, 0)) + rows("wild", (3, -40), (3, -35)),
-    # A split that is far ahead, then silent.
-    rows("b", (1, 2), (2, 2), (3, 2)) + rows("wild", (0, 19), (1, 19), key=1),
+    # A split that is far ahead, then silent, then behind.
+    rows("b", (1, 2), (2, 2), (3, 2)) + rows("wild", (0, 19), (1, 19), (3, -40), key=1),
     # Rows of a round that all come at the same time.
     rows("a", *[(1, 0)] * 4) + rows("b", *[(1, 0)] * 4, key=1),
     # Nothing after the first round.
@@ -197,8 +200,8 @@ BY_HAND = (
         TYPICAL,
         [
             Round(1, "source.planned", True),
-            Round(6, "source.appended", True),
-            Round(6, "source.landed", "insert.staged"),
+            Round(TIMEOUT, "source.appended", True),
+            Round(6, "source.landed", "insert.staged", left=True),
             Round(TIMEOUT, "source.watermarked"),
         ],
         punctuated=True,
@@ -294,10 +297,13 @@ def test_interleavings_change_nothing(
         now += item.wait
         tape.write(lake, "clicks", story.tape(number))
         tape.write(lake, "rates", {"0": story.build(number)})
-        with may_die(item.dies), runner() as active:
+        with may_die(item.dies) as died, runner() as active:
             active.advance("clicks", max_epochs=1)
         if item.release:
             release(number, item.release if isinstance(item.release, str) else None)
+        if died and not item.left:
+            with runner() as active:
+                active.advance("clicks", max_epochs=1)
     with runner() as active:
         active.advance("clicks")
 
