@@ -71,6 +71,19 @@ def test_a_check_that_was_planned_and_did_not_run_is_told_once(dagster: Dagster)
     assert f"run {run_id} of closed failed" in dagster.log
 
 
+def test_checks_of_a_cancelled_run_are_told_until_a_later_run_has_run_them(dagster: Dagster, held_run: str):
+    run_id = dagster.launch("strict")
+    dagster.cancel(run_id)
+    assert dagster.ended(run_id) == "CANCELED"
+    (message,) = until(lambda: dagster.told("check-not-run", run_id=run_id), "the alert of the cancelled run")
+    assert (message["state"], message["pipeline"]) == ("open", "strict")
+    assert "strict/s_enriched_click_staged: gate" in message["checks_not_run"]
+    again = dagster.launch("strict")
+    assert dagster.ended(again) == "FAILURE", "its epoch is still held, by a check that ran"
+    until(lambda: dagster.told("check-not-run", run_id=run_id, state="resolved"), "the checks have run")
+    assert len(dagster.told("gate-held", pipeline="strict")) == 1
+
+
 def test_states_of_the_lake_are_told_once_and_are_over_once(dagster: Dagster):
     """Not flipped, lag, a quarantine that grows, a held gate: of a pipeline that no run of Dagster ever touched."""
     late = ControlRows(dagster.folder / "lake", "l_")
