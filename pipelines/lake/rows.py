@@ -86,9 +86,7 @@ def _compare(stored: Schema, wanted: Schema, path: Path, name: str, whole: bool)
     ]
     if whole:
         given = {field.name for field in wanted.fields}
-        changed += [
-            f"{column} is not in the script, {there[column]} in the lake" for column in there if column not in given
-        ]
+        changed += [f"{column} is in the lake and not in the script" for column in there if column not in given]
     if changed:
         raise LakeError(
             f"the columns of {name} have changed since its rows were stored: {'; '.join(changed)}",

@@ -59,5 +59,5 @@ def test_a_script_that_leaves_out_a_column_of_the_other_is_refused(
     """It would land rows whose name is NULL, and `named` would publish them."""
     second = taken_up(WITHOUT_NAMES, first, spark, tmp_path)
     second.push("users", [{"id": 2}])
-    with pytest.raises(LakeError, match=r"columns of users have changed .*: name is not in the script, string"):
+    with pytest.raises(LakeError, match=r"columns of users have changed .*: name is in the lake and not in the script"):
         second.advance()
