@@ -1,8 +1,9 @@
 """JSON messages as columns of Arrow, a batch at a time; what is not plain is left to others. Knows nothing of Spark.
 
-Arrow's parser is strict: a number is no string, and each has all its digits or is refused. It refuses a whole batch,
-though, so batches are halved around what does not fit. It trusts its caller to give it one object a line, and goes
-as deep as that is nested: both are made sure of here.
+Arrow's parser is strict where Spark's is not: a number is no string, and a digit too many is an error. It refuses a
+whole batch, though, so batches are halved around what does not fit. And it trusts its caller with much: it wants one
+object a line, goes as deep as that is nested, reads NaN, and counts the digits of a DECIMAL before it moves its point.
+`_plain` and the types that it is asked for make sure of all that.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -10,7 +11,7 @@ as deep as that is nested: both are made sure of here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -29,8 +30,19 @@ FEWEST = 256
 LONG, MOST_BRACKETS = 1_000, 500
 """A message longer than this may be nested too deep; one with more brackets than this is not read."""
 
+LONGEST = 64 << 20
+"""Bytes of the longest message that is read."""
+
 _EMPTY = pa.scalar(b"{}", pa.binary())
 _OPEN, _CLOSE, _LIST, _NEWLINE, _RETURN = b"{}[\n\r"
+
+_NOT_JSON = r"[:,\[][ \t]*-?(?:NaN|Inf)|:[ \t]*-0[ \t,}]"
+"""What the parser takes for a number and JSON has not; and -0, which Spark's parser takes for 0."""
+_EXPONENT = r':[ \t]*"?[-+]?[0-9.]+[eE][-+]?[0-9]+[" \t,}]|\\u00(?:3[0-9]|[46]5|2[bBdDeE])'
+"""A number with an exponent, maybe in quotes, maybe behind escapes. As a DECIMAL it may end the process: Arrow looks
+for its power of ten where there is none."""
+
+_DIGITS_128, _DIGITS_256 = 38, 76
 
 
 @dataclass(frozen=True)
@@ -41,46 +53,48 @@ class JsonColumn:
     type: pa.DataType
     nullable: bool = True
 
+    @property
+    def asked(self) -> pa.DataType:
+        """What the parser is asked for: a decimal that has room for all digits it takes, once the point has moved."""
+        of = self.type
+        if not pa.types.is_decimal(of) or of.precision + of.scale <= _DIGITS_128:
+            return of
+        return pa.decimal256(_DIGITS_256 - of.scale, of.scale)
+
     def odd(self, values: pa.Array) -> list[pa.Array]:
-        """Masks of values that Arrow's parser takes and the type does not."""
+        """Masks of values (of `asked`) that are none of `type`."""
         masks = [] if self.nullable else [values.is_null()]
         if pa.types.is_floating(self.type):
             masks.append(pc.invert(pc.is_finite(values)).fill_null(False))
-        elif pa.types.is_decimal(self.type):  # it minds the digits after the point, not those before
-            most = _greatest(self.type)
+        elif pa.types.is_decimal(self.type):
+            most = pa.scalar(Decimal((0, (9,) * self.type.precision, -self.type.scale)), self.asked)
             masks.append(pc.or_(pc.greater(values, most), pc.less(values, pc.negate(most))).fill_null(False))
         return masks
 
-
-def _greatest(of: pa.Decimal128Type) -> pa.Scalar:
-    return pa.scalar(Decimal((0, (9,) * of.precision, -of.scale)), of)
+    def given(self, values: pa.Array, left: pa.Array | None) -> pa.Array:
+        """`values` (of `asked`) as `type`; what is `left` is anything."""
+        if values.type == self.type:
+            return values
+        return (values if left is None else pc.if_else(left, None, values)).cast(self.type)
 
 
 @dataclass(frozen=True)
 class JsonRows:
-    """Reads messages (binary) as structs of `columns`; null where a message is none, or not plain."""
+    """Reads messages (binary) as structs of `columns`, one at least; null where a message is none, or not plain."""
 
     columns: Sequence[JsonColumn]
-    piece_bytes: int = field(default=PIECE_BYTES)
 
     @cached_property
     def type(self) -> pa.StructType:
         return pa.struct([pa.field(column.name, column.type) for column in self.columns])
 
     def __call__(self, messages: pa.Array) -> pa.StructArray:
-        plain = _plain(messages)
+        messages = messages.cast(pa.binary())
+        plain = _plain(messages, self._odd)
         texts = messages if plain.all() else pc.if_else(pa.array(plain), messages, _EMPTY)
-        rows = [row for piece in self._pieces(texts) for row in self._read(piece)]
+        rows = [row for piece in _pieces(texts) for row in self._read(piece)]
         found = pa.concat_arrays([pa.nulls(0, self.type), *rows])
         return found if plain.all() else pc.if_else(pa.array(plain), found, pa.scalar(None, self.type))
-
-    def _pieces(self, texts: pa.Array) -> Iterator[pa.Array]:
-        ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False), dtype=np.int64)
-        if not len(ends):
-            return
-        borders = np.searchsorted(ends, np.arange(self.piece_bytes, ends[-1], self.piece_bytes), side="right")
-        for start, end in pairwise(np.unique([0, *borders, len(texts)])):
-            yield texts.slice(start, end - start)
 
     def _read(self, texts: pa.Array) -> list[pa.StructArray]:
         try:
@@ -102,32 +116,52 @@ class JsonRows:
         )
         if read.num_rows != len(texts):
             raise pa.ArrowInvalid("not one object a message")
-        found = [_whole(read.column(column.name)) for column in self.columns]
-        odd = [mask for column, values in zip(self.columns, found, strict=True) for mask in column.odd(values)]
-        return pa.StructArray.from_arrays(found, fields=list(self.type), mask=reduce(pc.or_, odd) if odd else None)
+        found = [(column, _whole(read.column(column.name))) for column in self.columns]
+        odd = [mask for column, values in found for mask in column.odd(values)]
+        left = reduce(pc.or_, odd) if odd else None
+        given = [column.given(values, left) for column, values in found]
+        return pa.StructArray.from_arrays(given, fields=list(self.type), mask=left)
 
-    @property
+    @cached_property
     def _parsing(self) -> pj.ParseOptions:
-        return pj.ParseOptions(explicit_schema=pa.schema(list(self.type)), unexpected_field_behavior="ignore")
+        schema = pa.schema([(column.name, column.asked) for column in self.columns])
+        return pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+
+    @cached_property
+    def _odd(self) -> str:
+        decimals = any(pa.types.is_decimal(column.type) for column in self.columns)
+        return f"{_NOT_JSON}|{_EXPONENT}" if decimals else _NOT_JSON
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
-def _plain(messages: pa.Array) -> np.ndarray:
-    """Which messages are one object on one line, for all that can be seen from outside, and not too deep."""
+def _pieces(texts: pa.Array) -> Iterator[pa.Array]:
+    ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False), dtype=np.int64)
+    if not len(ends):
+        return
+    borders = np.searchsorted(ends, np.arange(PIECE_BYTES, ends[-1], PIECE_BYTES), side="right")
+    for start, end in pairwise(np.unique([0, *borders, len(texts)])):
+        yield texts.slice(start, end - start)
+
+
+def _plain(messages: pa.Array, odd: str) -> np.ndarray:
+    """Which messages are one object on one line, for all that can be seen from outside, not too deep nor too long, and
+    hold nothing that matches `odd`."""
     _, offsets, buffer = messages.buffers()
     if not len(messages) or buffer is None:
         return np.zeros(len(messages), bool)
-    data = np.frombuffer(buffer, np.uint8)
     places = np.frombuffer(offsets, np.int32)[messages.offset :][: len(messages) + 1]
-    starts, ends = places[:-1], places[1:]
-    plain = messages.is_valid().to_numpy(zero_copy_only=False) & (ends - starts >= len(_EMPTY.as_py()))
+    data = np.frombuffer(buffer, np.uint8)[places[0] : places[-1]]
+    starts, ends = places[:-1] - places[0], places[1:] - places[0]
+    lengths = ends - starts
+    plain = messages.is_valid().to_numpy(zero_copy_only=False) & (lengths >= 2) & (lengths <= LONGEST)
     plain[plain] = (data[starts[plain]] == _OPEN) & (data[ends[plain] - 1] == _CLOSE)
     broken = np.flatnonzero((data == _NEWLINE) | (data == _RETURN))
-    plain[np.searchsorted(places, broken, side="right") - 1] = False
-    if (ends - starts).max() > LONG:
+    plain[np.searchsorted(ends, broken, side="right")] = False
+    if lengths.max() > LONG:
         brackets = np.flatnonzero((data == _OPEN) | (data == _LIST))
         plain &= np.searchsorted(brackets, ends) - np.searchsorted(brackets, starts) <= MOST_BRACKETS
-    return plain
+    found = pc.match_substring_regex(messages, odd).fill_null(False)
+    return plain & ~found.to_numpy(zero_copy_only=False)

@@ -36,11 +36,11 @@ _ARROW = {
 def quick(wanted: Wanted, leaf: shape.Leaf) -> Quick | None:
     """The short way of a table; None where some column's type has none. `leaf` reads what is text in both ways."""
     types = [parse_type(column.type) for column in wanted.columns]
-    if any(of.kind in NESTED for of in types):
+    if not types or any(of.kind in NESTED for of in types):
         return None
     columns, values, fits, names = [], [], [f"{QUICK} IS NOT NULL"], []
     for column, of in zip(wanted.columns, types, strict=True):
-        read = _read(of)
+        read = _arrow_type(of)
         columns.append(JsonColumn(column.name, read or pa.string(), column.nullable))
         names.append(f"{quoted(column.name)}: {of.spark if read else 'STRING'}")
         value = f"{QUICK}.{quoted(column.name)}"
@@ -52,7 +52,7 @@ def quick(wanted: Wanted, leaf: shape.Leaf) -> Quick | None:
     return Quick(_parsed(JsonRows(tuple(columns)), f"STRUCT<{', '.join(names)}>"), row)
 
 
-def _read(of: FlinkType) -> pa.DataType | None:
+def _arrow_type(of: FlinkType) -> pa.DataType | None:
     """The type that Arrow is asked for; None for one that is written as text, and read from it by `leaf`."""
     if of.kind is Kind.DECIMAL:
         return pa.decimal128(of.precision or 0, of.scale or 0)

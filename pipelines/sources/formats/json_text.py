@@ -43,9 +43,9 @@ _OPTIONS = literals.options(
 
 @dataclass(frozen=True)
 class Quick:
-    """`parsed`: gives a column over VALUE, in a session of Spark. `row`: SQL over that, named QUICK."""
+    """`column`: gives a column over VALUE, in a session of Spark. `row`: SQL over that, named QUICK."""
 
-    parsed: Callable[[], Col]
+    column: Callable[[], Col]
     row: str
 
 
@@ -58,7 +58,7 @@ def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFr
     exact = f"IF({TEXT} RLIKE {literals.text(HAS_FLOAT)}, {marked}, {TEXT})"
     broken = f"NOT _null AND ({TEXT} IS NULL OR {_broken('_parsed')})"
     if quick is not None:
-        messages = messages.select("*", quick.parsed().alias(QUICK))
+        messages = messages.select("*", quick.column().alias(QUICK))
         messages = messages.selectExpr(*others, VALUE, f"{quick.row} AS {QUICK}")
         others = [*others, QUICK]
         utf8 = f"IF({QUICK} IS NULL, {utf8}, NULL)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import SparkSession
 
 from pipelines.frames import settings
@@ -31,12 +33,13 @@ def test_what_is_plain_takes_the_short_way_and_nothing_else(spark: SparkSession)
     rows = spark.createDataFrame([*enumerate([*SHORT, *LONG])], "n INT, text STRING")
     with settings(spark, ONE_BY_ONE):
         parsed = rows.selectExpr("n", "text", f"CAST(text AS BINARY) AS {VALUE}")
-        parsed = parsed.select("n", "text", short.parsed().alias(json_text.QUICK))
+        parsed = parsed.select("n", "text", short.column().alias(json_text.QUICK))
         found = parsed.selectExpr("n", "text", f"{short.row} IS NOT NULL AS taken").orderBy("n").collect()
     assert [row["text"] for row in found if row["taken"]] == SHORT
 
 
 def test_nested_types_have_no_short_way() -> None:
+    assert quick(replace(wanted("a INT"), columns=()), json_text.leaf("SQL")) is None
     for columns in ("a ARRAY<INT>", "r ROW<x INT>", "m MAP<STRING, INT>"):
         assert quick(wanted(columns), json_text.leaf("SQL")) is None
 
