@@ -115,10 +115,18 @@ def _serve(screen: Screen, host: str, port: int) -> None:
         if served is not None:
             for lost in end_lost_runs(home):
                 screen.say(str(lost))
-        # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
-        kept = () if served is None else (served,)
-        process = subprocess.Popen(command, start_new_session=True, env=quiet, pass_fds=kept)
-        with told_to_end(lambda: process.send_signal(signal.SIGINT)):
+        process: subprocess.Popen[bytes] | None = None
+
+        def leave() -> None:
+            if process is not None:
+                process.send_signal(signal.SIGINT)
+
+        # A child ignores what its parent ignores, as a command of the background does SIGINT; what is handled here does
+        # in the child what it does by itself.
+        with told_to_end(leave):
+            # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
+            kept = () if served is None else (served,)
+            process = subprocess.Popen(command, start_new_session=True, env=quiet, pass_fds=kept)
             screen.say(f"Dagster: [bold]http://{host}:{port}[/]   (ready in some seconds; Ctrl-C ends it)")
             status = process.wait()
     if status > 0:

@@ -21,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import Envelope
 
@@ -199,12 +200,19 @@ def _answers(process: subprocess.Popen[bytes], address: str, log: Path) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the leader, then end the whole session: code servers and runs are children of children."""
+    """Ask the leader, then end what is left: code servers and runs are children of children, in sessions of their
+    own."""
+    children: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):
         process.wait(20)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
     process.wait()
 
 
