@@ -257,7 +257,7 @@ def model(story: Story, lake: Lake) -> Iterator[Outcome]:
         yield Outcome(table, {name: (at, idle[name], late.get(name, 0)) for name, at in greatest.items()})
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True, phases=PHASES)
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True, phases=PHASES)
 @example(story=BY_HAND[0])
 @example(story=BY_HAND[1])
 @given(story=st.integers(0, 2**32).map(drawn))
