@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -197,11 +198,15 @@ def _scans(spark: SparkSession, work: Callable[[], object]) -> int:
     session: Any = spark
     store, bus = session._jsparkSession.sharedState().statusStore(), session.sparkContext._jsc.sc().listenerBus()
     bus.waitUntilEmpty()
-    before = store.executionsCount()
+    before = store.executionsList()
+    # By number: a store that is full forgets its oldest queries, so that their count says nothing.
+    last = before.last().executionId() if before.nonEmpty() else -1
     work()
     bus.waitUntilEmpty()
-    queries = store.executionsList(int(before), 1000)
-    return sum(queries.apply(number).physicalPlanDescription().count("Scan ") for number in range(queries.size()))
+    queries = store.executionsList()
+    found = (queries.apply(place) for place in reversed(range(queries.size())))
+    new = takewhile(lambda query: query.executionId() > last, found)
+    return sum(query.physicalPlanDescription().count("Scan ") for query in new)
 
 
 def test_a_condition_that_fails_stages_nothing(harness: Harness) -> None:
