@@ -109,7 +109,8 @@ class Harness:
         before = {insert.id: self._published(insert) for insert in self.pipeline.inserts}
         while self.run().moved:
             pass
-        return [row for insert in self.pipeline.inserts for row in self.published(insert.id, after=before[insert.id])]
+        moved = [insert for insert in self.pipeline.inserts if self._published(insert) > before[insert.id]]
+        return [row for insert in moved for row in self.published(insert.id, after=before[insert.id])]
 
     def run(self) -> RunReport:
         """One run, as the CLI and Dagster make it."""
@@ -146,14 +147,14 @@ class Harness:
             return []
         names = [column.name for column in self.pipeline.table(insert.target).stored_columns]
         several = len(self.pipeline.inserts) > 1
-        rows = lake_rows.read(self.spark, path).where(where).select("*")
+        rows = lake_rows.read(self.spark, path).where(where).collect()
         return [
             {
                 **{name: row[name] for name in (*names, *extra)},
                 "op": row["_op"],
                 **({"_target": insert.target} if several else {}),
             }
-            for row in rows.orderBy("_epoch").collect()
+            for row in sorted(rows, key=lambda row: row["_epoch"])
         ]
 
     def _published(self, insert: Insert) -> int:

@@ -57,6 +57,12 @@ def root_of(table: DeltaTable) -> Path:
     return Path(unquote(table.table_uri.removeprefix("file://")))
 
 
+def all_files(table: DeltaTable) -> list[str]:
+    """The absolute paths of the table's files."""
+    root = root_of(table)
+    return [str(root / unquote(name)) for name in pa.table(table.get_add_actions())["path"].to_pylist()]
+
+
 @dataclass(frozen=True)
 class DataFiles:
     """Files that may hold wanted rows, as absolute paths, and as the log names them. `exact`: they are known to hold no

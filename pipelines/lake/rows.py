@@ -29,6 +29,9 @@ from pipelines.sql.model import Table
 LAKE_COLUMNS = {"_generation": "INT", "_epoch": "BIGINT", **SOURCE_COLUMNS}
 """They come first, so that Delta keeps statistics of them however wide the table is."""
 
+FEW_FILES = 256
+"""As many of a table as `read` names to Spark."""
+
 
 def quoted(name: str) -> str:
     """A Spark SQL identifier."""
@@ -134,7 +137,10 @@ def folder_of(path: Path, *, application: str, generation: int, epoch: int) -> P
 
 
 def read(spark: SparkSession, path: Path) -> DataFrame:
-    """Today's table."""
+    """Today's table. A few files are named to Spark one by one; of more it learns from Delta's log, by jobs."""
+    table = delta_log.opened(path)
+    if table is not None and delta_log.plain(table) and len(paths := delta_log.all_files(table)) <= FEW_FILES:
+        return of_files(spark, table, paths)
     return spark.read.format("delta").load(str(path))
 
 

@@ -189,4 +189,4 @@ def test_what_retention_takes_changes_no_answer(spark: SparkSession, tmp_path: P
 def test_a_million_rows_give_duckdbs_answer_where_one_key_has_a_fifth_of_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    check(spark, tmp_path, Size(keys=100_000, versions=300_000, probes=1_000_000, advances=2, skew=0.2), SEED)
+    check(spark, tmp_path, Size(keys=100_000, versions=300_000, probes=700_000, advances=2, skew=0.2), SEED)
