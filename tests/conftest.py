@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from pipelines.testing import spark_session
 
 _numbers = itertools.count(1)
+
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "fixtures" / "spark")
 
 
 @dataclass(frozen=True)
