@@ -14,6 +14,8 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 PATIENCE_MS = 60_000
 LOCATION = "/locations/tidegate"
+STILL = "Object.assign(document.createElement('style'), {textContent: '* {animation: none !important}'})"
+"""What turns in a page (spinners, above all) is drawn by the processor here, and never stops."""
 
 
 @contextmanager
@@ -24,7 +26,8 @@ def browsing() -> Iterator[Page]:
         pytest.fail("there is no Chromium to test the UI with: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1720, "height": 960})
+        page = browser.new_page(viewport={"width": 1720, "height": 960}, reduced_motion="reduce")
+        page.add_init_script(f"addEventListener('DOMContentLoaded', () => document.head.append({STILL}))")
         page.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
         # The newcomers' dialog comes when it likes, and only once.
@@ -70,9 +73,12 @@ def type_config(page: Page, launchpad: Page | Locator, config: str) -> None:
 
 
 def opened_run(page: Page) -> str:
-    """The id of the run whose page is about to open."""
+    """The id of the run whose page is about to open. It is left at once: drawing a run that goes on is half the work
+    of the run itself."""
     page.wait_for_url(re.compile("/runs/"))
-    return page.url.rpartition("/")[2].partition("?")[0]
+    run = page.url.rpartition("/")[2].partition("?")[0]
+    page.goto("about:blank")
+    return run
 
 
 def show_drawing(page: Page, row: str, drawn: str) -> Locator:

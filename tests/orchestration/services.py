@@ -42,7 +42,7 @@ def until(found: Callable[[], T | None], what: str, patience: float = PATIENCE_S
         value = found()
         if value:
             return value
-        time.sleep(0.25)
+        time.sleep(0.5)
     raise AssertionError(f"{what}: not within {patience:.0f} s")
 
 

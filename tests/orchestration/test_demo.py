@@ -291,6 +291,7 @@ def test_a_click_on_materialize_all_publishes_rows(page: Page, ui: Ui, lake: Lak
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
     run = materialize_all(page, ui.address, "clicks")
     assert ui.ended(run) == "SUCCESS"
+    page.goto(f"{ui.address}/runs/{run}")
     expect(page.get_by_text("Success", exact=True).first).to_be_visible()
     picture(page, "dagster-run")
     assert rows_of(lake, "enriched_click") > before
@@ -352,7 +353,9 @@ def test_the_dry_run_tells_what_comes_next_and_does_none_of_it(page: Page, ui: U
     page.goto(f"{ui.address}{LOCATION}/jobs/clicks_dry_run/playground")
     type_config(page, page, "ops:\n  clicks_plan_only:\n    config:\n      resnapshot: []\n")
     page.get_by_role("button", name="Launch Run").click()
-    assert ui.ended(opened_run(page)) == "SUCCESS"
+    run = opened_run(page)
+    assert ui.ended(run) == "SUCCESS"
+    page.goto(f"{ui.address}/runs/{run}")
     page.get_by_text("[Show Markdown]").first.click()
     told = page.get_by_role("dialog").locator("tr", has_text="user_info")
     expect(told.get_by_text("2/2", exact=True)).to_be_visible()
@@ -362,6 +365,7 @@ def test_the_dry_run_tells_what_comes_next_and_does_none_of_it(page: Page, ui: U
 def test_a_held_gate_says_why_and_what_to_do(page: Page, ui: Ui, lake: Lake) -> None:
     run = materialize_all(page, ui.address, "strict")
     assert ui.ended(run) == "FAILURE"
+    page.goto(f"{ui.address}/runs/{run}")
     expect(page.get_by_text("Failure", exact=True).first).to_be_visible()
     page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=gate")
     expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
