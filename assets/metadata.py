@@ -12,6 +12,7 @@ from assets.text import markdown_table, watermark
 from pipelines import pictures
 from pipelines.commands import Commands
 from pipelines.lake import Lake, StagedRow
+from pipelines.runtime.accounting import left_waiting
 from pipelines.runtime.gate import GateVerdict
 from pipelines.runtime.history import history_of
 from pipelines.runtime.landing.advances import Advance, LandedEpoch
@@ -148,10 +149,10 @@ def of_staged(releasing: Releasing) -> dict[str, Any]:
 
 
 def _rows_by_epoch(releasing: Releasing, waiting: int) -> dg.MetadataValue:
-    """A picture of where the rows of the last epochs went, and of how many wait."""
-    epochs = history_of(releasing.lake, releasing.pipeline, releasing.insert)
-    drawn, key = pictures.outcomes(epochs, waiting), (*pictures.OUTCOMES_KEY, pictures.WAITING)
-    return dg.MetadataValue.md(pictures.markdown(drawn, "rows by epoch, and those that wait", key))
+    """A picture of where the rows of the last epochs went, and of how many waited then and wait now."""
+    epochs = history_of(releasing.lake, releasing.pipeline, releasing.insert)[-pictures.LAST_OUTCOMES :]
+    drawn = pictures.outcomes(epochs, left_waiting(releasing.lake, epochs), waiting)
+    return dg.MetadataValue.md(pictures.markdown(drawn, "rows by epoch, and those that wait", pictures.OUTCOMES_KEY))
 
 
 def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:

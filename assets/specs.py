@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from assets.names import Names
 from assets.presentation import Presentation
 from assets.text import markdown_table
 from pipelines.lake import Layout
-from pipelines.lake.rows import quoted
-from pipelines.sql.model import Column, Insert, Join, Location, Table
+from pipelines.runtime.quarantine.nearest import keyed_joins
+from pipelines.sql.model import Column, Insert, Location, Table
 from pipelines.sql.options import on_unmatched
 from pipelines.sql.pipeline import Pipeline
 
@@ -167,23 +168,9 @@ def _of_insert(lake: Layout, insert: Insert, lineage: dg.TableColumnLineage) -> 
     return {
         LAKE: str(lake.root),
         INSERT: insert.id,
-        JOINS: dg.MetadataValue.json(joins_of(insert)),
+        JOINS: dg.MetadataValue.json([asdict(join) for join in keyed_joins(insert)]),
         "dagster/column_lineage": lineage,
     }
-
-
-def joins_of(insert: Insert) -> list[dict[str, Any]]:
-    """The joins of an INSERT, as JSON."""
-    return [_join(insert, join) for join in insert.joins]
-
-
-def _join(insert: Insert, join: Join) -> dict[str, Any]:
-    """A join as alerts read it: columns of the build -> columns of the probe, as far as they are plain columns."""
-    own = f"{quoted(insert.probe_alias)}."
-    keys = {key.column: key.probe.removeprefix(own) for key in join.keys if key.probe.startswith(own)}
-    plain = {column: name[1:-1].replace("``", "`") for column, name in keys.items() if quoted(name[1:-1]) == name}
-    shown = plain if len(plain) == len(join.keys) else {}
-    return {"probe": insert.probe, "build": join.build, "alias": join.alias, "time": join.time, "keys": shown}
 
 
 def _facts(table: Table) -> str:

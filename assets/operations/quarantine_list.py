@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import dagster as dg
@@ -13,12 +13,15 @@ from assets.text import markdown_table
 from pipelines.errors import PlanningError
 from pipelines.runtime.history import history_of
 from pipelines.runtime.quarantine.kept import Kept, asked_for, kept_out
+from pipelines.runtime.quarantine.nearest import MissedKey, nearest_keys
 from pipelines.runtime.quarantine.rows import KeptRow, rows_of
 from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks.watermark import instant
 
 SHOWN_LOTS = 100
 """Lines of the list before the rest is only counted."""
+SHOWN_KEYS = 10
+"""Keys without a match that are shown with the version that comes nearest."""
 
 
 class QuarantineListConfig(dg.Config):
@@ -29,7 +32,8 @@ class QuarantineListConfig(dg.Config):
         reasons: Only rows with these reasons, such as key-absent@u; all when empty.
         epochs: Only rows that these epochs have quarantined; all when empty.
         state: What has become of them: open, released, discarded, or all.
-        limit: At most so many rows themselves; 0 keeps their values out of Dagster's history.
+        limit: At most so many rows themselves, and of them the nearest versions of ten keys; 0 keeps all values out of
+            Dagster's history.
     """
 
     target: str = ""
@@ -43,13 +47,17 @@ def _show(started: Started, config: QuarantineListConfig) -> int:
     lake, pipeline = started.runner.lake, started.runner.pipeline
     lots: list[tuple[str, Kept]] = []
     rows: list[tuple[str, KeptRow]] = []
+    keys: list[tuple[str, KeptRow, MissedKey]] = []
     for insert in _inserts(pipeline, config.target):
         kept = kept_out(history_of(lake, pipeline, pipeline.insert(insert)))
         own = [item for item in kept if _wanted(item, config)]
         lots += [(insert, item) for item in own]
         most = max(config.limit, 0) - len(rows)
-        rows += [(insert, row) for row in rows_of(lake, pipeline, pipeline.insert(insert), own, most)]
-    started.context.add_output_metadata(of_quarantine(lots, rows))
+        shown = rows_of(lake, pipeline, pipeline.insert(insert), own, most)
+        rows += [(insert, row) for row in shown]
+        found = nearest_keys(lake, pipeline.insert(insert), shown, SHOWN_KEYS - len(keys))
+        keys += [(insert, row, missed) for row, missed in found]
+    started.context.add_output_metadata(of_quarantine(lots, rows, keys))
     return sum(item.rows for _, item in lots)
 
 
@@ -65,8 +73,12 @@ QUARANTINE_LIST = Operation(
 """It changes nothing, and needs no lease and no Spark."""
 
 
-def of_quarantine(lots: Sequence[tuple[str, Kept]], rows: Sequence[tuple[str, KeptRow]]) -> dict[str, Any]:
-    """Numbers, a line for each epoch and reason, and the rows."""
+def of_quarantine(
+    lots: Sequence[tuple[str, Kept]],
+    rows: Sequence[tuple[str, KeptRow]],
+    keys: Sequence[tuple[str, KeptRow, MissedKey]],
+) -> dict[str, Any]:
+    """Numbers, a line for each epoch and reason, the rows, and what is nearest to the keys of some."""
     total = sum(item.rows for _, item in lots)
     lines = [
         (insert, item.epoch, item.short, item.rows, item.state, instant(item.at), _pins(item), _since(item))
@@ -79,13 +91,27 @@ def of_quarantine(lots: Sequence[tuple[str, Kept]], rows: Sequence[tuple[str, Ke
         "rows by reason": dg.MetadataValue.md(markdown_table(headers, lines) + more),
     }
     if rows:
-        values = [
-            (insert, row.kept.epoch, row.kept.short, json.dumps(dict(row.values), default=str, ensure_ascii=False))
-            for insert, row in rows
-        ]
+        values = [(insert, row.kept.epoch, row.kept.short, _json(row.values)) for insert, row in rows]
         left = "" if total == len(rows) else f"\n\n… and {total - len(rows):,} more: `limit`"
         told["rows"] = dg.MetadataValue.md(markdown_table(("INSERT", "epoch", "reason", "row"), values) + left)
+    if keys:
+        nearest = [
+            (
+                insert,
+                row.kept.epoch,
+                missed.reason,
+                _json(missed.key) if missed.key else "an expression",
+                missed.nearest,
+            )
+            for insert, row, missed in keys
+        ]
+        headers = ("INSERT", "epoch", "reason", "key", "nearest version")
+        told["nearest versions"] = dg.MetadataValue.md(markdown_table(headers, nearest))
     return told
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    return json.dumps(dict(values), default=str, ensure_ascii=False)
 
 
 def _wanted(item: Kept, config: QuarantineListConfig) -> bool:

@@ -8,7 +8,6 @@ import dagster as dg
 
 from assets.names import GATE
 from orchestration.alerts.incident import Incident
-from orchestration.alerts.nearest import missed_keys
 from orchestration.alerts.options import AlertOptions, in_ms
 from orchestration.alerts.watched import WatchedInsert, last_run, opened, positions, run_link
 from orchestration.words import seconds
@@ -16,6 +15,7 @@ from pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.runtime.history import history
 from pipelines.runtime.plans import ReleasePlan, given_up_by
+from pipelines.runtime.quarantine.nearest import MissedKey, missed_keys
 
 _REASONS = ("unmatched:", "dropped:")
 _TELL_OF_ROWS = ("constraints", "suite")
@@ -53,7 +53,7 @@ def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: Al
             f"second {second}.",
         ),
         counts=reasons(staged),
-        keys=tuple(missed_keys(lake, watched, plan, staged, options.keys)) if staged else (),
+        keys=_keys(lake, watched, plan, staged, options) if staged else (),
         positions=_pinned(lake, plan),
         run=_judging_run(watched, instance, options.dagster_url),
         next=commands,
@@ -66,6 +66,13 @@ def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: Al
             "lake": watched.lake,
         },
     )
+
+
+def _keys(
+    lake: Lake, watched: WatchedInsert, plan: ReleasePlan, staged: StagedRow, options: AlertOptions
+) -> tuple[MissedKey, ...]:
+    """Some keys of an epoch's rows without a match."""
+    return tuple(missed_keys(lake, watched.joins, watched.staged_at, plan, staged, options.keys))
 
 
 def _said(verdict: VerdictRow, keys: int) -> list[str]:
@@ -156,7 +163,7 @@ def growing_quarantine(
         pipeline=watched.pipeline,
         said=("They are kept with their reasons, out of the target; nothing else waits for them.",),
         counts=counts,
-        keys=tuple(missed_keys(lake, watched, plan, last, options.keys)),
+        keys=_keys(lake, watched, plan, last, options),
         positions=positions(lake, [plan.probe, *(pin.table for pin in plan.pins)]),
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.staged),
         next=tuple(

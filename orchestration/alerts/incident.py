@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal, Self
 
 from orchestration.words import why
+from pipelines.runtime.quarantine.nearest import MissedKey
 from pipelines.sql.model import is_secret
 
 Kind = Literal[
@@ -27,20 +28,6 @@ State = Literal["open", "resolved"]
 
 SHORTEST_SECRET = 4
 """Shorter values of secret variables are not looked for: they would blank out half of any text."""
-
-
-@dataclass(frozen=True)
-class MissedKey:
-    """A probe row without a match: its key (column of the build -> value), why (`key-absent@user_info`), and the
-    version of that key that comes nearest, in words."""
-
-    key: Mapping[str, Any]
-    reason: str
-    nearest: str
-
-    def line(self) -> str:
-        shown = ", ".join(f"{name} = {value!r}" for name, value in self.key.items()) or "a row"
-        return f"{shown}: {why(self.reason)}; nearest version: {self.nearest}"
 
 
 @dataclass(frozen=True)
@@ -81,7 +68,7 @@ class Incident:
         if self.counts:
             lines.append("rows by reason: " + ", ".join(f"{n:,} {why(name)}" for name, n in self.counts.items()))
         if self.keys:
-            lines += ["keys:", *(f"  {missed.line()}" for missed in self.keys)]
+            lines += ["keys:", *(f"  {_line(missed)}" for missed in self.keys)]
         if self.positions:
             lines += ["positions:", *(f"  {table}: {place}" for table, place in self.positions.items())]
         if self.run:
@@ -158,6 +145,11 @@ class Message:
             given[name] = tuple(given[name])
         given["keys"] = tuple(MissedKey(**missed) for missed in given["keys"])
         return cls(Incident(**given), stored["state"], stored["lasted"])
+
+
+def _line(missed: MissedKey) -> str:
+    shown = ", ".join(f"{name} = {value!r}" for name, value in missed.key.items()) or "a row"
+    return f"{shown}: {why(missed.reason)}; nearest version: {missed.nearest}"
 
 
 def _scrubbed_json(value: Any, scrub: Callable[[str], str]) -> Any:

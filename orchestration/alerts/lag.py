@@ -13,7 +13,9 @@ from orchestration.alerts.options import AlertOptions, in_ms
 from orchestration.alerts.watched import WatchedTable, last_run, opened, positions
 from orchestration.words import moment, seconds
 from pipelines.lake import Lake, WatermarkRow
+from pipelines.lake.leases import read_leases
 from pipelines.runtime.landing.asking import unread
+from pipelines.runtime.splits import stored_splits
 from pipelines.sources.protocol import Unread
 
 
@@ -24,6 +26,7 @@ class Asked:
     Attributes:
         generation, epoch: the landed epoch.
         even: when it last said that there is nothing (ms, UTC); None where it never did after this epoch.
+        mute: it can not be asked without being read.
         rest: how much there is, in words; empty for nothing.
         since: when the oldest of it was there (ms, UTC), where the source knows.
     """
@@ -33,6 +36,7 @@ class Asked:
     even: int | None = None
     rest: str = ""
     since: int | None = None
+    mute: bool = False
 
     def is_of(self, log: WatermarkRow) -> bool:
         return (self.generation, self.epoch) == (log.generation, log.epoch)
@@ -48,7 +52,8 @@ class Asked:
 
 
 def ask(watched: WatchedTable, before: Asked | None, now: int) -> Asked | None:
-    """Ask the source what there is after the last landed epoch; None where it can not be asked, or nothing has landed.
+    """Ask the source what there is after the last landed epoch; None where nobody knows the source, or nothing has
+    landed.
 
     Raises TidegateError where the source does not answer.
     """
@@ -59,10 +64,10 @@ def ask(watched: WatchedTable, before: Asked | None, now: int) -> Asked | None:
     return after(before, log, unread(lake, table, log, answer_within=ANSWER_WITHIN), now)
 
 
-def after(before: Asked | None, log: WatermarkRow, told: Unread | None, now: int) -> Asked | None:
+def after(before: Asked | None, log: WatermarkRow, told: Unread | None, now: int) -> Asked:
     """What is remembered of an answer, and of the one `before`."""
     if told is None:
-        return None
+        return Asked(log.generation, log.epoch, mute=True)
     if not told.rest:
         return Asked(log.generation, log.epoch, even=now)
     even = before.even if before is not None and before.is_of(log) else None
@@ -72,8 +77,8 @@ def after(before: Asked | None, log: WatermarkRow, told: Unread | None, now: int
 def lagging(
     watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions, now: int, asked: Asked | None = None
 ) -> Incident | None:
-    """A source that was too far behind when its newest epoch landed, or is by now; or whose next epoch has been under
-    way for so long."""
+    """A source that was too far behind when its newest epoch landed, or is by now, or may be, since nobody has read it
+    for so long; or whose next epoch has been under way for so long."""
     landed = _landed(watched)
     if landed is None:
         return None
@@ -84,9 +89,9 @@ def lagging(
     return Incident(
         key=f"lag {watched.subject} {log.generation}",
         kind="lag",
-        title=f"{watched.name} is behind its source: {how}; the bound is {seconds(in_ms(options.max_lag))}.",
+        title=f"{watched.name} {how}; the bound is {seconds(in_ms(options.max_lag))}.",
         pipeline=watched.pipeline,
-        said=("What has landed stands, and nothing is lost; what is published is older than you asked for.",),
+        said=("What has landed stands, and nothing is lost; what is published may be older than you asked for.",),
         positions=positions(lake, [watched.table]),
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(
@@ -111,14 +116,27 @@ def _told(lake: Lake, watched: WatchedTable, log: WatermarkRow, asked: Asked | N
     """How far behind the source is (ms), by all that tells it, each with a sentence."""
     told, ago = log.lag_ms or 0, now - log.landed_at
     when = f"when epoch {log.epoch} landed ({moment(log.landed_at)} UTC)"
-    found = [(told, f"it was {seconds(told)} behind {when}")]
+    behind = "is behind its source:"
+    found = [(told, f"{behind} it was {seconds(told)} behind {when}")]
     if told:
-        found.append((ago, f"it was behind {when}, and nothing has landed for {seconds(ago)}"))
+        found.append((ago, f"{behind} it was behind {when}, and nothing has landed for {seconds(ago)}"))
     plan = lake.epochs.last(watched.table)
     if plan is not None and plan.generation == log.generation and plan.epoch > log.epoch:
         under_way = now - plan.planned_at
-        found.append((under_way, f"epoch {plan.epoch} has been under way for {seconds(under_way)}"))
+        found.append((under_way, f"{behind} epoch {plan.epoch} has been under way for {seconds(under_way)}"))
     since = asked.unread_since(log) if asked else None
     if asked is not None and since is not None:
-        found.append((now - since, f"{asked.rest} have not landed, for up to {seconds(now - since)}"))
+        found.append((now - since, f"{behind} {asked.rest} have not landed, for up to {seconds(now - since)}"))
+    if asked is not None and asked.mute and not _ended(log):
+        untouched = now - max([log.landed_at, *(lease.held_at for lease in read_leases(lake.control, watched.table))])
+        told_by = "what it has that has not landed is only known to who reads it"
+        found.append(
+            (untouched, f"may be behind its source: nobody has read it for {seconds(untouched)}, and {told_by}")
+        )
     return found
+
+
+def _ended(log: WatermarkRow) -> bool:
+    """Whether no row of it will come."""
+    splits = stored_splits(log)
+    return bool(splits) and all(split.ended for split in splits)

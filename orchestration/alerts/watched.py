@@ -17,17 +17,7 @@ from pipelines.commands import Commands
 from pipelines.errors import LakeError
 from pipelines.lake import Lake
 from pipelines.runtime.plans import insert_owner
-
-
-@dataclass(frozen=True)
-class WatchedJoin:
-    """A join of an INSERT. `keys`: column of the build -> column of the probe; empty where one is an expression."""
-
-    probe: str
-    build: str
-    alias: str
-    time: str
-    keys: Mapping[str, str]
+from pipelines.runtime.quarantine.nearest import KeyedJoin
 
 
 @dataclass(frozen=True)
@@ -40,7 +30,7 @@ class WatchedInsert:
     script: str
     staged: dg.AssetKey
     staged_at: Path
-    joins: tuple[WatchedJoin, ...]
+    joins: tuple[KeyedJoin, ...]
 
     @property
     def commands(self) -> Commands:
@@ -145,7 +135,7 @@ def _told(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _insert(key: dg.AssetKey, told: Mapping[str, Any]) -> WatchedInsert:
-    joins = tuple(WatchedJoin(**join) for join in told.get(JOINS, ()))
+    joins = tuple(KeyedJoin(**join) for join in told.get(JOINS, ()))
     script = str(told.get(SCRIPT, ""))
     return WatchedInsert(key.path[0], told[INSERT], str(told[LAKE]), script, key, Path(str(told["path"])), joins)
 

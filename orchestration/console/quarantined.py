@@ -10,12 +10,12 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.alerts.incident import MissedKey
 from orchestration.console.grid import grid
 from orchestration.words import counted, moment, number, why
 from pipelines.commands import AS_WRITTEN, Commands
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.quarantine.kept import Kept
+from pipelines.runtime.quarantine.nearest import MissedKey
 from pipelines.runtime.quarantine.rows import KeptRow
 from pipelines.runtime.releasing import Published
 

@@ -36,7 +36,7 @@ def standing(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[Ren
             escape(source.position),
             "" if source.landed_at is None else f"{seconds(max(found.at - source.landed_at, 0))} ago",
             behind,
-            escape(source.holder or ""),
+            escape(_worker(source, found.at)),
         )
     yield sources
     for source in found.sources:
@@ -79,6 +79,13 @@ def _blocked(item: Blocked, minimum: int | None, now: int) -> str:
         return f"at its limit for {waits}, its next row is {seconds(item.next_rowtime - minimum)} ahead of {by}"
     ahead = f"{seconds(item.ahead_ms)} ahead of {by}" if item.ahead_ms < FAR_MS else f"{by} has told nothing yet"
     return f"blocked for {waits}, {ahead}"
+
+
+def _worker(source: SourceStatus, at: int) -> str:
+    """Who works on a table, or for how long nobody has."""
+    if source.holder is not None:
+        return source.holder
+    return "" if source.worked_on_at is None else f"nobody for {seconds(max(at - source.worked_on_at, 0))}"
 
 
 def _state(source: SourceStatus) -> str:

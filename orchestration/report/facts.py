@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from pipelines.clock import Clock, system_clock
 from pipelines.lake import AlertRow, Lake, WatermarkRow
+from pipelines.pictures import LAST_OUTCOMES
+from pipelines.runtime.accounting import left_waiting
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.landing.split_store import Splits, of_a_file
 from pipelines.runtime.status import LakeStatus, SourceStatus, status
@@ -51,10 +53,13 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class InsertFacts:
-    """One INSERT with all of its epochs, oldest first."""
+    """One INSERT with all of its epochs, oldest first. `left`: how many rows each of the last LAST_OUTCOMES has left
+    waiting, None where that is not known; `waiting`: how many wait now."""
 
     insert: Insert
     epochs: tuple[ReleasedEpoch, ...]
+    left: tuple[int | None, ...]
+    waiting: int
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,15 @@ def gather(lake: Lake, pipeline: Pipeline, clock: Clock = system_clock) -> Facts
         )
         for item in found.sources
     )
-    inserts = tuple(InsertFacts(insert, tuple(history_of(lake, pipeline, insert))) for insert in pipeline.inserts)
+    waiting = {item.insert: item.rows.waiting if item.rows else 0 for item in found.inserts}
+    inserts = tuple(_insert(lake, pipeline, insert, waiting[insert.id]) for insert in pipeline.inserts)
     alerts = lake.alerts.rows(pipeline.name)
     return Facts(pipeline, found, sources, inserts, tuple(reversed(alerts[-LAST_ALERTS:])))
+
+
+def _insert(lake: Lake, pipeline: Pipeline, insert: Insert, waiting: int) -> InsertFacts:
+    epochs = tuple(history_of(lake, pipeline, insert))
+    return InsertFacts(insert, epochs, tuple(left_waiting(lake, epochs[-LAST_OUTCOMES:])), waiting)
 
 
 def _thinned(log: list[WatermarkRow]) -> tuple[WatermarkRow, ...]:

@@ -10,13 +10,12 @@ from orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from orchestration.report.flow import flow
 from orchestration.words import counted, moment, why
 from pipelines.commands import AS_WRITTEN, Commands
-from pipelines.pictures import OUTCOMES_KEY, STYLE, bar_of
-from pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, stacked, step_chart, timeline
+from pipelines.pictures import LAST_OUTCOMES, OUTCOMES_KEY, STYLE, outcomes
+from pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from pipelines.watermarks.watermark import instant
 
-LAST_EPOCHS = 40
 LISTED = 12
 _PLACES = (("published", "good"), ("quarantined", "warn"), ("dropped", "mute"), ("waiting", "wait"))
 
@@ -37,7 +36,8 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
         (
             "Verdicts",
             _verdicts(facts, commands),
-            "What the gate said of each staged epoch. Its first word is its last.",
+            "What the gate said of each staged epoch. Its first word is its last. Waiting: rows that had landed "
+            "when an epoch was planned, and that it left for a later one.",
         ),
         ("Quarantine by reason", _quarantine(facts, commands), "Rows that the gate kept out of a target, and why."),
         ("Last alerts", _alerts(facts), "What people were told."),
@@ -281,16 +281,14 @@ def _verdicts(facts: Facts, commands: Commands) -> str:
 
 
 def _of_insert(item: InsertFacts, commands: Commands) -> str:
-    shown = item.epochs[-LAST_EPOCHS:]
-    bars = [bar_of(epoch) for epoch in shown]
+    shown = item.epochs[-LAST_OUTCOMES:]
     rows = [_verdict(epoch, commands) for epoch in reversed(shown[-LISTED:])]
     headers = ("epoch", "released at", "verdict", "state", "rows", "matched", "quarantined", "dropped", "pins", "why")
     key = legend(OUTCOMES_KEY)
     many = len(item.epochs)
     title = f"{item.insert.id}: {counted(many, 'epoch')}" + (f", the last {len(shown)}" if many > len(shown) else "")
-    return f"<h3>{escape(title)}</h3>{stacked(bars, 'Rows of each epoch, by what they found')}{key}" + table(
-        headers, rows, (4, 5, 6, 7)
-    )
+    drawn = outcomes(shown, item.left, item.waiting)
+    return f"<h3>{escape(title)}</h3>{drawn}{key}" + table(headers, rows, (4, 5, 6, 7))
 
 
 def _verdict(epoch: ReleasedEpoch, commands: Commands) -> tuple[object, ...]:

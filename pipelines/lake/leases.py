@@ -66,6 +66,11 @@ class Lease:
         host = self.machine.split("/")[0]
         return f"{self.label}, process {self.pid} on {host}"
 
+    @property
+    def held_at(self) -> int:
+        """When it was held for sure (ms, UTC): it was taken or renewed then, and that is done every RENEW_EVERY_S."""
+        return self.expires_at - TIME_TO_LIVE_MS
+
     def over(self, now: int) -> bool:
         """Whether anyone may take it."""
         if self.released:

@@ -2,8 +2,9 @@
 
 from pipelines.pictures.embedded import STYLE, markdown
 from pipelines.pictures.outcomes import KEY as OUTCOMES_KEY
-from pipelines.pictures.outcomes import WAITING, bar_of, outcomes
+from pipelines.pictures.outcomes import LAST as LAST_OUTCOMES
+from pipelines.pictures.outcomes import bar_of, outcomes
 from pipelines.pictures.splits import KEY as SPLITS_KEY
 from pipelines.pictures.splits import watermarks
 
-__all__ = ["OUTCOMES_KEY", "SPLITS_KEY", "STYLE", "WAITING", "bar_of", "markdown", "outcomes", "watermarks"]
+__all__ = ["LAST_OUTCOMES", "OUTCOMES_KEY", "SPLITS_KEY", "STYLE", "bar_of", "markdown", "outcomes", "watermarks"]

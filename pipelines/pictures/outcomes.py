@@ -1,4 +1,5 @@
-"""What the rows of each epoch of an INSERT found, and how many wait: stacked bars, the newest at the right."""
+"""What the rows of each epoch of an INSERT found, and how many it left waiting: stacked bars, the newest at the right,
+and behind it those that wait now."""
 
 from __future__ import annotations
 
@@ -7,25 +8,32 @@ from collections.abc import Sequence
 from pipelines.pictures.svg import Bar, stacked
 from pipelines.runtime.history import ReleasedEpoch
 
-KEY = (("good", "matched"), ("warn", "unmatched"), ("mute", "kept out otherwise, or replaced"), ("bad", "held"))
+KEY = (
+    ("good", "matched"),
+    ("warn", "unmatched"),
+    ("mute", "kept out otherwise, or replaced"),
+    ("bad", "held"),
+    ("wait", "waiting"),
+)
 """What the colours mean. Rows without a match are unmatched wherever they went: published, quarantined, or dropped by
-INNER. What a process gives has matched where it is published."""
+INNER. What a process gives has matched where it is published. Waiting are rows that had landed before an epoch was
+planned, and that it left for a later one."""
 
-WAITING = ("wait", "waiting")
+LAST = 30
+"""Epochs that are drawn."""
 
-_LAST = 30
 
-
-def outcomes(epochs: Sequence[ReleasedEpoch], waiting: int) -> str:
-    """The last epochs, and behind them the rows that wait now; an SVG element."""
-    bars = [bar_of(epoch) for epoch in epochs[-_LAST:]]
+def outcomes(epochs: Sequence[ReleasedEpoch], left: Sequence[int | None], waiting: int) -> str:
+    """Epochs, with the rows that each has `left` waiting (None: not known, and not drawn), and behind them the rows
+    that wait now; an SVG element."""
+    bars = [bar_of(epoch, rows) for epoch, rows in zip(epochs, left, strict=True)]
     bars.append(Bar("now", [("wait", float(waiting))], f"{waiting:,} rows wait"))
-    return stacked(bars, "Rows of each epoch, by what they found")
+    return stacked(bars, "Rows of each epoch, by what they found, and those that it left waiting")
 
 
-def bar_of(epoch: ReleasedEpoch) -> Bar:
-    """One epoch's rows: matched, unmatched, kept out otherwise; all of them in one colour where it is held or
-    replaced."""
+def bar_of(epoch: ReleasedEpoch, left: int | None = None) -> Bar:
+    """One epoch's rows: matched, unmatched, kept out otherwise; all of them in one colour where it is held or replaced.
+    On top of them those that it has `left` waiting."""
     counts = epoch.staged.counts if epoch.staged else {}
     going = {name: counts.get(f"to:{name}", 0) for name in ("publish", "quarantine", "drop")}
     rows = sum(going.values())
@@ -40,7 +48,8 @@ def bar_of(epoch: ReleasedEpoch) -> Bar:
     number = str(epoch.plan.epoch)
     told = ", ".join(f"{count:,} to {name}" for name, count in going.items() if count) or "no rows"
     missed = f"; {unmatched:,} of them unmatched" if unmatched else ""
-    return Bar(number, parts, f"epoch {number}, {epoch.state}: {told}{missed}")
+    waits = f"; {left:,} left waiting" if left else ""
+    return Bar(number, [*parts, ("wait", float(left or 0))], f"epoch {number}, {epoch.state}: {told}{missed}{waits}")
 
 
 def _is_unmatched(outcome: str) -> bool:

@@ -5,11 +5,13 @@ landed = published + quarantined + dropped + waiting        (per INSERT, exactly
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
-from pipelines.lake import Lake
+from pipelines.lake import Lake, WatermarkRow
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.quarantine.kept import kept_out
@@ -114,6 +116,56 @@ def where_rows_are(
         held=held,
         released_again=dict(again),
     )
+
+
+def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None]:
+    """How many rows each of these epochs has left waiting: they had landed before its plan's instant, and neither it
+    nor an epoch before it takes them. Those of a held epoch are its own, and none of them. Of a process, rows of all
+    inputs.
+
+    From plans and watermark logs alone; None where they do not tell it exactly.
+    """
+    logs: dict[tuple[str, int], _Landed | None] = {}
+    found: list[int | None] = []
+    for plan in (epoch.plan for epoch in epochs):
+        taken = [(plan.probe, plan.probe_generation, plan.upto)]
+        if plan.process is not None:
+            taken = [(span.table, span.generation, span.upto) for span in plan.process.inputs]
+        left: int | None = 0
+        for table, generation, upto in taken:
+            if (table, generation) not in logs:
+                logs[table, generation] = _Landed.of(lake.watermarks.rows(table, generation=generation))
+            log = logs[table, generation]
+            rows = None if log is None else log.left_by(plan, upto)
+            left = None if left is None or rows is None else left + rows
+        found.append(left)
+    return found
+
+
+@dataclass(frozen=True)
+class _Landed:
+    """The log of one generation. `at`: when the first n + 1 epochs had landed (ms, UTC); `rows`: how many rows the
+    first n have."""
+
+    at: Sequence[int]
+    rows: Sequence[int]
+
+    @classmethod
+    def of(cls, log: Sequence[WatermarkRow]) -> _Landed | None:
+        """None where an epoch is missing."""
+        if [row.epoch for row in log] != list(range(1, len(log) + 1)):
+            return None
+        rows = accumulate((row.rows for row in log), initial=0)
+        return cls(list(accumulate((row.landed_at for row in log), max)), list(rows))
+
+    def left_by(self, plan: ReleasePlan, upto: int) -> int | None:
+        """The rows that a plan has left, which takes epochs up to `upto`, or in event time some rows of them."""
+        # What a plan takes had landed, whatever another machine's clock said of when.
+        seen = max(bisect_left(self.at, plan.instant), upto)
+        if seen >= len(self.rows):
+            return None
+        gone = self.rows[upto] if plan.time is None else plan.time.earlier + plan.time.rows
+        return self.rows[seen] - gone if gone <= self.rows[seen] else None
 
 
 def rows_between(log: Iterable, after: int, upto: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipelines.clock import Clock, system_clock
-from pipelines.lake import EpochRow, Lake, Lease, SplitRow, WatermarkRow
+from pipelines.lake import EpochRow, Lake, SplitRow, WatermarkRow
 from pipelines.lake.leases import read_leases
 from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
@@ -51,7 +51,8 @@ class SourceStatus:
         phase: bounded or unbounded, of the newest plan; None before the first.
         watermark: ms, UTC; None before the flip. `use_processing_time`: FLIP-326's second half of it.
         lag_ms: how far behind the source the newest epoch was when it landed.
-        holder: who works on the table now; None when nobody does.
+        holder: who works on the table now; None when nobody does. `worked_on_at` (ms, UTC): when somebody last did, to
+            half a minute; None before the first time.
         idle_splits, ended_splits: their names.
         late: late rows of the generation; rows of before they were counted are not in it.
         rejected: what the source could not read as rows, kept in the table's quarantine.
@@ -79,6 +80,7 @@ class SourceStatus:
     late: int = 0
     rejected: int = 0
     aligned: GroupStanding | None = None
+    worked_on_at: int | None = None
 
     @property
     def blocked(self) -> tuple[Blocked, ...]:
@@ -164,17 +166,15 @@ def status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_c
     else:
         tables = [table.name for table in pipeline.sources]
         inserts = [insert.id for insert in pipeline.inserts]
-    holders = {lease.owner: lease.describe() for lease in _live(lake, now)}
-    sources = tuple(_source(lake, table, holders.get(table), now) for table in tables)
+    leases = read_leases(lake.control)
+    holders = {lease.owner: lease.describe() for lease in leases if not lease.over(now)}
+    worked_on = {lease.owner: lease.held_at for lease in sorted(leases, key=lambda lease: lease.held_at)}
+    sources = tuple(_source(lake, table, holders.get(table), worked_on.get(table), now) for table in tables)
     found = tuple(_insert(lake, pipeline, name, holders.get(insert_owner(name))) for name in inserts)
     return LakeStatus(str(lake.root), now, sources, found, _totals(sources, found))
 
 
-def _live(lake: Lake, now: int) -> list[Lease]:
-    return [lease for lease in read_leases(lake.control) if not lease.over(now)]
-
-
-def _source(lake: Lake, table: str, holder: str | None, now: int) -> SourceStatus:
+def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None, now: int) -> SourceStatus:
     plan: EpochRow | None = lake.epochs.last(table)
     generation = plan.generation if plan else 1
     log = lake.watermarks.rows(table, generation=generation)
@@ -204,6 +204,7 @@ def _source(lake: Lake, table: str, holder: str | None, now: int) -> SourceStatu
         late=sum(row.late or 0 for row in log),
         rejected=sum(row.rejected or 0 for row in log),
         aligned=standing_of(lake, last, now) if last else None,
+        worked_on_at=worked_on_at,
     )
 
 

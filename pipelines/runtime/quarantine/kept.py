@@ -22,7 +22,7 @@ from pipelines.sql.model import Insert
 
 DISCARDED = "discarded"
 """The reason of rows whose held epoch was discarded."""
-_UNMATCHED = "unmatched:"
+UNMATCHED = "unmatched:"
 _VIOLATED = "violated:"
 _TIMELESS = "time-null"
 _KEYLESS = "key-null@"
@@ -68,14 +68,14 @@ class Kept:
 
 def short(reason: str) -> str:
     """`unmatched:key-absent@u` as `key-absent@u`."""
-    return reason.removeprefix(_UNMATCHED)
+    return reason.removeprefix(UNMATCHED)
 
 
 def kept_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, int]:
     """Reason -> rows that a staged epoch keeps out, by its counts."""
 
     def out(name: str) -> bool:
-        if name.startswith(_UNMATCHED):
+        if name.startswith(UNMATCHED):
             return plan.on_unmatched != "publish"
         return name.startswith(_VIOLATED) or name in _ALWAYS
 

@@ -53,10 +53,17 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     assert "| user_info 1/1 |" in told["rows by reason"], "what they were joined to"
     assert '{"user_id": 3, "item_id": 3, "gender": null}' in told["rows"]
     assert "more" not in told["rows"]
+    after_the_pin = "(epoch 2), after the pin (epoch 1): joining again finds it |"
+    [second, third] = told["nearest versions"].splitlines()[2:]
+    assert second.startswith('| enriched_click | 1 | key-absent@user_info | {"user_id": 2} | inserted')
+    assert second.endswith(after_the_pin)
+    assert third.endswith('| {"user_id": 3} | none up to epoch 1, nor since |')
     _, told = run("list", limit=1)
     assert told["rows"].endswith("… and 1 more: `limit`")
+    assert "user_id" in told["nearest versions"]
+    assert len(told["nearest versions"].splitlines()) == 3
     _, told = run("list", limit=0)
-    assert "rows" not in told, "no value of a row is in Dagster's history"
+    assert not {"rows", "nearest versions"} & set(told), "no value of a row is in Dagster's history"
     _, told = run("list", state="released")
     assert told["rows found"] == 0
     result, told = run("release", target="enriched_click", reasons=["key-absent"])

@@ -8,8 +8,8 @@ import pytest
 
 from orchestration.alerts import AlertOptions, Incident, Message
 from orchestration.alerts.channels import _SILENCE, channels
-from orchestration.alerts.incident import MissedKey
 from orchestration.alerts.webhook import Undelivered
+from pipelines.runtime.quarantine.nearest import MissedKey
 from tests.orchestration.services import MailServer, Webhook, free_port
 
 INCIDENT = Incident(

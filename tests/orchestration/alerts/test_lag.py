@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from orchestration.alerts import AlertOptions
 from orchestration.alerts.lag import Asked, after, ask, lagging
 from orchestration.alerts.memory import Memory
 from orchestration.alerts.watched import WatchedTable
-from pipelines.lake import WatermarkRow
+from pipelines.lake import SplitWatermark, WatermarkRow
 from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from pipelines.sources.mysql_cdc.log import Birth
 from pipelines.sources.mysql_cdc.steps import BinlogStep
@@ -57,7 +59,7 @@ def test_since_when_there_is_something_that_has_not_landed(
     if asked is not None:
         assert asked.unread_since(landed(epoch=4)) is None, "an epoch has landed since then"
         assert after(asked, landed(epoch=4), Unread(SOME), NOW) == Asked(1, 4, rest=SOME)
-        assert after(asked, log, None, NOW) is None, "a source that can not be asked"
+        assert after(asked, log, None, NOW) == Asked(1, 3, mute=True), "a source that can not be asked"
         memory = Memory(unread={"lake t": asked})
         assert Memory.of(memory.cursor()) == memory
         older = json.loads(memory.cursor())
@@ -83,6 +85,48 @@ def test_what_the_lake_alone_tells(tmp_path: Path, lag_ms: int | None, minutes: 
     assert (found is None) == (told is None)
     if found is not None and told is not None:
         assert told in found.title
+
+
+TOPIC = """
+CREATE TABLE click_event (id INT) WITH ('connector' = 'kafka', 'topic' = 't', 'format' = 'json',
+    'properties.bootstrap.servers' = 'nobody:9092');
+CREATE TABLE kept (id INT) WITH ('connector' = 'print');
+INSERT INTO kept SELECT id FROM click_event
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "ended", "told"),
+    [
+        pytest.param(None, False, "may be behind its source: nobody has read it for 40 min, and ", id="nothing runs"),
+        pytest.param(20, False, "may be behind its source: nobody has read it for 20 min, and ", id="not for long"),
+        pytest.param(10, False, None, id="a run has found nothing"),
+        pytest.param(None, True, None, id="nothing will ever come"),
+    ],
+)
+def test_a_cluster_that_only_a_run_can_ask_may_be_ahead_when_nobody_runs(
+    tmp_path: Path, held: int | None, ended: bool, told: str | None
+) -> None:
+    script, rows, now = tmp_path / "p.sql", ControlRows(tmp_path / "lake"), round(time.time() * 1000)
+    script.write_text(TOPIC)
+    landed_at = now - 40 * MINUTE
+    rows.planned(rows.probe, 1, landed_at)
+    splits = [asdict(SplitWatermark("t-0", 0, False, ended=each)) for each in (True, ended)]
+    log = WatermarkRow(rows.probe, 1, 1, landed_at, 5, 0, False, lag_ms=0, splits=splits)
+    rows.lake.watermarks.append([log], application="w", version=1)
+    if held is not None:
+        with closing(rows.lake.leases("tidegate run", clock=lambda: now - held * MINUTE)) as leases:
+            leases.acquire(rows.probe)
+    watched = WatchedTable("p", rows.probe, str(tmp_path / "lake"), str(script))
+    asked = ask(watched, None, now)
+    assert asked == Asked(1, 1, mute=True), "nobody is connected to for it"
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = lagging(watched, instance, AlertOptions(), now, asked)
+        assert lagging(watched, instance, AlertOptions(), now) is None, "whether it can be asked is not known yet"
+    assert (found is None) == (told is None)
+    if found is not None and told is not None:
+        assert told in found.title
+        assert found.title.endswith("the bound is 15 min.")
 
 
 def test_a_server_that_nobody_reads_is_asked_how_far_it_has_come(

@@ -33,11 +33,14 @@ def test_who_is_waited_for_and_whether_anybody_is_at_it(tmp_path: Path) -> None:
     told = shown(rows, 5 * MINUTE)
     assert "enriched_click waits until user_info is complete." in told
     assert "Nobody works on user_info.   next:  tidegate run clicks.sql --lake /data/lake   (goes on" in told
-    with closing(rows.lake.leases("tidegate run")) as leases:
+    assert "nobody for" not in told, "that a lease was held is not known"
+    with closing(rows.lake.leases("tidegate run", clock=lambda: 6 * MINUTE)) as leases:
         leases.acquire(rows.build)
-        told = shown(rows, 5 * MINUTE)
+        told = shown(rows, 7 * MINUTE)
     assert "waits until user_info is complete." in told
     assert "Nobody works" not in told
+    assert "nobody for" not in told
+    assert "nobody for 10 min" in shown(rows, 16 * MINUTE)
 
 
 def test_how_far_behind_a_source_was_is_told_with_how_long_ago_that_was(tmp_path: Path) -> None:

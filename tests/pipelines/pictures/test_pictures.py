@@ -40,13 +40,21 @@ def released(counts: Mapping[str, int], **state: bool) -> ReleasedEpoch:
                     "violated:small": 2,
                 }
             ),
-            [("good", 3), ("warn", 3), ("mute", 5)],
+            [("good", 3), ("warn", 3), ("mute", 5), ("wait", 0)],
             "5 to publish, 2 to quarantine, 4 to drop; 3 of them unmatched",
         ),
-        (released({"to:publish": 5, "to:quarantine": 2}), [("good", 5), ("warn", 0), ("mute", 2)], "5 to publish"),
-        (released({"to:publish": 5}, published=False, superseded=True), [("bad", 5)], "superseded: 5 to publish"),
-        (released({"to:publish": 5}, superseded=True, replaced=True), [("mute", 5)], "5 to publish"),
-        (replace(released({}), staged=None), [("good", 0), ("warn", 0), ("mute", 0)], "no rows"),
+        (
+            released({"to:publish": 5, "to:quarantine": 2}),
+            [("good", 5), ("warn", 0), ("mute", 2), ("wait", 0)],
+            "5 to publish",
+        ),
+        (
+            released({"to:publish": 5}, published=False, superseded=True),
+            [("bad", 5), ("wait", 0)],
+            "superseded: 5 to publish",
+        ),
+        (released({"to:publish": 5}, superseded=True, replaced=True), [("mute", 5), ("wait", 0)], "5 to publish"),
+        (replace(released({}), staged=None), [("good", 0), ("warn", 0), ("mute", 0), ("wait", 0)], "no rows"),
     ],
     ids=["published", "of a process", "held and taken further", "replaced by a backfill", "not staged yet"],
 )
@@ -57,12 +65,13 @@ def test_a_bar_is_an_epoch(epoch: ReleasedEpoch, parts: list[tuple[str, int]], s
     assert bar.label == "7"
 
 
-def test_the_last_epochs_stand_before_what_waits() -> None:
-    drawn = outcomes([released({"to:publish": 3})] * 50, waiting=12)
-    titles = re.findall("<title>(.*?)</title>", drawn)
-    assert len(titles) == 31
-    assert titles[-1] == "12 rows wait"
-    assert 'class="wait"' in drawn
+def test_what_each_epoch_left_waiting_stands_on_its_bar_and_what_waits_now_behind_all() -> None:
+    drawn = outcomes([released({"to:publish": 3})] * 3, [7, 0, None], waiting=12)
+    told = "epoch 7, published: 3 to publish"
+    assert re.findall("<title>(.*?)</title>", drawn) == [f"{told}; 7 left waiting", told, told, "12 rows wait"]
+    assert [bar.count('class="wait"') for bar in drawn.split("</g>")] == [1, 0, 0, 1, 0]
+    scale = float(re.findall('height="([0-9.]+)" class="good"', drawn)[0]) / 3
+    assert float(re.findall('height="([0-9.]+)" class="wait"', drawn)[0]) == pytest.approx(7 * scale, abs=0.2)
 
 
 def split(name: str, timestamp: int, **more: bool) -> SplitWatermark:
@@ -88,7 +97,9 @@ def test_splits_that_tell_no_time_make_no_picture() -> None:
 
 
 def test_a_picture_in_markdown_needs_nothing_beside_it() -> None:
-    text = markdown(outcomes([released({"to:publish": 3})], 1), "rows", [("good", "published"), ("wait", "waiting")])
+    text = markdown(
+        outcomes([released({"to:publish": 3})], [1], 1), "rows", [("good", "published"), ("wait", "waiting")]
+    )
     found = re.fullmatch(r"!\[rows\]\(data:image/svg\+xml;base64,([^)]+)\)", text)
     assert found is not None
     alone = b64decode(found.group(1)).decode()

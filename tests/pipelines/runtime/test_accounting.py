@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
-from pipelines.runtime.history import history_of
+from pipelines.runtime.accounting import WhereRowsAre, left_waiting, where_rows_are
+from pipelines.runtime.history import ReleasedEpoch, history_of
+from pipelines.runtime.plans import FromQuarantine, InputSpan, ProcessSpan, ReleasePlan, TimeSpan
 from tests.pipelines.runtime.handmade import HandmadeLake
 
 
@@ -74,3 +76,60 @@ def test_a_row_that_is_nowhere_is_seen(made: HandmadeLake) -> None:
     made.published(plan)
     rows = _rows(made)
     assert (rows.landed, rows.accounted, rows.balanced) == (30, 29, False)
+
+
+PLAN = ReleasePlan("e", 1, 1, "release", 3500, "clicks", 1, 0, 2, (), "quarantine", "x")
+"""Planned between the third and the fourth landed epoch; it takes the first two."""
+HELD_ANEW = replace(PLAN, epoch=2, kind="re-release", instant=4500, supersedes=1)
+FAST_CLOCK = replace(PLAN, instant=500)
+OUT_OF_QUARANTINE = replace(PLAN, after=2, upto=2, from_quarantine=FromQuarantine(False))
+
+
+def in_time(earlier: int, rows: int, **plan: int) -> ReleasePlan:
+    return replace(PLAN, time=TimeSpan(0, 9, 0, rows, earlier), **plan)  # type: ignore[arg-type]
+
+
+def of_process(*spans: InputSpan) -> ReleasePlan:
+    return replace(PLAN, process=ProcessSpan(spans, 0, 9, (0, False), (9, False), 0))
+
+
+@pytest.mark.parametrize(
+    ("plan", "left"),
+    [
+        pytest.param(PLAN, 300, id="landed after what it takes, before it was planned"),
+        pytest.param(HELD_ANEW, 300 + 4000, id="in the place of a held one, planned again later"),
+        pytest.param(FAST_CLOCK, 0, id="what it takes had landed, whatever the clocks say"),
+        pytest.param(OUT_OF_QUARANTINE, 300, id="rows out of quarantine did not wait"),
+        pytest.param(in_time(12, 7), 321 - 19, id="in event time all that no release took"),
+        pytest.param(in_time(300, 22), None, id="more than has landed"),
+        pytest.param(replace(PLAN, upto=9), None, id="an epoch that the log does not tell of"),
+        pytest.param(replace(PLAN, probe="torn"), None, id="a log without an epoch"),
+        pytest.param(replace(PLAN, probe="torn", instant=0, upto=0), None, id="whatever the plan takes of it"),
+        pytest.param(
+            of_process(InputSpan("clicks", 1, 0, 2, 21), InputSpan("users", 1, 0, 0, 0), InputSpan("new", 1, 0, 0, 0)),
+            300 + 5,
+            id="of a process, of all inputs",
+        ),
+        pytest.param(
+            of_process(InputSpan("clicks", 1, 0, 2, 21), InputSpan("torn", 1, 0, 1, 1)), None, id="one is not known"
+        ),
+    ],
+)
+def test_what_an_epoch_has_left_waiting(tmp_path: Path, plan: ReleasePlan, left: int | None) -> None:
+    made = HandmadeLake(tmp_path / "lake")
+    made.landed("users", 1, 5)
+    for epoch, rows in enumerate((1, 20, 300, 4000), start=1):
+        made.landed("clicks", epoch, rows)
+    for epoch in (1, 3):
+        made.landed("torn", epoch, 1)
+    assert left_waiting(made.lake, [ReleasedEpoch(plan, None, None, published=True, superseded=False)]) == [left]
+
+
+def test_what_is_left_after_the_last_epoch_is_what_waits_now(made: HandmadeLake) -> None:
+    plan = made.planned(1, 0, 1)
+    made.staged(plan, matched=10)
+    made.judged(plan)
+    made.published(plan)
+    late = replace(plan, instant=9000)
+    epochs = history_of(made.lake, made.pipeline, made.insert)
+    assert left_waiting(made.lake, [replace(epochs[0], plan=late)]) == [_rows(made).waiting] == [20]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import PlanningError
 from pipelines.joins.versions import versions_sql
-from pipelines.runtime.accounting import where_rows_are
+from pipelines.runtime.accounting import left_waiting, where_rows_are
 from pipelines.runtime.failures import StepFailed
 from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
@@ -114,6 +114,9 @@ def test_rows_leave_at_the_combined_watermark(spark: SparkSession, tmp_path: Pat
     assert "held by rates" in waiting.reason
     assert play.upto(rates=MAX_TIMESTAMP, orders=MAX_TIMESTAMP) == [(2, 120)]
     play.prove()
+    harness = play.harness
+    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("converted"))
+    assert left_waiting(harness.lake, epochs) == [2, 1, 0]
 
 
 def test_why_a_row_has_no_match(spark: SparkSession, tmp_path: Path) -> None:

@@ -138,14 +138,16 @@ def test_without_a_script_all_that_ran_is_shown(made: HandmadeLake) -> None:
 
 def test_the_holder_of_a_lease_is_named(made: HandmadeLake) -> None:
     made.landed("users", 1, 5, flip=1)
-    leases = made.lake.leases("tidegate run")
+    assert _source(made, "users").worked_on_at is None
+    leases = made.lake.leases("tidegate run", clock=lambda: 7_000)
     leases.acquire("users")
     leases.acquire("insert enriched")
     found = status(made.lake, made.pipeline)
     assert [source.holder is not None for source in found.sources] == [True, False]
     assert (found.inserts[0].holder or "").startswith("tidegate run, process")
     leases.close()
-    assert _source(made, "users").holder is None
+    over = _source(made, "users")
+    assert (over.holder, over.worked_on_at) == (None, 7_000)
 
 
 def test_a_status_is_json(made: HandmadeLake) -> None:

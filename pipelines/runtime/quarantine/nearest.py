@@ -1,12 +1,13 @@
 """For rows without a match: their keys, and the version of each key that comes nearest.
 
-Read by Arrow from the tables' own files, filtered by epoch and key: no Spark, and only when an incident is new.
+Read by Arrow from the tables' own files, filtered by epoch and key: no Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,59 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from orchestration.alerts.incident import MissedKey
-from orchestration.alerts.watched import WatchedInsert, WatchedJoin
 from pipelines.lake import Lake, StagedRow, delta_log
 from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.runtime.quarantine.kept import UNMATCHED
+from pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
 from pipelines.sources.protocol import SEQ_PARTS
+from pipelines.sql.model import Insert, Join
+from pipelines.sql.types import quoted
 
-UNMATCHED = "unmatched:"
 LONGEST_LOOK = 50_000_000
-"""Rows of a changelog beyond which it is not searched by a sensor that has other things to do."""
+"""Rows of a changelog beyond which it is not searched: who asks has other things to do."""
 MOST_LOOKED_AT = 100_000
 """Rows among which the keys are looked for: one key may have most of them."""
-_PLACE = ("_probe_epoch", "_split", "_offset")
 _OPS = {"r": "read by the snapshot", "c": "inserted", "u": "updated", "d": "deleted"}
 
 
-def missed_keys(lake: Lake, watched: WatchedInsert, plan: ReleasePlan, staged: StagedRow, most: int) -> list[MissedKey]:
-    """Up to `most` keys of rows of a staged epoch that have no match; each key once."""
-    folder = watched.staged_at / staged.folder
+@dataclass(frozen=True)
+class KeyedJoin:
+    """A join of an INSERT. `keys`: column of the build -> column of the probe; empty where one is an expression."""
+
+    probe: str
+    build: str
+    alias: str
+    time: str
+    keys: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class MissedKey:
+    """A probe row without a match: its key (column of the build -> value), why (`key-absent@user_info`), and the
+    version of that key that comes nearest, in words."""
+
+    key: Mapping[str, Any]
+    reason: str
+    nearest: str
+
+
+def keyed_joins(insert: Insert) -> tuple[KeyedJoin, ...]:
+    """The joins of an INSERT, as far as they compare plain columns."""
+    return tuple(_keyed(insert, join) for join in insert.joins)
+
+
+def _keyed(insert: Insert, join: Join) -> KeyedJoin:
+    own = f"{quoted(insert.probe_alias)}."
+    keys = {key.column: key.probe.removeprefix(own) for key in join.keys if key.probe.startswith(own)}
+    plain = {column: name[1:-1].replace("``", "`") for column, name in keys.items() if quoted(name[1:-1]) == name}
+    return KeyedJoin(insert.probe, join.build, join.alias, join.time, plain if len(plain) == len(join.keys) else {})
+
+
+def missed_keys(
+    lake: Lake, joins: Sequence[KeyedJoin], staged_at: Path, plan: ReleasePlan, staged: StagedRow, most: int
+) -> list[MissedKey]:
+    """Up to `most` keys of rows of an epoch, staged below `staged_at`, that have no match; each key once."""
+    folder = staged_at / staged.folder
     files = [str(folder / file.path) for file in staged.of("quarantine") if (folder / file.path).exists()]
     # An adopted file lies where it was staged, so a published epoch is read the same way.
     if not files or most <= 0:
@@ -40,14 +76,14 @@ def missed_keys(lake: Lake, watched: WatchedInsert, plan: ReleasePlan, staged: S
     for looked_at in (most * 20, MOST_LOOKED_AT):
         rows = ds.dataset(files, format="parquet").head(
             looked_at,
-            columns=["_reason", *_PLACE],
+            columns=["_reason", *PROBE_PLACE],
             filter=pc.starts_with(pc.field("_reason"), UNMATCHED),  # type: ignore[attr-defined]
         )
-        found = _distinct(rows, _probe_table(lake, watched, plan, rows), watched.joins, most)
+        found = _distinct(rows, _probe_table(lake, joins, plan, rows), joins, most)
         if len(found) == most or rows.num_rows < looked_at:
             break
     told: list[MissedKey] = []
-    for join in watched.joins:
+    for join in joins:
         keys = [(missed.why, missed.key, missed.rowtime) for missed in found if missed.join == join]
         pin = next((pin for pin in plan.pins if pin.table == join.build), None)
         told += _with_nearest(lake, join, pin, keys) if keys else []
@@ -59,18 +95,18 @@ class _Missed:
     """A key without a match; `at` is the number of the first row that has it."""
 
     at: int
-    join: WatchedJoin
+    join: KeyedJoin
     why: str
     key: dict[str, Any]
     rowtime: Any
 
 
-def _distinct(rows: pa.Table, probes: pa.Table | None, joins: Sequence[WatchedJoin], most: int) -> list[_Missed]:
+def _distinct(rows: pa.Table, probes: pa.Table | None, joins: Sequence[KeyedJoin], most: int) -> list[_Missed]:
     """The first `most` keys of these rows; in event time a key at another time is another one."""
     if probes is None:
         return []
     numbered = rows.append_column("_at", pa.array(range(rows.num_rows), pa.int64()))
-    placed = numbered.join(probes, list(_PLACE), join_type="inner").sort_by("_at")
+    placed = numbered.join(probes, list(PROBE_PLACE), join_type="inner").sort_by("_at")
     found: list[_Missed] = []
     for join in joins:
         own = placed.filter(pc.ends_with(placed["_reason"], f"@{join.alias}"))  # type: ignore[attr-defined]
@@ -83,17 +119,39 @@ def _distinct(rows: pa.Table, probes: pa.Table | None, joins: Sequence[WatchedJo
     return sorted(found, key=lambda missed: missed.at)[:most]
 
 
-def nearest_by_place(
-    lake: Lake, watched: WatchedInsert, plan: ReleasePlan, rows: Sequence[Mapping[str, Any]]
+def nearest_of_rows(lake: Lake, insert: Insert, rows: Sequence[KeptRow]) -> list[MissedKey | None]:
+    """One for each quarantined row; None where it had a match, or its key can not be told."""
+    joins, found = keyed_joins(insert), dict[tuple[Any, ...], MissedKey]()
+    for plan in {row.kept.epoch: row.kept.plan for row in rows}.values():
+        own = [row for row in rows if row.kept.epoch == plan.epoch and row.kept.reason.startswith(UNMATCHED)]
+        found |= {(plan.epoch, *place): missed for place, missed in _by_place(lake, joins, plan, own).items()}
+    return [found.get((row.kept.epoch, *_place(row.place))) for row in rows]
+
+
+def nearest_keys(lake: Lake, insert: Insert, rows: Sequence[KeptRow], most: int) -> list[tuple[KeptRow, MissedKey]]:
+    """Up to `most` keys of quarantined rows that had no match, each with the first row that has it: once an epoch and
+    reason. No further epoch is looked at than it takes."""
+    found: list[tuple[KeptRow, MissedKey]] = []
+    for _, group in groupby(rows, key=lambda row: row.kept.epoch):
+        if len(found) >= most:
+            break
+        own, seen = list(group), list[MissedKey]()
+        for row, missed in zip(own, nearest_of_rows(lake, insert, own), strict=True):
+            if missed is not None and missed not in seen:
+                seen.append(missed)
+                found.append((row, missed))
+    return found[:most]
+
+
+def _by_place(
+    lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: Sequence[KeptRow]
 ) -> dict[tuple[Any, ...], MissedKey]:
-    """Of rows that an epoch has quarantined (their `_reason` and place): place -> the key without a match."""
-    probes = _probe_rows(lake, watched, plan, rows)
+    """Of rows without a match that an epoch has quarantined: place -> the key."""
+    probes = _probe_rows(lake, joins, plan, [row.place for row in rows])
     found: dict[tuple[Any, ...], MissedKey] = {}
-    for join in watched.joins:
-        end = f"@{join.alias}"
-        own = [row for row in rows if row["_reason"].startswith(UNMATCHED) and row["_reason"].endswith(end)]
-        places = [place for row in own if (place := tuple(row[name] for name in _PLACE)) in probes]
-        whys = {tuple(row[name] for name in _PLACE): row["_reason"].removeprefix(UNMATCHED) for row in own}
+    for join in joins:
+        whys = {_place(row.place): row.kept.short for row in rows if row.kept.reason.endswith(f"@{join.alias}")}
+        places = [place for place in whys if place in probes]
         keys = [
             (whys[p], {column: probes[p][name] for column, name in join.keys.items()}, probes[p]["_rowtime"])
             for p in places
@@ -104,24 +162,28 @@ def nearest_by_place(
     return found
 
 
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in PROBE_PLACE)
+
+
 def _probe_rows(
-    lake: Lake, watched: WatchedInsert, plan: ReleasePlan, places: Sequence[Mapping[str, Any]]
+    lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, places: Sequence[Mapping[str, Any]]
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The landed rows at these places, by place."""
-    named = pa.table({name: pa.array([place[name] for place in places]) for name in _PLACE})
-    found = _probe_table(lake, watched, plan, named)
+    named = pa.table({name: pa.array([place[name] for place in places]) for name in PROBE_PLACE})
+    found = _probe_table(lake, joins, plan, named)
     rows = [] if found is None else found.to_pylist()
-    return {tuple(row[name] for name in _PLACE): row for row in rows}
+    return {_place(row): row for row in rows}
 
 
-def _probe_table(lake: Lake, watched: WatchedInsert, plan: ReleasePlan, places: pa.Table) -> pa.Table | None:
+def _probe_table(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, places: pa.Table) -> pa.Table | None:
     """The landed rows at these places, and some others, with the columns that joins read; None where there are none."""
     table = delta_log.opened(lake.table_path(plan.probe))
     if table is None or not places.num_rows:
         return None
     epochs = places["_probe_epoch"].unique().to_pylist()
     files = delta_log.data_files(table, plan.probe_generation, min(epochs) - 1, max(epochs))
-    columns = {name for join in watched.joins for name in join.keys.values()}
+    columns = {name for join in joins for name in join.keys.values()}
     at = (
         (pc.field("_generation") == plan.probe_generation)
         & pc.field("_epoch").isin(epochs)
@@ -139,7 +201,7 @@ def _present(paths: Sequence[str]) -> list[str]:
 
 
 def _with_nearest(
-    lake: Lake, join: WatchedJoin, pin: Pin | None, keys: Sequence[tuple[str, dict[str, Any], Any]]
+    lake: Lake, join: KeyedJoin, pin: Pin | None, keys: Sequence[tuple[str, dict[str, Any], Any]]
 ) -> list[MissedKey]:
     """Each key with its nearest version, in words."""
     if not join.keys or pin is None:
@@ -159,7 +221,7 @@ def _with_nearest(
 
 
 def _versions(
-    files: Sequence[str], join: WatchedJoin, generation: int, keys: Sequence[Mapping[str, Any]]
+    files: Sequence[str], join: KeyedJoin, generation: int, keys: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """All rows of the changelog with one of these keys."""
     if not files:

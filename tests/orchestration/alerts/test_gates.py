@@ -1,0 +1,41 @@
+"""What an alert of a growing quarantine tells, of a lake whose control rows are written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from assets import build_pipeline_definitions
+from orchestration.alerts import AlertOptions
+from orchestration.alerts.gates import growing_quarantine
+from orchestration.alerts.watched import watched
+from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.quality_checks.staged import Given, stage
+
+
+def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Path):
+    ids = [7] * 500 + list(range(100, 112))
+    staged = stage(tmp_path, Given({"unmatched:key-absent@u": len(ids)}))
+    made = HandmadeLake(tmp_path / "lake")
+    landed = {
+        "id": ids,
+        "_generation": pa.array([1] * len(ids), pa.int32()),
+        "_epoch": [2] * len(ids),
+        "_split": ["0"] * len(ids),
+        "_offset": list(range(len(ids))),
+        "_rowtime": pa.nulls(len(ids), pa.timestamp("us")),
+    }
+    write_deltalake(str(made.lake.table_path("clicks")), pa.table(landed))
+    made.lake.staged.append([staged.staged], application="test", version=1)
+    made.judged(staged.plan)
+    made.published(staged.plan)
+    definitions = build_pipeline_definitions(made.pipeline, lake=made.lake.root)
+    (insert,) = watched(definitions.get_repository_def()).inserts
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = growing_quarantine(insert, instance, AlertOptions(), now=3000)
+    assert found is not None
+    assert (found.details["rows"], found.counts) == (512, {"key-absent@u": 512})
+    assert [missed.key["id"] for missed in found.keys] == [7, *range(100, 109)]
