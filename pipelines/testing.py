@@ -7,7 +7,7 @@
     harness.end_of_snapshot("user_info")
     assert [row["gender"] for row in harness.advance()] == ["f"]
 
-Tables of `'connector' = 'scripted'` serve as sources, and as sinks.
+Tables of `'connector' = 'scripted'` serve as sources, and as sinks. docs/testing.md has a whole file of tests.
 """
 
 from __future__ import annotations

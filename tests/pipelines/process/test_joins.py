@@ -124,7 +124,7 @@ def expected(found: Sequence[Step], meets: Callable[[Row, Row, int], bool], oute
     return sorted(pairs + (alone if outer else []), key=str)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(steps(), st.integers(1, 4), st.sampled_from([(3, 5), (0, 0), (-2, 6), (4, -1)]), st.booleans())
 def test_an_interval_join_tells_every_pair(found: list[Step], cut: int, interval: tuple[int, int], outer: bool) -> None:
     before, after = interval
@@ -147,7 +147,7 @@ WINDOWS = {
 }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(steps(), st.integers(1, 4), st.sampled_from(sorted(WINDOWS)), st.booleans())
 def test_a_window_join_tells_every_pair_of_a_window(found: list[Step], cut: int, name: str, outer: bool) -> None:
     windows = WINDOWS[name]

@@ -78,7 +78,7 @@ arrivals = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(arrivals, st.randoms(use_true_random=False))
 def test_any_cut_into_epochs_tells_what_plain_python_tells(arrived: list[Arrived], choice: random.Random) -> None:
     oracle = Plain()

@@ -91,7 +91,7 @@ added = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(added, max_size=20), st.integers(1, 6))
 def test_parts_come_together_as_if_all_had_come_at_once(found: list[Added], cut: int) -> None:
     function = EventTimeExtension.wrap_process_function(WindowAggregation(1, PARTS))

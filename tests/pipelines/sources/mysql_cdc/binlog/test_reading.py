@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -293,22 +293,24 @@ def _by_mysql_replication(database: Database, start: BinlogPosition) -> Iterator
 
 
 KINDS = [kind for kind in COLUMNS if kind.strip() == kind]
-OPERATIONS = st.tuples(st.sampled_from("iiuudk"), st.integers(0, 9), st.integers(0, 9))
+HISTORY = st.lists(st.tuples(st.sampled_from("iiuudk"), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12)
+HISTORIES = 10
+"""Of a table, each on ten keys of its own."""
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=14),
-    operations=st.lists(OPERATIONS, min_size=1, max_size=12),
+    histories=st.lists(HISTORY, min_size=HISTORIES, max_size=HISTORIES),
 )
 def test_random_tables_and_histories_end_where_the_server_does(
-    database: Database, kinds: list[str], operations: list[tuple[str, int, int]]
+    database: Database, kinds: list[str], histories: list[list[tuple[str, int, int]]]
 ) -> None:
     columns = ", ".join(f"c{number} {kind} NULL" for number, kind in enumerate(kinds))
     database.execute(f"CREATE OR REPLACE TABLE random (id INT PRIMARY KEY, {columns}) CHARACTER SET utf8mb4")
     table = wanted(database, "random")
     start = position(database)
-    database.execute("SET SESSION sql_mode = '', time_zone = '+00:00'", *_statements(kinds, operations))
+    database.execute("SET SESSION sql_mode = '', time_zone = '+00:00'", *_statements(kinds, histories))
     state: dict[int, tuple[Any, ...]] = {}
     rows = read(database, table, start)
     for op, *values in zip(*(rows[name].to_pylist() for name in ["_op", *schema_names(table)]), strict=True):
@@ -324,19 +326,26 @@ def schema_names(table: WantedTable) -> list[str]:
     return [column.name for column in table.columns]
 
 
-def _statements(kinds: Sequence[str], operations: Sequence[tuple[str, int, int]]) -> Iterator[str]:
+def _statements(kinds: Sequence[str], histories: Sequence[Sequence[tuple[str, int, int]]]) -> Iterator[str]:
+    """The histories side by side: the first operation of each, then the second of each."""
+
     def value(kind: str, choice: int) -> str:
         return (*COLUMNS[kind], "NULL")[choice % 4]
 
-    for operation, key, other in operations:
-        values = [value(kind, other + number) for number, kind in enumerate(kinds)]
-        assignments = ", ".join(f"c{number} = {text}" for number, text in enumerate(values))
-        yield {
-            "i": f"INSERT IGNORE INTO random VALUES ({key}, {', '.join(values)}), ({other}, {', '.join(values)})",
-            "u": f"UPDATE random SET {assignments} WHERE id >= {key}",
-            "d": f"DELETE FROM random WHERE id IN ({key}, {other})",
-            "k": f"UPDATE IGNORE random SET id = {other} WHERE id = {key}",
-        }[operation]
+    for turn in zip_longest(*histories):
+        for history, step in enumerate(turn):
+            if step is not None:
+                operation, first, second = step
+                key, other = history * 10 + first, history * 10 + second
+                values = [value(kind, second + number) for number, kind in enumerate(kinds)]
+                assignments = ", ".join(f"c{number} = {text}" for number, text in enumerate(values))
+                row = ", ".join(values)
+                yield {
+                    "i": f"INSERT IGNORE INTO random VALUES ({key}, {row}), ({other}, {row})",
+                    "u": f"UPDATE random SET {assignments} WHERE id BETWEEN {key} AND {history * 10 + 9}",
+                    "d": f"DELETE FROM random WHERE id IN ({key}, {other})",
+                    "k": f"UPDATE IGNORE random SET id = {other} WHERE id = {key}",
+                }[operation]
 
 
 def _selected(database: Database, table: WantedTable) -> Iterator[tuple[Any, ...]]:
