@@ -1,13 +1,14 @@
 """For tests, Tidegate's own and its users': a session, and a harness that drives a script by hand.
 
-    harness = Harness(script, spark, tmp_path)
+    harness = Harness(Path("pipeline.sql"), spark, tmp_path, scripted=True)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.push("click_event", [{"user_id": 1, "item_id": 7}])
     assert harness.advance() == []                      # the build side is still loading
     harness.end_of_snapshot("user_info")
     assert [row["gender"] for row in harness.advance()] == ["f"]
 
-Tables of `'connector' = 'scripted'` serve as sources, and as sinks. docs/testing.md has a whole file of tests.
+Tables of `'connector' = 'scripted'` serve as sources, and as sinks; `scripted=True` puts them in the place of whatever
+the script names. docs/testing.md has a whole file of tests.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pipelines.runtime.quarantine.kept import kept_out
 from pipelines.runtime.runner import Runner, RunReport
 from pipelines.runtime.session import start_session
 from pipelines.sources.scripted import ScriptedInput
+from pipelines.sources.scripted import scripted as played
 from pipelines.sql.model import Insert
 from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import MIN_TIMESTAMP
@@ -55,22 +57,43 @@ def spark_session() -> SparkSession:
     return start_session(master="local[2]", config=SMALL)
 
 
+def _compiled(script: str | Path | Pipeline) -> Pipeline:
+    from pipelines.runtime.scripts import load_script
+    from pipelines.sql import compile_script
+
+    if isinstance(script, Path):
+        return load_script(script)
+    return compile_script(script) if isinstance(script, str) else script
+
+
 class Harness:
     """Runs a script on a lake in `directory`, with sources that say what the test tells them.
 
     Args:
-        script: The SQL, or a compiled Pipeline.
+        script: The SQL, the path of a script (.sql, .py), or a compiled Pipeline.
         spark: The session.
         directory: Where the lake and the scripted inputs lie; a second harness on it goes on where the first stopped.
+        scripted: Whether all tables are the test's, whatever their connectors (`pipelines.sources.scripted.scripted`):
+            nothing outside of `directory` is read or written then.
+        environment: What `${VARIABLE}` in options is replaced by; nothing of the process's own environment.
         clock: ms, UTC.
+
+    Raises SqlError, and PlanningError for a path.
     """
 
     def __init__(
-        self, script: str | Pipeline, spark: SparkSession, directory: str | Path, *, clock: Clock = system_clock
+        self,
+        script: str | Path | Pipeline,
+        spark: SparkSession,
+        directory: str | Path,
+        *,
+        scripted: bool = False,
+        environment: Mapping[str, str] | None = None,
+        clock: Clock = system_clock,
     ) -> None:
-        from pipelines.sql import compile_script
-
-        self.pipeline = compile_script(script) if isinstance(script, str) else script
+        pipeline = _compiled(script)
+        self.pipeline = played(pipeline) if scripted else pipeline
+        self.environment = dict(environment or {})
         self.spark = spark
         self.directory = Path(directory)
         self.clock = clock
@@ -79,7 +102,12 @@ class Harness:
 
     def _runner(self) -> Runner:
         return Runner(
-            self.pipeline, self.lake, spark=lambda: self.spark, clock=self.clock, label="harness", environment={}
+            self.pipeline,
+            self.lake,
+            spark=lambda: self.spark,
+            clock=self.clock,
+            label="harness",
+            environment=self.environment,
         )
 
     # --- what the sources say ------------------------------------------------------------------------------------

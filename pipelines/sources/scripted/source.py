@@ -51,6 +51,7 @@ class ScriptedSource:
         self._context = context
         self._table = context.table
         self._log = EventLog(context.scratch)
+        self._tells_time = _tells_time(context.options)
 
     def preflight(self) -> None:
         """Whatever was told can be read."""
@@ -68,7 +69,9 @@ class ScriptedSource:
         if self._context.max_rows is not None:
             stop = self._log.within(start, stop, self._context.max_rows)
         flips = False
-        if not self._context.flipped:
+        if not self._tells_time:
+            flips = not self._context.flipped
+        elif not self._context.flipped:
             flip = next((number for number, word in self._log.words(start, stop) if self._flips(word)), None)
             if flip is not None:
                 stop, flips = flip + 1, True
@@ -97,11 +100,12 @@ class ScriptedSource:
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
         told = [(SPLIT, word.watermark) for _, word in self._log.words(start, stop) if word.watermark is not None]
-        return Landed(position=f"event {stop}", watermarks=told, idle=self._idle(start, stop))
+        watermarks = told if self._tells_time else None
+        return Landed(position=f"event {stop}", watermarks=watermarks, idle=self._idle(start, stop))
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
-        """Watermarks move by the script only."""
-        return True
+        """Watermarks move by the script only, or by the rows."""
+        return self._tells_time
 
     def close(self) -> None:
         """Nothing is open."""
@@ -139,6 +143,10 @@ class ScriptedSource:
         return table
 
 
+def _tells_time(options: Mapping[str, str]) -> bool:
+    return options.get("tells-time", "true").lower() == "true"
+
+
 class ScriptedConnector:
     """`'connector' = 'scripted'`."""
 
@@ -148,6 +156,13 @@ class ScriptedConnector:
         options=(
             OptionSpec("phases", "boolean", default="false", doc="It has a bounded phase before its unbounded one."),
             OptionSpec("signals", "boolean", default="false", doc="It says when the bounded phase is over."),
+            OptionSpec(
+                "tells-time",
+                "boolean",
+                default="true",
+                doc="It says how far time has come. If not, its rows do, by the table's strategy, and it flips with "
+                "the first of them.",
+            ),
         ),
         source=True,
         sink=True,

@@ -1,0 +1,56 @@
+"""A script that reads servers and topics, in the hands of a test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipelines.sources.protocol import OptionSpec
+from pipelines.sources.registry import connector
+from pipelines.sources.scripted.source import CONNECTOR
+from pipelines.sql.model import Column, Options, Table
+from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
+from pipelines.sql.pipeline import Pipeline
+
+
+def scripted(pipeline: Pipeline) -> Pipeline:
+    """`pipeline` with tables of `'connector' = 'scripted'` in the place of all that it reads and writes.
+
+    Columns, keys, watermarks, constraints, and the options that every source or target has stay as they are. A source
+    has phases, and signals their end, where its own connector does. Columns that the connector itself tells (METADATA,
+    PARTITIONED BY, SYSTEM_ROWTIME()) are columns like others, told by the test.
+    Where Python tells the time of a table without WATERMARK FOR (`with_strategy`, a process's generator), its rows
+    move it, as ever.
+    """
+    used = {"build": SOURCE_OPTIONS, "probe": SOURCE_OPTIONS, "sink": SINK_OPTIONS}
+    tables = {
+        name: _scripted(table, used[table.role], _tells_time(pipeline, table)) if table.role in used else table
+        for name, table in pipeline.tables.items()
+    }
+    return replace(pipeline, tables=tables)
+
+
+def _tells_time(pipeline: Pipeline, table: Table) -> bool:
+    in_python = pipeline.generators(table.name) or table.name in pipeline.strategies
+    return table.watermark is not None or not in_python
+
+
+def _scripted(table: Table, kept: tuple[OptionSpec, ...], tells_time: bool) -> Table:
+    options = {name: value for name, value in table.options.items() if find_option(name, kept) is not None}
+    if table.role != "sink":
+        spec = connector(table.connector).spec
+        phases, signals = spec.phases(table.options), spec.signals(table.options)
+        told = {"phases": phases, "signals": signals, "tells-time": tells_time}
+        options |= {name: str(value).lower() for name, value in told.items()}
+    return replace(
+        table,
+        columns=tuple(map(_told, table.columns)),
+        options=Options({"connector": CONNECTOR.spec.name, **options}),
+        parts=(),
+        partition_columns=(),
+    )
+
+
+def _told(column: Column) -> Column:
+    """The column, delivered in its declared type by whoever tells the rows."""
+    column = replace(column, metadata=None, delivered=None)
+    return replace(column, expression=None, sql=None) if column.source_time else column
