@@ -18,14 +18,19 @@ STILL = "Object.assign(document.createElement('style'), {textContent: '* {animat
 """What turns in a page (spinners, above all) is drawn by the processor here, and never stops."""
 
 
+def chromium() -> str:
+    """Where Chromium lies. Without one, the test fails and names the command that installs it."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.fail("there is no Chromium to open pages with: apt-get install chromium")
+    return found
+
+
 @contextmanager
 def browsing() -> Iterator[Page]:
-    """A page of headless Chromium. Without one, the test fails and names the command that installs it."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.fail("there is no Chromium to test the UI with: apt-get install chromium")
+    """A page of headless Chromium."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1720, "height": 960}, reduced_motion="reduce")
         page.add_init_script(f"addEventListener('DOMContentLoaded', () => document.head.append({STILL}))")
         page.set_default_timeout(PATIENCE_MS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -21,6 +20,7 @@ from orchestration.report import gather, render
 from pipelines.commands import Commands
 from pipelines.lake import AlertRow, Lake, SplitRow
 from tests.assets.clicks import pipeline, script
+from tests.orchestration.browser import chromium
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import ROOT
 
@@ -212,13 +212,10 @@ def test_a_file_that_can_not_be_written_is_an_error_with_a_next_command(rows: Co
 
 
 def test_a_browser_shows_it_without_a_word_of_complaint(page: str, tmp_path: Path):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.fail("there is no Chromium to show the page with: apt-get install chromium")
     path = tmp_path / "page.html"
     path.write_text(page)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         shown, complaints, asked = browser.new_page(viewport={"width": 1200, "height": 900}), [], []
         shown.on("console", lambda message: complaints.append(message.text))
         shown.on("request", lambda request: asked.append(request.url))
