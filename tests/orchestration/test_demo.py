@@ -418,14 +418,6 @@ def test_a_held_epoch_is_released_from_the_launchpad_once_it_is_mended_and_publi
     picture(page, "dagster-adds-up")
 
 
-def test_flip_and_verdict_are_plotted(page: Page, ui: Ui) -> None:
-    for asset, name in (("strict/user_info", "flipped"), ("strict/strict_click", "gate passed")):
-        page.goto(f"{ui.address}/assets/{asset}")
-        page.get_by_role("button", name="Plots").click()
-        expect(page.get_by_text(name, exact=True).first).to_be_visible()
-        expect(page.locator("canvas").first).to_be_visible()
-
-
 def converted(lake: Lake) -> list[tuple[int, str]]:
     """What `rates` has published."""
     rows = DeltaTable(str(lake.root / "targets" / "converted_order")).to_pyarrow_table().to_pylist()
@@ -438,6 +430,23 @@ def test_an_event_time_source_draws_its_splits(page: Page, ui: Ui, lake: Lake) -
     page.goto(f"{ui.address}/assets/rates/orders")
     show_drawing(page, "watermarks of splits", "the watermark of each split")
     picture(page, "dagster-splits")
+
+
+@pytest.mark.parametrize(
+    ("asset", "name"),
+    [
+        ("strict/user_info", "flipped"),
+        ("strict/strict_click", "gate passed"),
+        ("strict/strict_click", "waiting rows"),
+        ("clicks/user_info", "lag (ms)"),
+        ("rates/orders", "watermark (ms)"),
+    ],
+)
+def test_numbers_are_plotted(page: Page, ui: Ui, asset: str, name: str) -> None:
+    page.goto(f"{ui.address}/assets/{asset}")
+    page.get_by_role("button", name="Plots").click()
+    expect(page.locator("canvas").first).to_be_visible()
+    expect(page.get_by_text(name, exact=True).first).to_be_visible()
 
 
 def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake) -> None:
