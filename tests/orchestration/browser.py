@@ -41,13 +41,14 @@ def browsing() -> Iterator[Page]:
         browser.close()
 
 
-def picture(page: Page, name: str) -> None:
-    """A screenshot, when somebody asks for it."""
+def picture(shown: Page | Locator, name: str) -> None:
+    """A screenshot of a page, or of a part of one, when somebody asks for it."""
     if folder := os.environ.get("TIDEGATE_SCREENSHOTS"):
+        page = shown if isinstance(shown, Page) else shown.page
         page.wait_for_timeout(2000)  # let charts and graphs settle; nothing is asserted by it
         if (skip := page.get_by_role("button", name="Skip", exact=True)).is_visible():
             skip.click()
-        page.screenshot(path=Path(folder) / f"{name}.png")
+        shown.screenshot(path=Path(folder) / f"{name}.png")
 
 
 def materialize_all(page: Page, address: str, job: str) -> str:
@@ -87,12 +88,12 @@ def opened_run(page: Page) -> str:
 
 
 def show_drawing(page: Page, row: str, drawn: str) -> Locator:
-    """Open the picture in the metadata row called `row`; the image, once the browser has drawn it."""
+    """Open the picture in the metadata row called `row`; the dialog that shows it, once the browser has drawn it."""
     page.locator("tr", has_text=row).get_by_text("[Show Markdown]").first.click()
     image = page.get_by_role("img", name=drawn)
     expect(image).to_be_visible()
     assert image.evaluate("image => image.naturalWidth") == 820, "the browser has drawn it"
-    return image
+    return page.get_by_role("dialog").filter(has=image).last
 
 
 def number(page: Page, name: str) -> int:

@@ -375,6 +375,7 @@ def test_a_held_gate_says_why_and_what_to_do(page: Page, ui: Ui, lake: Lake) -> 
     page.goto(f"{ui.address}/assets/strict/strict_click")
     expect(page.get_by_text("Failed in").first).to_be_visible()
     expect(page.get_by_role("link", name=run[:8]).first).to_be_visible()
+    picture(page, "dagster-not-published")
     assert rows_of(lake, "strict_click") == 0
     assert status(lake).held == ("strict_click",)
     assert pins_of(lake, "strict_click") == {("user_info", 2)}, "the snapshot that was begun for clicks is one for both"
@@ -428,8 +429,8 @@ def test_an_event_time_source_draws_its_splits(page: Page, ui: Ui, lake: Lake) -
     assert ui.ended(materialize_all(page, ui.address, "rates")) == "SUCCESS"
     assert converted(lake) == [(1, "110.00"), (2, "120.00")]
     page.goto(f"{ui.address}/assets/rates/orders")
-    show_drawing(page, "watermarks of splits", "the watermark of each split")
-    picture(page, "dagster-splits")
+    dialog = show_drawing(page, "watermarks of splits", "the watermark of each split")
+    picture(dialog, "dagster-splits")
 
 
 @pytest.mark.parametrize(
@@ -460,7 +461,10 @@ def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake) -> N
     assert ui.ended(run) == "SUCCESS"
     assert converted(lake) == [(1, "110.00"), (2, "120.00")], "released again, in the place of what was there"
     page.goto(f"{ui.address}/assets/rates/converted_order_by_time")
-    expect(page.get_by_text("rows released again", exact=True).first).to_be_visible()
+    again = page.get_by_text("rows released again", exact=True).first
+    expect(again).to_be_visible()
+    again.scroll_into_view_if_needed()
+    picture(page, "dagster-released-again")
 
 
 @pytest.mark.parametrize(
