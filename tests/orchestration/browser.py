@@ -18,14 +18,19 @@ STILL = "Object.assign(document.createElement('style'), {textContent: '* {animat
 """What turns in a page (spinners, above all) is drawn by the processor here, and never stops."""
 
 
+def chromium() -> str:
+    """Where Chromium lies. Without one, the test fails and names the command that installs it."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.fail("there is no Chromium to open pages with: apt-get install chromium")
+    return found
+
+
 @contextmanager
 def browsing() -> Iterator[Page]:
-    """A page of headless Chromium. Without one, the test fails and names the command that installs it."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.fail("there is no Chromium to test the UI with: apt-get install chromium")
+    """A page of headless Chromium."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1720, "height": 960}, reduced_motion="reduce")
         page.add_init_script(f"addEventListener('DOMContentLoaded', () => document.head.append({STILL}))")
         page.set_default_timeout(PATIENCE_MS)
@@ -36,13 +41,14 @@ def browsing() -> Iterator[Page]:
         browser.close()
 
 
-def picture(page: Page, name: str) -> None:
-    """A screenshot, when somebody asks for it."""
+def picture(shown: Page | Locator, name: str) -> None:
+    """A screenshot of a page, or of a part of one, when somebody asks for it."""
     if folder := os.environ.get("TIDEGATE_SCREENSHOTS"):
+        page = shown if isinstance(shown, Page) else shown.page
         page.wait_for_timeout(2000)  # let charts and graphs settle; nothing is asserted by it
         if (skip := page.get_by_role("button", name="Skip", exact=True)).is_visible():
             skip.click()
-        page.screenshot(path=Path(folder) / f"{name}.png")
+        shown.screenshot(path=Path(folder) / f"{name}.png")
 
 
 def materialize_all(page: Page, address: str, job: str) -> str:
@@ -82,12 +88,12 @@ def opened_run(page: Page) -> str:
 
 
 def show_drawing(page: Page, row: str, drawn: str) -> Locator:
-    """Open the picture in the metadata row called `row`; the image, once the browser has drawn it."""
+    """Open the picture in the metadata row called `row`; the dialog that shows it, once the browser has drawn it."""
     page.locator("tr", has_text=row).get_by_text("[Show Markdown]").first.click()
     image = page.get_by_role("img", name=drawn)
     expect(image).to_be_visible()
     assert image.evaluate("image => image.naturalWidth") == 820, "the browser has drawn it"
-    return image
+    return page.get_by_role("dialog").filter(has=image).last
 
 
 def number(page: Page, name: str) -> int:

@@ -41,13 +41,14 @@ class ControlRows:
         lag_ms: int | None = None,
         flip: bool = False,
         kept: int | None = None,
+        watermark: int | None = None,
     ) -> None:
-        """A source's landed epoch. `kept`: until when its log lasts, of which a day is kept."""
+        """A source's landed epoch. `kept`: until when its log lasts, of which a day is kept. Without a `watermark` the
+        table has told (MIN, true)."""
         flipped = {"flip_epoch": epoch, "flipped_at": at} if flip else {}
-        row = WatermarkRow(
-            table, 1, epoch, at, rows, MIN_TIMESTAMP, True, lag_ms=lag_ms, position="binlog.1:4", **flipped
-        )
-        row = replace(row, kept=None if kept is None else {"until": kept, "for_ms": 86_400_000})
+        told = MIN_TIMESTAMP if watermark is None else watermark
+        row = WatermarkRow(table, 1, epoch, at, rows, told, watermark is None, lag_ms=lag_ms, position="binlog.1:4")
+        row = replace(row, kept=None if kept is None else {"until": kept, "for_ms": 86_400_000}, **flipped)
         self._add("watermarks", row)
 
     def plan(self, epoch: int, supersedes: int | None = None, again: int = 0) -> ReleasePlan:

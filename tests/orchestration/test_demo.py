@@ -375,6 +375,7 @@ def test_a_held_gate_says_why_and_what_to_do(page: Page, ui: Ui, lake: Lake) -> 
     page.goto(f"{ui.address}/assets/strict/strict_click")
     expect(page.get_by_text("Failed in").first).to_be_visible()
     expect(page.get_by_role("link", name=run[:8]).first).to_be_visible()
+    picture(page, "dagster-not-published")
     assert rows_of(lake, "strict_click") == 0
     assert status(lake).held == ("strict_click",)
     assert pins_of(lake, "strict_click") == {("user_info", 2)}, "the snapshot that was begun for clicks is one for both"
@@ -418,14 +419,6 @@ def test_a_held_epoch_is_released_from_the_launchpad_once_it_is_mended_and_publi
     picture(page, "dagster-adds-up")
 
 
-def test_flip_and_verdict_are_plotted(page: Page, ui: Ui) -> None:
-    for asset, name in (("strict/user_info", "flipped"), ("strict/strict_click", "gate passed")):
-        page.goto(f"{ui.address}/assets/{asset}")
-        page.get_by_role("button", name="Plots").click()
-        expect(page.get_by_text(name, exact=True).first).to_be_visible()
-        expect(page.locator("canvas").first).to_be_visible()
-
-
 def converted(lake: Lake) -> list[tuple[int, str]]:
     """What `rates` has published."""
     rows = DeltaTable(str(lake.root / "targets" / "converted_order")).to_pyarrow_table().to_pylist()
@@ -436,8 +429,25 @@ def test_an_event_time_source_draws_its_splits(page: Page, ui: Ui, lake: Lake) -
     assert ui.ended(materialize_all(page, ui.address, "rates")) == "SUCCESS"
     assert converted(lake) == [(1, "110.00"), (2, "120.00")]
     page.goto(f"{ui.address}/assets/rates/orders")
-    show_drawing(page, "watermarks of splits", "the watermark of each split")
-    picture(page, "dagster-splits")
+    dialog = show_drawing(page, "watermarks of splits", "the watermark of each split")
+    picture(dialog, "dagster-splits")
+
+
+@pytest.mark.parametrize(
+    ("asset", "name"),
+    [
+        ("strict/user_info", "flipped"),
+        ("strict/strict_click", "gate passed"),
+        ("strict/strict_click", "waiting rows"),
+        ("clicks/user_info", "lag (ms)"),
+        ("rates/orders", "watermark (ms)"),
+    ],
+)
+def test_numbers_are_plotted(page: Page, ui: Ui, asset: str, name: str) -> None:
+    page.goto(f"{ui.address}/assets/{asset}")
+    page.get_by_role("button", name="Plots").click()
+    expect(page.locator("canvas").first).to_be_visible()
+    expect(page.get_by_text(name, exact=True).first).to_be_visible()
 
 
 def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake) -> None:
@@ -451,7 +461,10 @@ def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake) -> N
     assert ui.ended(run) == "SUCCESS"
     assert converted(lake) == [(1, "110.00"), (2, "120.00")], "released again, in the place of what was there"
     page.goto(f"{ui.address}/assets/rates/converted_order_by_time")
-    expect(page.get_by_text("rows released again", exact=True).first).to_be_visible()
+    again = page.get_by_text("rows released again", exact=True).first
+    expect(again).to_be_visible()
+    again.scroll_into_view_if_needed()
+    picture(page, "dagster-released-again")
 
 
 @pytest.mark.parametrize(

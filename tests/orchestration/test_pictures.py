@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SHOWN = re.compile(r"!\[[^\]]+\]\(images/([^)]+)\)")
-TAKEN = re.compile(r'picture\(page, f?"([^"]+)"\)')
+TAKEN = re.compile(r'picture\((?:page|dialog), f?"([^"]+)"\)')
 
 
 def test_every_picture_is_shown_and_every_one_that_is_shown_is_there() -> None:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import logging
+import re
 
+import apprise
 import pytest
 
 from orchestration.alerts import AlertOptions, Incident, Message
-from orchestration.alerts.channels import _SILENCE, channels
+from orchestration.alerts.channels import _SILENCE, AppriseChannel, channels
 from orchestration.alerts.webhook import Undelivered
 from pipelines.runtime.quarantine.nearest import MissedKey
-from tests.orchestration.services import MailServer, Webhook, free_port
+from tests.orchestration.services import ROOT, MailServer, Webhook, free_port
 
+DOCUMENTED = re.compile(r'\w+://[^\s"]*\$\{[^\s"]*')
+INVOKE = "triggers/manual/paths/invoke?api-version=1&sp=%2Ftriggers%2Fmanual%2Frun&sv=1.0&sig=d-u-m-m-y"
+DIRECT = "/powerautomate/automations/direct"
+DUMMIES = {
+    "MAIL_USER": "ops",
+    "MAIL_PASSWORD": "d-u-m-m-y",
+    "SLACK_TOKEN": "T00000000/B00000000/dummydummydummydummydumm",
+    "SLACK_BOT": "xoxb-0000000000-0000000000-dummydummydummydummydumm",
+    "TEAMS": f"https://prod-00.westus.logic.azure.com:443/workflows/0a1b2c/{INVOKE}",
+    "TEAMS_NOW": f"https://default0a.1b.environment.api.powerplatform.com:443{DIRECT}/workflows/0a1b2c/{INVOKE}",
+}
 INCIDENT = Incident(
     key="gate-held lake x 1/3",
     kind="gate-held",
@@ -104,6 +117,35 @@ def test_a_logger_that_the_host_keeps_quiet_stays_so(monkeypatch: pytest.MonkeyP
         assert logging.getLogger("requests").disabled
     assert logging.getLogger("apprise").disabled
     assert not logging.getLogger("requests").disabled
+
+
+@pytest.mark.parametrize(("scheme", "service"), [("mailtos", "NotifyEmail"), ("slack", "NotifySlack")])
+def test_apprise_reads_the_addresses_of_the_manual(scheme: str, service: str):
+    manual = DOCUMENTED.findall((ROOT / "docs" / "alerts.md").read_text())
+    addresses = {address for address in manual if address.startswith(f"{scheme}://")}
+    assert addresses
+    assert {service_of(address) for address in addresses} == {service}
+
+
+@pytest.mark.parametrize(
+    ("address", "service"),
+    [
+        ("slack://${SLACK_BOT}/#data", "NotifySlack"),
+        ("${TEAMS}", "NotifyWorkflows"),
+        ("${TEAMS_NOW}", "NotifyWorkflows"),
+    ],
+)
+def test_apprise_reads_what_slack_and_teams_give(address: str, service: str):
+    assert service_of(address) == service
+
+
+def service_of(address: str) -> str:
+    """The plug-in that takes an address, as a channel has it; nothing is sent."""
+    (channel,) = channels(AlertOptions(channels=(address,)), DUMMIES)
+    assert isinstance(channel, AppriseChannel)
+    client = apprise.Apprise()
+    assert client.add(channel.url)
+    return type(client[0]).__name__
 
 
 @pytest.mark.parametrize(

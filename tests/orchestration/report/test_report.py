@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -21,6 +20,7 @@ from orchestration.report import gather, render
 from pipelines.commands import Commands
 from pipelines.lake import AlertRow, Lake, SplitRow
 from tests.assets.clicks import pipeline, script
+from tests.orchestration.browser import chromium
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import ROOT
 
@@ -201,6 +201,18 @@ def test_alerts_are_found_by_the_name_that_the_pipeline_has_where_it_runs(
     assert told in text_of(out.read_text()).partition("Last alerts")[2]
 
 
+def test_watermarks_that_tell_a_time_are_drawn(tmp_path: Path):
+    rows = ControlRows(tmp_path / "lake")
+    rows.landed(rows.build, 1, 20 * SECOND, flip=True)
+    for epoch, told in ((1, 5 * SECOND), (2, 15 * SECOND)):
+        rows.landed(rows.probe, epoch, (20 + epoch) * SECOND, rows=5, watermark=told)
+    page = render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND))
+    drawn = page.partition('aria-label="The watermark of each source, by when it was told"')[2].partition("</svg>")[0]
+    step = r'<path d="M[\d.]+ [\d.]+H[\d.]+V[\d.]+H[\d.]+" class="line c\d"/>'
+    assert len(re.findall("<path", drawn)) == len(re.findall(step, drawn)) == 1, "(MIN, true) is no time"
+    assert drawn.count("<circle") == 2
+
+
 def test_a_file_that_can_not_be_written_is_an_error_with_a_next_command(rows: ControlRows, tmp_path: Path):
     path = tmp_path / "clicks.sql"
     path.write_text(script("block"))
@@ -212,13 +224,10 @@ def test_a_file_that_can_not_be_written_is_an_error_with_a_next_command(rows: Co
 
 
 def test_a_browser_shows_it_without_a_word_of_complaint(page: str, tmp_path: Path):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.fail("there is no Chromium to show the page with: apt-get install chromium")
     path = tmp_path / "page.html"
     path.write_text(page)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         shown, complaints, asked = browser.new_page(viewport={"width": 1200, "height": 900}), [], []
         shown.on("console", lambda message: complaints.append(message.text))
         shown.on("request", lambda request: asked.append(request.url))

@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines.lake import rows as lake_rows
 from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
+from tests.copies import copy_of
 
 SCRIPT = """
 CREATE TABLE rates (cur STRING PRIMARY KEY NOT ENFORCED, rate INT, at TIMESTAMP(3), WATERMARK FOR at AS at)
@@ -38,8 +40,10 @@ def at(second: int) -> datetime:
     return datetime(2024, 1, 1, 0, 0, second, tzinfo=UTC).replace(tzinfo=None)
 
 
-def test_the_proof_of_every_row_is_kept_and_verified(spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(SCRIPT, spark, tmp_path)
+@pytest.fixture(scope="module")
+def harness(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Harness:
+    """Both targets published, from builds whose second epoch says otherwise than the first. To be read alone."""
+    harness = Harness(SCRIPT, spark, tmp_path_factory.mktemp("proof"))
     harness.push("rates", [{"cur": "EUR", "rate": 1, "at": at(1)}])
     harness.push("names", [{"cur": "EUR", "name": "euro", "at": at(5)}])
     harness.push("users", [{"id": 1, "name": "ann"}])
@@ -53,7 +57,10 @@ def test_the_proof_of_every_row_is_kept_and_verified(spark: SparkSession, tmp_pa
         harness.watermark(table, 40_000 + 1_704_067_200_000)
     harness.push("clicks", [{"id": 1, "n": 2}, {"id": 9, "n": 3}])
     harness.advance()
+    return harness
 
+
+def test_the_proof_of_every_row_is_kept_and_verified(harness: Harness) -> None:
     priced = _rows(harness, "priced")
     assert {row["id"]: (row["rate"], row["name"]) for row in priced} == {1: (1, None), 2: (2, "euro")}
     assert {row["id"]: (row["_build_epoch_r"], row["_build_epoch_n"], row["_matched"]) for row in priced} == {
@@ -66,17 +73,27 @@ def test_the_proof_of_every_row_is_kept_and_verified(spark: SparkSession, tmp_pa
     named = {row["n"]: (row["_build_epoch"], row["_matched"], row["_reason"]) for row in _rows(harness, "named")}
     assert named == {1: (2, True, None), 2: (2, True, None), 3: (None, False, "unmatched:key-absent@u")}
     for insert in ("priced", "named"):
-        assert verify(harness.pipeline, harness.lake, lambda: spark, insert).passed
+        assert verify(harness.pipeline, harness.lake, lambda: harness.spark, insert).passed
 
-    for insert, change, where in (
-        ("priced", {"_build_epoch_r": "1"}, "id = 2"),
-        ("named", {"_matched": "true"}, "n = 3"),
-    ):
-        path = harness.lake.target_path(harness.pipeline.table(insert))
-        DeltaTable(str(path)).update(updates=change, predicate=where)
-        report = verify(harness.pipeline, harness.lake, lambda: spark, insert)
-        found = [(item.place, item.kind, item.rows) for epoch in report.epochs for item in epoch.differences]
-        assert found == [("publish", "unexpected", 1), ("publish", "missing", 1)]
+
+@pytest.mark.parametrize(
+    ("insert", "column", "lie", "where"),
+    [
+        ("priced", "_build_epoch_r", "1", "id = 2"),
+        ("priced", "_build_seq_n", "_build_seq_r", "id = 2"),
+        ("named", "_matched", "true", "n = 3"),
+        ("named", "_reason", "'unmatched:deleted@u'", "n = 3"),
+    ],
+)
+def test_a_proof_that_lies_is_found(
+    harness: Harness, tmp_path: Path, insert: str, column: str, lie: str, where: str
+) -> None:
+    copy = copy_of(harness, tmp_path / "copy")
+    path = copy.lake.target_path(copy.pipeline.table(insert))
+    assert DeltaTable(str(path)).update(updates={column: lie}, predicate=where)["num_updated_rows"] == 1
+    report = verify(copy.pipeline, copy.lake, lambda: copy.spark, insert)
+    found = [(item.place, item.kind, item.rows) for epoch in report.epochs for item in epoch.differences]
+    assert found == [("publish", "unexpected", 1), ("publish", "missing", 1)]
 
 
 def _rows(harness: Harness, table: str) -> list[dict[str, Any]]:
