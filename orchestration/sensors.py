@@ -49,7 +49,7 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     now = datetime.now(UTC).timestamp()
     look = Look(watched(context.repository_def), context.instance, options, context.log, now)
     memory = Memory.of(context.cursor)
-    seen = look.at_lakes(memory.unread)
+    seen = look.at_lakes(memory.unread, {item.key for item in memory.open})
     memory, messages = memory.observed(seen, look.now)
     memory, of_runs = _runs(memory, look)
     messages = (*messages, *of_runs)

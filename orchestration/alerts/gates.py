@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import dagster as dg
@@ -22,8 +23,10 @@ _TELL_OF_ROWS = ("constraints", "suite")
 """Checks whose sentences hold keys or values of rows."""
 
 
-def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions) -> Incident | None:
-    """The epoch of this INSERT that its gate holds now."""
+def held_epoch(
+    watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions, known: Collection[str] = ()
+) -> Incident | None:
+    """The epoch of this INSERT that its gate holds now. Its rows are read for an incident that is not among `known`."""
     lake = opened(watched.lake)
     row = lake.epochs.last(watched.owner) if lake else None
     if lake is None or row is None:
@@ -39,11 +42,12 @@ def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: Al
     )
     plan, told = ReleasePlan.of(row), list(map(watched.commands.filled, _said(verdict, options.keys)))
     second = given_up_by(plan)
-    key = f"gate-held {watched.subject} {row.generation}/"
+    prefix = f"gate-held {watched.subject} {row.generation}/"
+    key = f"{prefix}{row.epoch}"
     before = row.plan.get("supersedes")
     return Incident(
-        key=f"{key}{row.epoch}",
-        replaces="" if before is None else f"{key}{before}",
+        key=key,
+        replaces="" if before is None else f"{prefix}{before}",
         kind="gate-held",
         title=f"the gate holds epoch {row.epoch} of {watched.name} ({rows:,} rows)." + (f" {told[0]}" if told else ""),
         pipeline=watched.pipeline,
@@ -53,7 +57,7 @@ def held_epoch(watched: WatchedInsert, instance: dg.DagsterInstance, options: Al
             f"second {second}.",
         ),
         counts=reasons(staged),
-        keys=_keys(lake, watched, plan, staged, options) if staged else (),
+        keys=_keys(lake, watched, plan, staged, options) if staged and key not in known else (),
         positions=_pinned(lake, plan),
         run=_judging_run(watched, instance, options.dagster_url),
         next=commands,
@@ -116,10 +120,10 @@ def _judging_run(watched: WatchedInsert, instance: dg.DagsterInstance, url: str)
 
 
 def growing_quarantine(
-    watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions, now: int
+    watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions, now: int, known: Collection[str] = ()
 ) -> Incident | None:
     """More rows than the bound went to this INSERT's quarantine within the window. What a person discarded does not
-    count: that was decided."""
+    count: that was decided. The rows are read for an incident that is not among `known`."""
     lake = opened(watched.lake)
     newest = lake.epochs.last(watched.owner) if lake else None
     if lake is None or newest is None:
@@ -155,15 +159,16 @@ def growing_quarantine(
     last = max((row for row in young if row.counts.get("to:quarantine")), key=lambda row: row.epoch)
     plans = lake.epochs.rows(watched.owner, generation=generation, epoch=last.epoch)
     plan = ReleasePlan.of(plans[0])
+    key = f"quarantine-growing {watched.subject} {generation}"
     return Incident(
-        key=f"quarantine-growing {watched.subject} {generation}",
+        key=key,
         kind="quarantine-growing",
         title=f"the quarantine of {watched.name} grows: {rows:,} rows in {seconds(in_ms(options.quarantine_window))} "
         f"(bound {options.quarantine_rows:,}).",
         pipeline=watched.pipeline,
         said=("They are kept with their reasons, out of the target; nothing else waits for them.",),
         counts=counts,
-        keys=_keys(lake, watched, plan, last, options),
+        keys=_keys(lake, watched, plan, last, options) if key not in known else (),
         positions=positions(lake, [plan.probe, *(pin.table for pin in plan.pins)]),
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.staged),
         next=tuple(

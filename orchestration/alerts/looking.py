@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -39,14 +39,15 @@ class Look:
     log: logging.Logger
     now: float
 
-    def at_lakes(self, unread: Mapping[str, Asked]) -> Seen:
-        """What the lakes tell, with what the sources said last."""
+    def at_lakes(self, unread: Mapping[str, Asked], known: Collection[str]) -> Seen:
+        """What the lakes tell, with what the sources said last. Incidents whose keys are `known` have been told, so no
+        rows are read for them."""
         found, instance, options, at = self.found, self.instance, self.options, self._at
         return self._seen(
-            ("gate-held", [(i.subject, lambda i=i: held_epoch(i, instance, options)) for i in found.inserts]),
+            ("gate-held", [(i.subject, lambda i=i: held_epoch(i, instance, options, known)) for i in found.inserts]),
             (
                 "quarantine-growing",
-                [(i.subject, lambda i=i: growing_quarantine(i, instance, options, at)) for i in found.inserts],
+                [(i.subject, lambda i=i: growing_quarantine(i, instance, options, at, known)) for i in found.inserts],
             ),
             ("not-flipped", [(t.subject, lambda t=t: not_flipped(t, instance, options, at)) for t in found.tables]),
             self._lag(unread),

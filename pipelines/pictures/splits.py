@@ -13,7 +13,7 @@ from pipelines.watermarks.watermark import instant
 KEY = (("good", "active"), ("mute", "idle or ended"), ("bad", "held back by its alignment group"))
 
 _MOST = 30
-"""Splits that are drawn: those furthest behind."""
+"""Splits that are drawn: those furthest behind. A last line counts the others."""
 
 
 def watermarks(last: WatermarkRow, blocked: Sequence[str] = ()) -> str | None:
@@ -28,4 +28,6 @@ def watermarks(last: WatermarkRow, blocked: Sequence[str] = ()) -> str | None:
     for split in shown:
         css = "bad" if split.split in blocked else "mute" if split.idle or split.ended else "good"
         rows.append((split.split, [Span(css, float(begin), float(split.timestamp), instant(split.timestamp))]))
+    if len(timed) > len(shown):
+        rows.append((f"and {len(timed) - len(shown)} further on", []))
     return timeline(rows, "The watermark of each split")

@@ -18,11 +18,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipelines.errors import TidegateError
+from pipelines.runtime.failures import ENGINE
 from pipelines.runtime.gate import CheckResult, Gate, GateVerdict, StagedEpoch
 
 logger = logging.getLogger(__name__)
 
 MEND = "mend the checks, then run the same command again"
+LOOK = (
+    "look where it failed (--debug shows the stack, Dagster has it at the step), mend it, "
+    "then run the same command again"
+)
 
 
 class NoVerdict(TidegateError):
@@ -81,7 +86,8 @@ def _get_ready(ready: Callable[[], object]) -> None:
 def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], within_s: float) -> GateVerdict:
     """The gate's verdict on this staged epoch.
 
-    Raises what the gate raises, and NoVerdict when it takes longer than `within_s` or its answer is not whole.
+    Raises NoVerdict when it fails, takes longer than `within_s`, or its answer is not whole; typed errors and those of
+    the engine (`failures.ENGINE`) as they are.
     """
     asked = _Asked(gate, staged, spark)
     thread = threading.Thread(target=asked.run, name=asked.group, daemon=True)
@@ -91,8 +97,11 @@ def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], with
         asked.stop()
         what = f"did not answer within {within_s:g} s"
         raise _no_verdict(staged, what, "find out what they wait for, or raise 'gate.timeout', then run again")
-    if isinstance(asked.error, Exception):
+    if isinstance(asked.error, (TidegateError, *ENGINE)):
         raise asked.error
+    if isinstance(asked.error, Exception):
+        # By its type alone: what it says may hold a secret, and this text goes into alerts.
+        raise _no_verdict(staged, f"failed ({type(asked.error).__name__})", LOOK) from asked.error
     if asked.error is not None:
         raise _no_verdict(staged, f"ended their thread ({type(asked.error).__name__})") from asked.error
     for problem in problems(asked.answer, staged, declared(gate)):

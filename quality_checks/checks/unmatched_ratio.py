@@ -4,7 +4,7 @@ The range is the median of the last published epochs and TOLERANCE times their m
 at least FLOOR above it, so that a pipeline that never has an unmatched row is not held for the first one in a hundred.
 Both bounds are asked for by options of the target; a share below the range is no harm. An epoch that a person releases
 after it was held is asked for the fixed bound alone, and is remembered: a share that has changed for good becomes
-usual.
+usual. One of rows out of quarantine is asked for neither bound, and is not remembered.
 """
 
 from __future__ import annotations

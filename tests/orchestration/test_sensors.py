@@ -142,6 +142,28 @@ class TestHeldGates:
         tick(definitions, instance, cursor)
         assert [(message["epoch"], message["state"]) for message in webhook.messages] == [(1, "open"), (2, "open")]
 
+    def test_rows_are_read_when_an_incident_begins_and_not_at_every_tick(
+        self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch
+    ):
+        read: list[int] = []
+        monkeypatch.setattr("orchestration.alerts.gates.missed_keys", lambda *given: read.append(given[3].epoch) or [])
+        rows = ControlRows(lake)
+        rows.judged(1, True, {"to:quarantine": 500, "unmatched:key-absent@user_info": 500}, now())
+        rows.published(1)
+        rows.judged(2, False, {"rows": 7}, now())
+        cursor = tick(definitions, instance)
+        assert sorted(read) == [1, 2]
+        cursor = tick(definitions, instance, cursor)
+        assert sorted(read) == [1, 2]
+        rows.judged(3, False, {"rows": 7}, now(), supersedes=2)
+        tick(definitions, instance, cursor)
+        assert sorted(read) == [1, 2, 3]
+        assert [(message["kind"], message["state"]) for message in webhook.messages] == [
+            ("gate-held", "open"),
+            ("quarantine-growing", "open"),
+            ("gate-held", "open"),
+        ]
+
 
 def landed_once(lake: Path, table: str) -> None:
     """A table of a database that has flipped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.runtime.gate import CheckResult
+from pipelines.runtime.plans import FromQuarantine
 from pipelines.sql.model import Options
 from quality_checks.checks import unmatched_ratio
 from quality_checks.evidence import gather
@@ -26,11 +28,13 @@ def checked(
     options: dict[str, str],
     before: list[tuple[int, int]],
     lags: tuple[int, ...] = (),
+    out_of_quarantine: Collection[int] = (),
     **given: Any,
 ) -> CheckResult:
     """The check of an epoch with so many rows, of an INSERT whose earlier epochs were (rows, unmatched).
 
-    `lags`: how far behind the probe was when each of its epochs landed, in ms."""
+    `lags`: how far behind the probe was when each of its epochs landed, in ms.
+    `out_of_quarantine`: numbers of epochs whose rows were there."""
     found = pipeline()
     target = replace(found.table("enriched"), options=Options({"connector": "scripted", **options}))
     staged = stage(
@@ -42,12 +46,16 @@ def checked(
         ),
     )
     # The epochs before are of an earlier generation's numbers: their plans need not be there for the rule.
-    staged = replace(staged, plan=replace(staged.plan, epoch=len(before) + 1))
+    last = len(before) + 1
+    again = {number: FromQuarantine(discards=False) for number in out_of_quarantine}
+    staged = replace(staged, plan=replace(staged.plan, epoch=last, from_quarantine=again.get(last)))
     made = HandmadeLake(root / "lake")
     for number, lag_ms in enumerate(lags, 1):
         made.landed("clicks", number, rows, lag_ms=lag_ms)
     for number, (all_rows, lost) in enumerate(before, 1):
-        plan = replace(staged.plan, epoch=number)
+        plan = replace(staged.plan, epoch=number, from_quarantine=again.get(number))
+        if number in again:
+            made.lake.epochs.append([plan.row()], application="test", version=number)
         row = made.staged_row(plan, matched=all_rows - lost, unmatched_key_absent_u=lost)
         made.lake.staged.append([row], application="test", version=number)
         made.judged(plan)
@@ -103,6 +111,18 @@ def test_a_held_epoch_that_is_released_is_asked_for_the_fixed_bound_alone(
     found = checked(tmp_path, 1000, 200, options, STEADY, kind="re-release")
     assert found.passed is passed, found.detail
     assert "recent" not in found.expected
+
+
+def test_what_is_released_out_of_quarantine_is_asked_for_neither_bound(tmp_path: Path) -> None:
+    options = {"gate.unmatched-ratio.max": "0.05", "gate.unmatched-ratio.window": "30"}
+    found = checked(tmp_path, 1000, 900, options, STEADY, out_of_quarantine=[7])
+    assert (found.passed, found.expected, found.observed["unmatched_ratio"]) == (True, {}, 0.9)
+
+
+def test_what_was_released_out_of_quarantine_is_not_remembered(tmp_path: Path) -> None:
+    before = [*STEADY, *[(1000, 900)] * 7]
+    found = checked(tmp_path, 1000, 31, {"gate.unmatched-ratio.window": "30"}, before, out_of_quarantine=range(7, 14))
+    assert (found.passed, found.expected) == (False, {"recent": 0.03, "epochs": 6})
 
 
 def test_a_share_that_has_changed_for_good_becomes_usual_by_what_is_released(tmp_path: Path) -> None:

@@ -196,8 +196,7 @@ class Releasing(Standing):
     def judge(self, gate: Gate) -> GateVerdict | None:
         """Ask the gate about the staged epoch and store its word, which is final; None when nothing is staged.
 
-        Raises NoVerdict when it does not answer, StepFailed where the disk or the engine fails, and whatever else it
-        raises.
+        Raises NoVerdict when it gives no answer that counts, StepFailed where the disk or the engine fails.
         """
         self.leases.acquire(self.owner)
         position = self.position()

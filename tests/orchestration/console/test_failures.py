@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import typer
@@ -10,6 +13,7 @@ import typer
 from orchestration.console import Screen, reported
 from pipelines.commands import Commands
 from pipelines.errors import LeaseHeld
+from pipelines.runtime.judging import ask
 
 
 def test_the_commands_are_whole_and_the_holder_is_named_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,3 +23,31 @@ def test_the_commands_are_whole_and_the_holder_is_named_as_it_is(capsys: pytest.
     told = capsys.readouterr().err
     assert "where: tidegate run --continuous, process 4711 on host\n" in told
     assert "tidegate status --lake /data/lake   (wait" in told
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_check_that_raises_is_told_by_its_type_and_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    """What it says may hold a secret, and the text of a typed error goes into alerts: only the stack has it."""
+
+    def raises(*_: Any) -> Any:
+        raise KeyError("hunter2")
+
+    staged: Any = SimpleNamespace(plan=SimpleNamespace(insert="enriched", epoch=7))
+    with pytest.raises(typer.Exit) as left, reported(Screen(as_json=as_json)):
+        ask(raises, staged, lambda: pytest.fail("it needs no Spark"), 60)
+    assert left.value.__cause__ is not None
+    assert repr(left.value.__cause__.__cause__) == "KeyError('hunter2')"
+    told = capsys.readouterr()
+    assert "hunter2" not in told.out + told.err
+    what, then = (
+        "the checks of epoch 7 of enriched failed (KeyError)",
+        "look where it failed (--debug shows the stack, ",
+    )
+    if as_json:
+        error = json.loads(told.out)["error"]
+        assert (error["kind"], error["what"], error["next"][: len(then)]) == ("NoVerdict", what, then)
+    else:
+        assert f"Error: {what}\n" in told.err
+        assert f"  next:  {then}" in told.err

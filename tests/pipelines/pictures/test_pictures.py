@@ -90,6 +90,16 @@ def test_each_split_has_a_bar_up_to_its_watermark_the_furthest_behind_first() ->
     assert re.findall('class="(good|mute|bad)"', drawn) == ["good", "mute", "bad"]
 
 
+def test_splits_that_are_too_many_to_draw_are_counted_on_a_last_line() -> None:
+    for told, last in ((30, "s29"), (31, "and 1 further on"), (64, "and 34 further on")):
+        drawn = watermarks(log_row(*(split(f"s{number}", 1_000 + number) for number in reversed(range(told)))))
+        assert drawn is not None
+        names = re.findall('class="name"[^>]*>(.*?)<', drawn)
+        assert names[:30] == [f"s{number}" for number in range(30)]
+        assert names[-1] == last
+        assert drawn.count('class="good"') == 30
+
+
 def test_splits_that_tell_no_time_make_no_picture() -> None:
     assert watermarks(log_row(split("a", MAX_TIMESTAMP), SplitWatermark("b", 5, True))) is not None
     assert watermarks(log_row(split("a", MAX_TIMESTAMP))) is None
