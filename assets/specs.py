@@ -178,7 +178,7 @@ def _facts(table: Table) -> str:
     facts = [("connector", table.connector), ("primary key", ", ".join(table.primary_key) or None)]
     if table.watermark is not None:
         facts.append(("watermark", f"{table.watermark.column} AS {table.watermark.sql or table.watermark.expression}"))
-    return markdown_table(("table", table.name), [(name, f"`{value}`") for name, value in facts if value])
+    return markdown_table(("table", table.name), [fact for fact in facts if fact[1]])
 
 
 def _spec(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipelines.watermarks.watermark import instant
 
+_ACTS = re.compile(r"[\\`*<\[|~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
+"""What is no plain text inside a line of GitHub's Markdown. An underscore within a word is."""
+_LINE_END = re.compile(r"\r\n?|\n")
+
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A markdown table; cells are made safe for it."""
-    lines = [f"| {' | '.join(headers)} |", f"| {' | '.join('---' for _ in headers)} |"]
+    """A markdown table, which shows every text as it is."""
+    lines = [f"| {' | '.join(map(_cell, headers))} |", f"| {' | '.join('---' for _ in headers)} |"]
     lines += [f"| {' | '.join(_cell(value) for value in row)} |" for row in rows]
     return "\n".join(lines)
 
@@ -24,7 +29,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text.replace("|", "\\|").replace("\n", " ")
+    return _ACTS.sub(r"\\\g<0>", _LINE_END.sub(" ", text))
 
 
 def watermark(timestamp: int, use_processing_time: bool) -> str:

@@ -1,7 +1,7 @@
 """`tidegate report`: one HTML page of a pipeline on its lake, with nothing from elsewhere in it.
 
 facts.py    what the lake's control tables say, read by delta-rs
-svg.py      the pictures, as inline SVG
+flow.py     the flow as a picture: sources, joins, gates, and where the rows went
 page.py     the page
 """
 

@@ -1,4 +1,5 @@
 import pytest
+from markdown_it import MarkdownIt
 
 from assets.text import instant, markdown_table, watermark
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -11,8 +12,32 @@ def test_cells_can_not_break_a_table():
         "| --- | --- |",
         "| x\\|y z | 12,345 |",
         "|  | yes |",
-        '| {"k": "v"} | [1] |',
+        '| {"k": "v"} | \\[1] |',
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x\\|y",
+        "x\\\\|y\\",
+        "*x* **y** _x_ __y__ a_b a__b ~~x~~",
+        "`x` ``y`` `",
+        "<b>x</b> <http://example.com> <!-- x -->",
+        "![x](http://example.com/x.png) [x](http://example.com) [x][y]",
+        "&lt; &#124; & x",
+        "[1] \\* \\n",
+    ],
+)
+def test_a_cell_shows_its_text_as_it_is(text):
+    parsed = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown_table((text, "b"), [(text, 1)]))
+    cells = [token for token in parsed if token.type == "inline"]
+    assert ["".join(part.content for part in cell.children or ()) for cell in cells] == [text, "b", text, "1"]
+    assert {part.type for cell in cells for part in cell.children or ()} <= {"text", "text_special"}
+
+
+def test_a_line_end_ends_no_row():
+    assert markdown_table(("a\nb",), [("x\r\ny\rz",)]).splitlines() == ["| a b |", "| --- |", "| x y z |"]
 
 
 @pytest.mark.parametrize(

@@ -81,14 +81,12 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="package")
 def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) -> Iterator[Dagster]:
-    """`dg dev` on six pipelines of one lake: `clicks` runs well, `strict` gets a click that its gate holds, `closed`
-    reads a server that is not there, `late` is never run (its control rows are written by tests), `shop` reads the
-    tests' MariaDB, `spans` is in event time. Alerts go to a webhook, to a mail server, and to a channel that nobody
-    listens at."""
+    """`dg dev` on five pipelines of one lake: `strict` gets a click that its gate holds, `closed` reads a server that
+    is not there, `late` is never run (its control rows are written by tests), `shop` reads the tests' MariaDB, `spans`
+    is in event time. Alerts go to a webhook, to a mail server, and to a channel that nobody listens at."""
     folder = tmp_path_factory.mktemp("dagster")
     shop = SHOP.format(host=mariadb.host, port=mariadb.port)
     texts = {
-        "clicks": script(),
         "strict": script("block", "s_"),
         "closed": CLOSED,
         "late": script("block", "l_"),
@@ -100,12 +98,10 @@ def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) 
         paths.append(folder / f"{name}.sql")
         paths[-1].write_text(text)
     lake = folder / "lake"
-    clicks = Hand(pipeline(), lake)
     strict = Hand(pipeline("block", prefix="s_"), lake, "s_")
-    for hand in (clicks, strict):
-        hand.users(1, 2)
-        hand.all_users_are_there()
-        hand.clicks(1, 2, 9)
+    strict.users(1, 2)
+    strict.all_users_are_there()
+    strict.clicks(1, 2, 9)
     tell_orders(lake)
     with (
         Webhook() as webhook,
@@ -126,7 +122,7 @@ def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) 
             "dev",
         ) as address,
     ):
-        yield Dagster(address, folder, clicks, strict, webhook, mail)
+        yield Dagster(address, folder, strict, webhook, mail)
 
 
 @pytest.fixture(scope="package")

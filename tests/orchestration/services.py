@@ -297,10 +297,9 @@ class Ui:
 
 @dataclass(frozen=True)
 class Dagster(Ui):
-    """`dg dev` on two pipelines: `clicks` and `strict` tell its scripted tables what happens."""
+    """`dg dev` on the pipelines of the fixture `dagster`; `strict` tells the tables of that one what happens."""
 
     folder: Path
-    clicks: Hand
     strict: Hand
     webhook: Webhook
     mail: MailServer

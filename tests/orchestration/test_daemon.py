@@ -57,7 +57,7 @@ def test_a_mail_has_the_same(dagster: Dagster, held_run: str):
         assert part in text
 
 
-def test_a_check_that_was_planned_and_did_not_run_is_told_once(dagster: Dagster):
+def test_a_run_that_failed_is_told_once_with_the_checks_that_it_left_unrun(dagster: Dagster):
     dagster.watching()
     run_id = dagster.launch("closed")
     assert dagster.ended(run_id) == "FAILURE"
