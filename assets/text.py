@@ -9,8 +9,9 @@ from typing import Any
 
 from pipelines.watermarks.watermark import instant
 
-_ACTS = re.compile(r"[\\`*<\[|~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
-"""What is no plain text inside a line of GitHub's Markdown. An underscore within a word is."""
+_ACTS = re.compile(r"[\\`*<\[|~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
+"""What is no plain text inside a line of GitHub's Markdown. An underscore within a word is. An address would become a
+link by itself, and show the backslashes of what else is in it."""
 _LINE_END = re.compile(r"\r\n?|\n")
 
 

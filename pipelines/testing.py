@@ -74,7 +74,7 @@ class Harness:
         spark: The session.
         directory: Where the lake and the scripted inputs lie; a second harness on it goes on where the first stopped.
         scripted: Whether all tables are the test's, whatever their connectors (`pipelines.sources.scripted.scripted`):
-            nothing outside of `directory` is read or written then.
+            they read and write nothing outside of `directory` then.
         environment: What `${VARIABLE}` in options is replaced by; nothing of the process's own environment.
         clock: ms, UTC.
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from assets.names import GATE
 from orchestration.alerts.incident import Incident
@@ -17,6 +20,8 @@ from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.runtime.history import history
 from pipelines.runtime.plans import ReleasePlan, given_up_by
 from pipelines.runtime.quarantine.nearest import MissedKey, missed_keys
+
+logger = logging.getLogger(__name__)
 
 _REASONS = ("unmatched:", "dropped:")
 _TELL_OF_ROWS = ("constraints", "suite")
@@ -75,8 +80,13 @@ def held_epoch(
 def _keys(
     lake: Lake, watched: WatchedInsert, plan: ReleasePlan, staged: StagedRow, options: AlertOptions
 ) -> tuple[MissedKey, ...]:
-    """Some keys of an epoch's rows without a match."""
-    return tuple(missed_keys(lake, watched.joins, watched.staged_at, plan, staged, options.keys))
+    """Some keys of an epoch's rows without a match; none where the rows can not be read: they are evidence, and the
+    alert does not wait for it."""
+    try:
+        return tuple(missed_keys(lake, watched.joins, watched.staged_at, plan, staged, options.keys))
+    except (pa.ArrowException, DeltaError, OSError, KeyError) as error:
+        logger.warning("keys of %s can not be told: %s", watched.name, type(error).__name__)
+        return ()
 
 
 def _said(verdict: VerdictRow, keys: int) -> list[str]:

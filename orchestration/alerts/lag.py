@@ -83,7 +83,7 @@ def lagging(
     if landed is None:
         return None
     lake, log = landed
-    lag, how = max(_told(lake, watched, log, asked, now))
+    lag, how = max(_told(lake, watched, log, asked, now), key=lambda told: told[0])
     if lag <= in_ms(options.max_lag):
         return None
     return Incident(
@@ -113,7 +113,7 @@ def _landed(watched: WatchedTable) -> tuple[Lake, WatermarkRow] | None:
 
 
 def _told(lake: Lake, watched: WatchedTable, log: WatermarkRow, asked: Asked | None, now: int) -> list[tuple[int, str]]:
-    """How far behind the source is (ms), by all that tells it, each with a sentence."""
+    """How far behind the source is (ms), by all that tells it, each with a sentence; what is certain comes first."""
     told, ago = log.lag_ms or 0, now - log.landed_at
     when = f"when epoch {log.epoch} landed ({moment(log.landed_at)} UTC)"
     behind = "is behind its source:"
@@ -127,7 +127,7 @@ def _told(lake: Lake, watched: WatchedTable, log: WatermarkRow, asked: Asked | N
     since = asked.unread_since(log) if asked else None
     if asked is not None and since is not None:
         found.append((now - since, f"{behind} {asked.rest} have not landed, for up to {seconds(now - since)}"))
-    if asked is not None and asked.mute and not _ended(log):
+    if asked is not None and asked.mute and not told and not _ended(log):
         untouched = now - max([log.landed_at, *(lease.held_at for lease in read_leases(lake.control, watched.table))])
         told_by = "what it has that has not landed is only known to who reads it"
         found.append(

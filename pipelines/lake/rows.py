@@ -139,8 +139,10 @@ def folder_of(path: Path, *, application: str, generation: int, epoch: int) -> P
 def read(spark: SparkSession, path: Path) -> DataFrame:
     """Today's table. A few files are named to Spark one by one; of more it learns from Delta's log, by jobs."""
     table = delta_log.opened(path)
-    if table is not None and delta_log.plain(table) and len(paths := delta_log.all_files(table)) <= FEW_FILES:
-        return of_files(spark, table, paths)
+    if table is not None and delta_log.plain(table) and not table.metadata().partition_columns:
+        paths = delta_log.all_files(table)
+        if len(paths) <= FEW_FILES:
+            return of_files(spark, table, paths)
     return spark.read.format("delta").load(str(path))
 
 

@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from pipelines.errors import TidegateError
@@ -86,8 +87,8 @@ def _get_ready(ready: Callable[[], object]) -> None:
 def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], within_s: float) -> GateVerdict:
     """The gate's verdict on this staged epoch.
 
-    Raises NoVerdict when it fails, takes longer than `within_s`, or its answer is not whole; typed errors and those of
-    the engine (`failures.ENGINE`) as they are.
+    Raises NoVerdict when it fails, takes longer than `within_s`, or its answer is not whole; typed errors, and those
+    of Spark, Delta Lake and the disk, as they are.
     """
     asked = _Asked(gate, staged, spark)
     thread = threading.Thread(target=asked.run, name=asked.group, daemon=True)
@@ -97,7 +98,7 @@ def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], with
         asked.stop()
         what = f"did not answer within {within_s:g} s"
         raise _no_verdict(staged, what, "find out what they wait for, or raise 'gate.timeout', then run again")
-    if isinstance(asked.error, (TidegateError, *ENGINE)):
+    if isinstance(asked.error, TidegateError) or _of_the_engine(asked.error):
         raise asked.error
     if isinstance(asked.error, Exception):
         # By its type alone: what it says may hold a secret, and this text goes into alerts.
@@ -107,6 +108,14 @@ def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], with
     for problem in problems(asked.answer, staged, declared(gate)):
         raise _no_verdict(staged, problem)
     return asked.answer
+
+
+def _of_the_engine(error: BaseException | None) -> TypeGuard[Exception]:
+    """Whether what a step works with has failed, and not code of a check: Spark hands on what a user's function raises,
+    and errors of HTTP libraries are OSErrors whose text holds the address."""
+    if isinstance(error, OSError):
+        return type(error).__module__ == "builtins"
+    return isinstance(error, ENGINE) and not isinstance(error, PythonException)
 
 
 def declared(gate: Gate) -> tuple[str, ...]:

@@ -36,6 +36,13 @@ def test_a_cell_shows_its_text_as_it_is(text):
     assert {part.type for cell in cells for part in cell.children or ()} <= {"text", "text_special"}
 
 
+def test_an_address_is_text_and_shows_no_backslash():
+    """A parser that makes links of addresses by itself finds none."""
+    assert markdown_table(("at",), [("https://h/_next/~u www.h.org s3://b/_x a: b",)]).splitlines()[2] == (
+        "| https\\://h/\\_next/\\~u www\\.h.org s3\\://b/\\_x a: b |"
+    )
+
+
 def test_a_line_end_ends_no_row():
     assert markdown_table(("a\nb",), [("x\r\ny\rz",)]).splitlines() == ["| a b |", "| --- |", "| x y z |"]
 

@@ -177,7 +177,8 @@ def _probe_rows(
 
 
 def _probe_table(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, places: pa.Table) -> pa.Table | None:
-    """The landed rows at these places, and some others, with the columns that joins read; None where there are none."""
+    """The landed rows at these places, and some others, with the columns that joins read; None where there are none,
+    and where a script that has changed since then reads others."""
     table = delta_log.opened(lake.table_path(plan.probe))
     if table is None or not places.num_rows:
         return None
@@ -190,7 +191,7 @@ def _probe_table(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, plac
         & pc.field("_offset").isin(places["_offset"].unique())
     )
     there = _present(files.paths)
-    if not there:
+    if not there or not columns <= {field.name for field in table.schema().fields}:
         return None
     read = {name: pc.field(name) for name in ("_split", "_offset", "_rowtime", *sorted(columns))}
     return ds.dataset(there, format="parquet").to_table(columns={"_probe_epoch": pc.field("_epoch"), **read}, filter=at)

@@ -18,6 +18,7 @@ from pipelines.sources.protocol import (
     SourceContext,
     Step,
     StoredStep,
+    Unread,
 )
 from pipelines.sql.types import quoted
 
@@ -97,6 +98,16 @@ class DatagenSource:
         lag = max(elapsed - self._schedule.due_us(stop) // 1000, 0) if behind else 0
         ended = frozenset({SPLIT}) if stop == self._schedule.limit else frozenset()
         return Landed(lag_ms=lag, position=f"row {stop}", splits=frozenset({SPLIT}), ended=ended)
+
+    def unread(self) -> Unread | None:
+        """`protocol.KnowsItsEnd`: the rows that are due by now and have not been made."""
+        if self._context.previous is None:
+            return None
+        base, stop = (self._context.previous.step.ranges[name] for name in ("base", "to"))
+        rest = self._schedule.count(self._context.clock() - base) - stop
+        if rest <= 0:
+            return Unread()
+        return Unread(f"{rest:,} row{'' if rest == 1 else 's'}", base + self._schedule.due_us(stop) // 1000)
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """The runtime emits."""

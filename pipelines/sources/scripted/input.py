@@ -13,6 +13,7 @@ from pipelines.clock import Clock, system_clock
 from pipelines.errors import SourceError
 from pipelines.sources.arrow_types import arrow_schema
 from pipelines.sources.scripted.events import EventLog, Rows, Word
+from pipelines.sources.scripted.source import tells_time
 from pipelines.sql.model import Table
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkToDataOutput
 
@@ -51,8 +52,11 @@ class ScriptedInput:
     def watermark(self, timestamp: int, use_processing_time: bool = False) -> None:
         """Let the source emit Watermark(timestamp in ms, use_processing_time). This ends idleness.
 
-        One that does not move time forward is not sent on. Raises WatermarkError (FLIP-326, change 5).
+        One that does not move time forward is not sent on. Raises WatermarkError (FLIP-326, change 5), and SourceError
+        where the rows tell the time.
         """
+        if not use_processing_time and not tells_time(self._table.options):
+            raise self._refuse("its rows tell its time", next_command="tell a row that is later")
         self._output().emit_watermark(Watermark(timestamp, use_processing_time))
 
     def idle(self) -> None:

@@ -51,7 +51,7 @@ class ScriptedSource:
         self._context = context
         self._table = context.table
         self._log = EventLog(context.scratch)
-        self._tells_time = _tells_time(context.options)
+        self._tells_time = tells_time(context.options)
 
     def preflight(self) -> None:
         """Whatever was told can be read."""
@@ -69,7 +69,7 @@ class ScriptedSource:
         if self._context.max_rows is not None:
             stop = self._log.within(start, stop, self._context.max_rows)
         flips = False
-        if not self._tells_time:
+        if not self._tells_time and not CONNECTOR.spec.phases(self._context.options):
             flips = not self._context.flipped
         elif not self._context.flipped:
             flip = next((number for number, word in self._log.words(start, stop) if self._flips(word)), None)
@@ -143,7 +143,8 @@ class ScriptedSource:
         return table
 
 
-def _tells_time(options: Mapping[str, str]) -> bool:
+def tells_time(options: Mapping[str, str]) -> bool:
+    """Whether a test says how far the table's time has come, and not its rows."""
     return options.get("tells-time", "true").lower() == "true"
 
 
@@ -160,8 +161,8 @@ class ScriptedConnector:
                 "tells-time",
                 "boolean",
                 default="true",
-                doc="It says how far time has come. If not, its rows do, by the table's strategy, and it flips with "
-                "the first of them.",
+                doc="It says how far time has come. If not, its rows do, by the table's strategy, and without phases "
+                "it flips with the first of them.",
             ),
         ),
         source=True,

@@ -96,23 +96,26 @@ INSERT INTO kept SELECT id FROM click_event
 
 
 @pytest.mark.parametrize(
-    ("held", "ended", "told"),
+    ("lag_ms", "held", "ended", "told"),
     [
-        pytest.param(None, False, "may be behind its source: nobody has read it for 40 min, and ", id="nothing runs"),
-        pytest.param(20, False, "may be behind its source: nobody has read it for 20 min, and ", id="not for long"),
-        pytest.param(10, False, None, id="a run has found nothing"),
-        pytest.param(None, True, None, id="nothing will ever come"),
+        pytest.param(
+            0, None, False, "may be behind its source: nobody has read it for 40 min, and ", id="nothing runs"
+        ),
+        pytest.param(0, 20, False, "may be behind its source: nobody has read it for 20 min, and ", id="not for long"),
+        pytest.param(0, 10, False, None, id="a run has found nothing"),
+        pytest.param(20, None, False, "is behind its source: it was behind when", id="it was behind: that is certain"),
+        pytest.param(0, None, True, None, id="nothing will ever come"),
     ],
 )
 def test_a_cluster_that_only_a_run_can_ask_may_be_ahead_when_nobody_runs(
-    tmp_path: Path, held: int | None, ended: bool, told: str | None
+    tmp_path: Path, lag_ms: int, held: int | None, ended: bool, told: str | None
 ) -> None:
     script, rows, now = tmp_path / "p.sql", ControlRows(tmp_path / "lake"), round(time.time() * 1000)
     script.write_text(TOPIC)
     landed_at = now - 40 * MINUTE
     rows.planned(rows.probe, 1, landed_at)
     splits = [asdict(SplitWatermark("t-0", 0, False, ended=each)) for each in (True, ended)]
-    log = WatermarkRow(rows.probe, 1, 1, landed_at, 5, 0, False, lag_ms=0, splits=splits)
+    log = WatermarkRow(rows.probe, 1, 1, landed_at, 5, 0, False, lag_ms=lag_ms, splits=splits)
     rows.lake.watermarks.append([log], application="w", version=1)
     if held is not None:
         with closing(rows.lake.leases("tidegate run", clock=lambda: now - held * MINUTE)) as leases:
@@ -122,7 +125,9 @@ def test_a_cluster_that_only_a_run_can_ask_may_be_ahead_when_nobody_runs(
     assert asked == Asked(1, 1, mute=True), "nobody is connected to for it"
     with dg.DagsterInstance.ephemeral() as instance:
         found = lagging(watched, instance, AlertOptions(), now, asked)
-        assert lagging(watched, instance, AlertOptions(), now) is None, "whether it can be asked is not known yet"
+        assert lag_ms or lagging(watched, instance, AlertOptions(), now) is None, (
+            "whether it can be asked is not known yet"
+        )
     assert (found is None) == (told is None)
     if found is not None and told is not None:
         assert told in found.title

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,15 @@ def test_each_key_once_with_its_nearest_version(harness: Harness):
 @pytest.mark.parametrize("most", [0, 2])
 def test_no_more_than_asked_for(harness: Harness, most: int):
     assert len(missed(harness, most)) == most
+
+
+def test_a_script_that_has_changed_since_then_finds_no_keys(harness: Harness) -> None:
+    insert, lake = harness.pipeline.inserts[0], harness.lake
+    row = lake.epochs.rows(insert_owner(insert.id))[0]
+    (staged,) = lake.staged.rows(row.owner, generation=1, epoch=row.epoch)
+    folder = lake.staged_path(harness.pipeline.table(insert.target), insert)
+    other = [replace(join, keys={"user_id": "a_new_name"}) for join in keyed_joins(insert)]
+    assert missed_keys(lake, other, folder, ReleasePlan.of(row), staged, 10) == []
 
 
 def test_the_key_of_an_expression_is_not_guessed():

@@ -6,7 +6,7 @@ from pyspark.sql.types import StructType
 from pipelines.errors import PlanningError
 from pipelines.sources.datagen import CONNECTOR
 from pipelines.sources.datagen import source as datagen
-from pipelines.sources.protocol import SOURCE_COLUMNS, Landed, Source
+from pipelines.sources.protocol import SOURCE_COLUMNS, Landed, Source, Unread
 from pipelines.sql.model import Column
 from tests.pipelines.sources.sources_help import Bench, table
 
@@ -50,6 +50,23 @@ def test_rows_that_are_due_at_the_start_flip_the_table():
     assert run.plan() is None
     assert spans(run) == [(0, 500, True), (500, 510, False)]
     assert run.steps[1].step.summary == "rows 501-510 of 510"
+
+
+def test_what_is_due_and_not_made_is_told_without_making_it():
+    run = bench(rows_per_second="10", number_of_rows="30")
+    assert run.source().unread() is None, "nothing is planned yet"
+    run.now += 1000
+    run.plan()
+    assert run.source().unread() == Unread()
+    run.now += 1550
+    base = run.steps[0].step.ranges["base"]
+    done = run.steps[-1].step.ranges["to"]
+    found = run.source().unread()
+    assert found == Unread("15 rows", base + done * 100)
+    run.now += 60_000
+    run.plan()
+    run.plan()
+    assert run.source().unread() == Unread(), "all that there will ever be"
 
 
 def test_the_flip_is_at_the_ends_as_of_the_first_plan_however_late_it_is(monkeypatch):

@@ -26,6 +26,15 @@ def told(directory):
     ]
 
 
+def test_where_rows_tell_the_time_a_watermark_is_refused(tmp_path):
+    hand = ScriptedInput(tmp_path, table(COLUMNS, "scripted", {"tells-time": "false"}))
+    with pytest.raises(SourceError, match="its rows tell its time") as raised:
+        hand.watermark(5)
+    assert raised.value.next_command == "tell a row that is later"
+    hand.watermark(MIN_TIMESTAMP, use_processing_time=True)
+    assert told(tmp_path) == [(Watermark(MIN_TIMESTAMP, True), False)]
+
+
 def test_rows_keep_their_values_exactly_and_missing_keys_are_null(tmp_path):
     row = {
         "user_id": 1,
