@@ -30,8 +30,7 @@ from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.quarantine.kept import kept_out
 from pipelines.runtime.runner import Runner, RunReport
 from pipelines.runtime.session import start_session
-from pipelines.sources.scripted import ScriptedInput
-from pipelines.sources.scripted import scripted as played
+from pipelines.sources.scripted import ScriptedInput, played
 from pipelines.sql.model import Insert
 from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import MIN_TIMESTAMP
@@ -73,7 +72,7 @@ class Harness:
         script: The SQL, the path of a script (.sql, .py), or a compiled Pipeline.
         spark: The session.
         directory: Where the lake and the scripted inputs lie; a second harness on it goes on where the first stopped.
-        scripted: Whether all tables are the test's, whatever their connectors (`pipelines.sources.scripted.scripted`):
+        scripted: Whether all tables are the test's, whatever their connectors (`pipelines.sources.scripted.played`):
             they read and write nothing outside of `directory` then.
         environment: What `${VARIABLE}` in options is replaced by; nothing of the process's own environment.
         clock: ms, UTC.

@@ -12,7 +12,7 @@ from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
 from pipelines.sql.pipeline import Pipeline
 
 
-def scripted(pipeline: Pipeline) -> Pipeline:
+def played(pipeline: Pipeline) -> Pipeline:
     """`pipeline` with tables of `'connector' = 'scripted'` in the place of all that it reads and writes.
 
     Columns, keys, watermarks, constraints, and the options that every source or target has stay as they are. A source
@@ -23,7 +23,7 @@ def scripted(pipeline: Pipeline) -> Pipeline:
     """
     used = {"build": SOURCE_OPTIONS, "probe": SOURCE_OPTIONS, "sink": SINK_OPTIONS}
     tables = {
-        name: _scripted(table, used[table.role], _tells_time(pipeline, table)) if table.role in used else table
+        name: _played(table, used[table.role], _tells_time(pipeline, table)) if table.role in used else table
         for name, table in pipeline.tables.items()
     }
     return replace(pipeline, tables=tables)
@@ -34,7 +34,7 @@ def _tells_time(pipeline: Pipeline, table: Table) -> bool:
     return table.watermark is not None or not in_python
 
 
-def _scripted(table: Table, kept: tuple[OptionSpec, ...], tells_time: bool) -> Table:
+def _played(table: Table, kept: tuple[OptionSpec, ...], tells_time: bool) -> Table:
     options = {name: value for name, value in table.options.items() if find_option(name, kept) is not None}
     if table.role != "sink":
         spec = connector(table.connector).spec

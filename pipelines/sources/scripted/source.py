@@ -145,7 +145,11 @@ class ScriptedSource:
 
 def tells_time(options: Mapping[str, str]) -> bool:
     """Whether a test says how far the table's time has come, and not its rows."""
-    return options.get("tells-time", "true").lower() == "true"
+    return _says(options, "tells-time", "true")
+
+
+def _says(options: Mapping[str, str], name: str, default: str = "false") -> bool:
+    return options.get(name, default).lower() == "true"
 
 
 class ScriptedConnector:
@@ -168,8 +172,8 @@ class ScriptedConnector:
         source=True,
         sink=True,
         tells_time=True,
-        phases=lambda options: options.get("phases", "false").lower() == "true",
-        signals=lambda options: options.get("signals", "false").lower() == "true",
+        phases=lambda options: _says(options, "phases"),
+        signals=lambda options: _says(options, "signals"),
     )
 
     def source(self, context: SourceContext) -> Source:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.runtime.scripts import load_script
-from pipelines.sources.scripted import scripted
+from pipelines.sources.scripted import played
 from pipelines.sql import compile_script
 from pipelines.testing import Harness
 
@@ -39,8 +39,8 @@ LEFT JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON c.id = u.id
 
 
 def test_only_what_decides_about_rows_stays() -> None:
-    played = scripted(compile_script(SCRIPT))
-    assert {name: dict(table.options) for name, table in played.tables.items()} == {
+    ours = played(compile_script(SCRIPT))
+    assert {name: dict(table.options) for name, table in ours.tables.items()} == {
         "users": {
             "connector": "scripted",
             "changelog.retention": "${RETENTION}",
@@ -57,23 +57,23 @@ def test_only_what_decides_about_rows_stays() -> None:
         },
         "named": {"connector": "scripted", "insert.id": "names", "gate.on-unmatched": "block"},
     }
-    assert [column.name for column in played.table("clicks").physical_columns] == ["id", "at", "split"]
-    assert {column.metadata for table in played.tables.values() for column in table.columns} == {None}
+    assert [column.name for column in ours.table("clicks").physical_columns] == ["id", "at", "split"]
+    assert {column.metadata for table in ours.tables.values() for column in table.columns} == {None}
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/pipeline.*")), ids=lambda path: path.parent.name)
 def test_an_example_is_what_it_was_but_for_where_its_rows_come_from(path: Path) -> None:
     pipeline = load_script(path)
-    played = scripted(pipeline)
+    whole = played(pipeline)
     used = {name: table for name, table in pipeline.tables.items() if table.role in ("build", "probe", "sink")}
     assert used
     for name, table in used.items():
-        ours = played.table(name)
+        ours = whole.table(name)
         assert ours.connector == "scripted"
         stays = ("role", "primary_key", "watermark", "constraints", "suite")
         assert all(getattr(ours, each) == getattr(table, each) for each in stays)
         assert [(column.name, column.type) for column in ours.columns] == [(c.name, c.type) for c in table.columns]
-    assert replace(played, tables=pipeline.tables) == pipeline
+    assert replace(whole, tables=pipeline.tables) == pipeline
 
 
 def test_a_test_tells_what_the_connectors_would_have(spark: SparkSession, tmp_path: Path) -> None:
