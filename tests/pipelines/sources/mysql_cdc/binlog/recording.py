@@ -26,6 +26,19 @@ def position(database: Database) -> BinlogPosition:
     return BinlogPosition(file, int(at))
 
 
+def gtid_events(database: Database, start: BinlogPosition) -> list[tuple[BinlogPosition, str]]:
+    """Where the server itself says that transactions begin, and what they are called."""
+    files = [name for name, *_ in database.execute("SHOW BINARY LOGS") if name >= start.file]
+    return [
+        (BinlogPosition(file, int(at)), info.removeprefix("BEGIN ").removeprefix("GTID "))
+        for file in files
+        for _, at, kind, _, _, info in database.execute(
+            f"SHOW BINLOG EVENTS IN '{file}' FROM {start.position if file == start.file else 4}"
+        )
+        if kind == "Gtid"
+    ]
+
+
 def columns_of(database: Database, table: str) -> tuple[SourceColumn, ...]:
     """The table's columns as the server describes them."""
     with database.connect() as connection, connection.cursor() as cursor:

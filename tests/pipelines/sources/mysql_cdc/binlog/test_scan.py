@@ -13,7 +13,7 @@ from pipelines.sources.mysql_cdc.binlog.stream import EventStream
 from pipelines.sources.mysql_cdc.binlog.wire.events import Event
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
-from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of
+from tests.pipelines.sources.mysql_cdc.binlog.recording import gtid_events, position, server_of
 from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import RECORDED
 
 
@@ -31,19 +31,6 @@ def start(database: Database) -> BinlogPosition:
                 cursor.execute(f"INSERT INTO t VALUES ({10 * number + row})")
             connection.commit()
     return start
-
-
-def gtid_events(database: Database, start: BinlogPosition) -> list[tuple[BinlogPosition, str]]:
-    """Where the server itself says that transactions begin, and what they are called."""
-    files = [name for name, *_ in database.execute("SHOW BINARY LOGS") if name >= start.file]
-    return [
-        (BinlogPosition(file, int(at)), info.removeprefix("BEGIN ").removeprefix("GTID "))
-        for file in files
-        for _, at, kind, _, _, info in database.execute(
-            f"SHOW BINLOG EVENTS IN '{file}' FROM {start.position if file == start.file else 4}"
-        )
-        if kind == "Gtid"
-    ]
 
 
 def test_borders_are_where_the_server_begins_transactions(database: Database, start: BinlogPosition) -> None:

@@ -15,7 +15,7 @@ from pipelines.sources.mysql_cdc.binlog.wire.events import Event
 from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
-from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of
+from tests.pipelines.sources.mysql_cdc.binlog.recording import gtid_events, position, server_of
 
 T = TableName("d", "t")
 FAR = BinlogPosition("binlog.000009")
@@ -109,11 +109,8 @@ def test_a_piece_ends_before_what_is_too_late_or_too_much_but_has_one_transactio
     for name in ("t", "u"):
         database.execute(f"CREATE TABLE {name} (id INT)")
     start, server = position(database), server_of(database)
-    begins = []
     for second in range(4):
         for name in ("u", "t", "u"):
-            if name == "t":
-                begins.append(position(database))
             with database.connect(autocommit=False) as connection, connection.cursor() as cursor:
                 cursor.execute(f"SET timestamp = {1_700_000_000 + second}")
                 cursor.execute(f"INSERT INTO {name} VALUES ({second})")
@@ -121,6 +118,8 @@ def test_a_piece_ends_before_what_is_too_late_or_too_much_but_has_one_transactio
         if second == 1:
             database.execute("FLUSH BINARY LOGS")
     end, name = position(database), TableName(database.name, "t")
+    # By the server's own word. The end of the log may not be where the next one begins: a checkpoint comes between.
+    begins = [place for place, _ in gtid_events(database, start)][1::3]
 
     def ends(**more: int) -> BinlogPosition | None:
         found = end_of_piece(server, start, end, name, **more)
