@@ -20,7 +20,7 @@ from pipelines.runtime.landing.rejected import Rejected
 from pipelines.runtime.landing.source_table import SourceTable
 from pipelines.runtime.landing.user_functions import plan_instant
 from pipelines.runtime.watermarking import EpochTime
-from pipelines.runtime.watermarking.builtin import splits_of_files, splits_of_rows
+from pipelines.runtime.watermarking.builtin import ends_of_files, ends_of_rows
 from pipelines.sources.protocol import Source, StoredStep, WritesFiles
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
@@ -84,7 +84,7 @@ class EpochWriter:
         seen = seen.select(*map(lake_rows.quoted, rows.columns))
         folder = lake_rows.write(seen, self.own.path, application=self._application, generation=generation, epoch=epoch)
         footers = footers_of(folder)
-        tally = {**observed.get, **splits_of_files(footers.values())}
+        tally = {**observed.get, **ends_of_files(list(footers.values()))}
         kept_out = rejected.keep(lambda: source.read(self.spark, self.stored))
         return Written(folder, footers, Counted(tally, kept_out))
 
@@ -113,5 +113,5 @@ class EpochWriter:
         """Of rows that an earlier run has committed."""
         kept_out = rejected.kept(self.spark)
         rows, counts = self.time.counted(self.own.rows(self.spark, self.stored))
-        tally = rows.agg(*map(F.expr, TALLY), *counts, *splits_of_rows()).collect()[0].asDict()
+        tally = rows.agg(*map(F.expr, TALLY), *counts, *ends_of_rows()).collect()[0].asDict()
         return Counted(tally, kept_out)

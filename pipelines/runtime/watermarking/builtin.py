@@ -7,7 +7,7 @@ left. Punctuated: emitted after every `gap` rows, so a row's place has what its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -15,6 +15,8 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipelines.lake.footers import bounds_of_files
+from pipelines.runtime.watermarking import blocks
+from pipelines.runtime.watermarking.late import late_by, micros, rowtime_ms
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.watermarks import (
     MAX_TIMESTAMP,
@@ -30,20 +32,65 @@ BuiltIn = BoundedOutOfOrderness | ExpressionWatermarks | SourceWatermarks
 _KIND = "greatest"
 
 
-def scan(rows: DataFrame | None, generator: BuiltIn, gap: int | None, standing: SplitsBefore) -> list[SplitPass]:
-    """What `rows` (with _split, _offset, _seq, _rowtime) say of every split that they have."""
+def scan(
+    rows: DataFrame | None,
+    generator: BuiltIn,
+    gap: int | None,
+    standing: SplitsBefore,
+    tally: Mapping[str, Any] | None = None,
+) -> list[SplitPass]:
+    """What `rows` (with _split, _offset, _seq, _rowtime) say of every split that they have.
+
+    `tally`: what was counted of them on their way, which saves a large epoch from being put in order.
+    """
     if rows is None:
         return []
     rows = valued(rows, generator)
-    found = _periodic(rows, standing) if gap is None else _punctuated(rows, gap, standing)
-    return [_pass(row.asDict(), gap, standing) for row in found.collect()]  # one row a split
+    cut = _blocks(tally or {}, gap, standing)
+    found = _ordered(rows, gap, standing) if cut is None else _cut(rows, cut, standing)
+    return [_pass(row, gap, standing) for row in found]
+
+
+def _ordered(rows: DataFrame, gap: int | None, standing: SplitsBefore) -> list[dict[str, Any]]:
+    """By rows in order, where an order says something: before its flip a table has no late row."""
+    plain = gap is None or (gap == 1 and standing.floor is None)
+    found = _periodic(rows, standing) if plain else _punctuated(rows, gap or 1, standing)
+    return [row.asDict() for row in found.collect()]  # one row a split
+
+
+def _blocks(tally: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> blocks.Blocks | None:
+    """How an epoch is cut; None for one whose rows are put in order: a small one, one with a longer gap, and one that
+    begins with something to emit."""
+    floor, first, last = standing.floor, tally.get(_FIRST_OFFSET), tally.get(_LAST_OFFSET)
+    if gap != 1 or floor is None or first is None or last is None or tally["rows"] < blocks.SMALL_EPOCH:
+        return None
+    pending = (remembered(split.state)[0] for split in standing.splits.values())
+    started = _started(standing, floor)
+    if any(value is not None and value > before for value, before in zip(pending, started.values(), strict=True)):
+        return None
+    only = tally.get(_FIRST) if tally.get(_FIRST) == tally.get(_LAST) else None
+    guess = max(value for value in (tally[_GREATEST], floor, *started.values()) if value is not None)
+    return blocks.Blocks.of(first, last, only, guess)
+
+
+def _cut(rows: DataFrame, cut: blocks.Blocks, standing: SplitsBefore) -> list[dict[str, Any]]:
+    floor = MIN_TIMESTAMP if standing.floor is None else standing.floor
+    return [
+        {"_split": split, "rows": own.rows, "late": own.late, _GREATEST: own.greatest, _ROWTIME: own.newest}
+        for split, own in blocks.scan(rows, VALUE, cut, _started(standing, floor), floor).items()
+    ]
+
+
+def _started(standing: SplitsBefore, floor: int) -> dict[str, int]:
+    """The watermark of each known split at the start of the epoch: the table's, or its own where it is further."""
+    return {name: max(split.timestamp, floor) for name, split in standing.splits.items()}
 
 
 def _pass(row: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> SplitPass:
     split, before = row["_split"], standing.emitted(row["_split"])
     known, since = remembered(standing.state(split))
     greatest = max((value for value in (known, row["greatest"]) if value is not None), default=None)
-    emitted = greatest if gap is None else row["emitted"]
+    emitted = greatest if gap in (None, 1) else row["emitted"]
     timestamp = max(before.timestamp, MIN_TIMESTAMP if emitted is None else emitted)
     state = {_KIND: greatest} if gap is None else {_KIND: greatest, "since": (since + row["rows"]) % gap}
     return SplitPass(split, row["rows"], row["late"], Watermark(timestamp), state, rowtime=row["rowtime"])
@@ -59,7 +106,7 @@ def remembered(state: Any) -> tuple[int | None, int]:
 
 
 _FIRST, _LAST, _GREATEST, _LATE, _ROWTIME = "first_split", "last_split", "greatest", "late", "rowtime"
-_LEAST = "least_rowtime"
+_LEAST, _FIRST_OFFSET, _LAST_OFFSET = "least_rowtime", "first_offset", "last_offset"
 
 
 def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
@@ -70,19 +117,22 @@ def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
     """
     if gap is not None and gap > 1:
         return [F.count(VALUE).alias("values")]
-    found = [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(standing, _threshold(standing))]
-    return found if gap is None else [*found, F.min(rowtime_ms()).alias(_LEAST)]
+    found = [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(standing)]
+    return found if gap is None else [*found, F.min(F.unix_micros("_rowtime")).alias(_LEAST)]
 
 
-def splits_of_rows() -> list[Column]:
-    """Counted over committed rows: the least and the greatest split."""
-    return [F.min("_split").alias(_FIRST), F.max("_split").alias(_LAST)]
+_ENDS = {"_split": (_FIRST, _LAST), "_offset": (_FIRST_OFFSET, _LAST_OFFSET)}
 
 
-def splits_of_files(footers: Iterable[pq.FileMetaData]) -> dict[str, str | None]:
-    """The same, of the files that were written; nothing where their footers do not tell it."""
-    bounds = bounds_of_files(footers, "_split")
-    return {} if bounds is None else dict(zip((_FIRST, _LAST), bounds, strict=True))
+def ends_of_rows() -> list[Column]:
+    """Counted over committed rows: the least and the greatest split and offset."""
+    return [end(of).alias(name) for of, names in _ENDS.items() for end, name in zip((F.min, F.max), names, strict=True)]
+
+
+def ends_of_files(footers: Sequence[pq.FileMetaData]) -> dict[str, Any]:
+    """The same, of the files that were written; without what their footers do not tell."""
+    found = {names: bounds_of_files(footers, of) for of, names in _ENDS.items()}
+    return {name: end for names, ends in found.items() if ends for name, end in zip(names, ends, strict=True)}
 
 
 def counted(found: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> list[SplitPass] | None:
@@ -90,7 +140,7 @@ def counted(found: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -
 
     Punctuated, it is enough if no row is late wherever it stands: each is later than all that is told in the epoch.
 
-    `found`: what `tally` counted, and what `splits_of_files` or `splits_of_rows` says.
+    `found`: what `tally` counted, and what `ends_of_files` or `ends_of_rows` says.
     """
     if _GREATEST not in found or _FIRST not in found or found[_FIRST] != found[_LAST]:
         return None
@@ -100,9 +150,9 @@ def counted(found: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -
     known, _ = remembered(standing.state(split))
     told = [value for value in (known, found[_GREATEST]) if value is not None]
     floor, least = standing.floor, found.get(_LEAST)
-    if floor is not None and least is not None and least <= max(floor, standing.emitted(split).timestamp, *told):
+    if floor is not None and least is not None and least <= 1000 * max(floor, standing.emitted(split).timestamp, *told):
         return None
-    return [_pass({"_split": split, "emitted": max(told, default=None), **found}, gap, standing)]
+    return [_pass({"_split": split, **found}, gap, standing)]
 
 
 VALUE = "_watermark"
@@ -132,12 +182,6 @@ def _delayed(value: Column, behind: int) -> Column:
     return F.when(value < F.lit(MAX_TIMESTAMP), earlier).otherwise(value)
 
 
-def rowtime_ms() -> Column:
-    """The rowtime in ms, a part of one counted as a whole one: it is at or below t exactly if this is."""
-    rowtime = F.col("_rowtime")
-    return F.unix_millis(rowtime) + F.when(F.pmod(F.unix_micros(rowtime), F.lit(1000)) == 0, 0).otherwise(1)
-
-
 def _rowtime() -> Column:
     """The greatest rowtime in ms."""
     return F.unix_millis(F.max("_rowtime")).alias(_ROWTIME)
@@ -152,15 +196,14 @@ def _by_split(values: Mapping[str, int], default: int) -> Column:
     return F.coalesce(F.try_element_at(F.create_map(*entries), F.col("_split")), F.lit(default).cast("bigint"))
 
 
-def _threshold(standing: SplitsBefore) -> Column:
-    """The watermark at the start of the epoch: the table's, or the split's own where it is further."""
-    floor = MIN_TIMESTAMP if standing.floor is None else standing.floor
-    return _by_split({name: max(split.timestamp, floor) for name, split in standing.splits.items()}, floor)
-
-
-def _late(standing: SplitsBefore, threshold: Column) -> Column:
-    late = F.count_if(rowtime_ms() <= threshold) if standing.floor is not None else F.lit(0)
-    return late.cast("bigint").alias("late")
+def _late(standing: SplitsBefore, also: Column | None = None) -> Column:
+    """Rows that are late by the watermark at the start of the epoch, or are `also`; before the flip none is."""
+    floor = standing.floor
+    if floor is None:
+        return F.lit(0).cast("bigint").alias("late")
+    started = {name: micros(watermark) for name, watermark in _started(standing, floor).items()}
+    late = late_by(_by_split(started, micros(floor)))
+    return F.count_if(late if also is None else late | also).alias("late")
 
 
 def _periodic(rows: DataFrame, standing: SplitsBefore) -> DataFrame:
@@ -168,7 +211,7 @@ def _periodic(rows: DataFrame, standing: SplitsBefore) -> DataFrame:
         F.count(F.lit(1)).alias("rows"),
         F.max(VALUE).alias("greatest"),
         _rowtime(),
-        _late(standing, _threshold(standing)),
+        _late(standing),
     )
 
 
@@ -197,5 +240,5 @@ def _punctuated(rows: DataFrame, gap: int, standing: SplitsBefore) -> DataFrame:
         F.max(VALUE).alias("greatest"),
         F.max("_emitted").alias("emitted"),
         _rowtime(),
-        _late(standing, F.greatest(_threshold(standing), F.coalesce("_told", F.lit(MIN_TIMESTAMP)))),
+        _late(standing, rowtime_ms() <= F.coalesce("_told", F.lit(MIN_TIMESTAMP))),
     )

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipelines.runtime.watermarking.builtin import rowtime_ms
+from pipelines.runtime.watermarking.late import rowtime_ms
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.runtime.watermarking.running import GeneratorRun
 from pipelines.sql.types import quoted

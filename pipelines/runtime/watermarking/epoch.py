@@ -125,7 +125,7 @@ class EpochTime:
             return self._own(lambda: custom.scan(rows, self.strategy, self.standing, self.now, columns), step)
         gap = None if told else self.strategy.gap
         counted = builtin.counted(tally, gap, self.standing)
-        return builtin.scan(rows, generator, gap, self.standing) if counted is None else counted
+        return builtin.scan(rows, generator, gap, self.standing, tally) if counted is None else counted
 
     def _own(self, scan: Callable[[], list[SplitPass]], step: StoredStep) -> list[SplitPass]:
         try:

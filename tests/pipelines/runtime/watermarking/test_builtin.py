@@ -112,7 +112,7 @@ def on_the_way(
     rows: DataFrame, generator: builtin.BuiltIn, gap: int | None, before: SplitsBefore
 ) -> list[SplitPass] | None:
     """What is counted of rows on their way into the lake."""
-    counts = (F.count(F.lit(1)).alias("rows"), *builtin.tally(before, gap), *builtin.splits_of_rows())
+    counts = (F.count(F.lit(1)).alias("rows"), *builtin.tally(before, gap), *builtin.ends_of_rows())
     return builtin.counted(builtin.valued(rows, generator).agg(*counts).collect()[0].asDict(), gap, before)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.lake import SplitWatermark
-from pipelines.runtime.watermarking import builtin
+from pipelines.runtime.watermarking import blocks, builtin
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.runtime.watermarking.running import GeneratorRun
 from pipelines.watermarks import MIN_TIMESTAMP, WatermarkStrategy
@@ -141,7 +141,9 @@ GROUPS = [
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_sql_says_so(spark: SparkSession, group: list[dict[str, Any]]) -> None:
+def test_the_sql_says_so(spark: SparkSession, group: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "SMALL_EPOCH", 1)
+    monkeypatch.setattr(blocks, "_WIDTH", 2)
     gap, before = group[0].get("gap"), SplitsBefore(floor=floor_of(group[0]))
     generator = strategy_of(group[0]).generator_factory()
     assert isinstance(generator, builtin.BuiltIn)
@@ -162,8 +164,12 @@ def test_the_sql_says_so(spark: SparkSession, group: list[dict[str, Any]]) -> No
         found = {item.split: item for item in builtin.scan(data, generator, gap, before)}
         assert {name: outcome(item) for name, item in found.items()} == {cut.name: cut.expected for cut in told}
         if gap is None or gap == 1:
-            counts = (F.count(F.lit(1)).alias("rows"), *builtin.tally(before, gap), *builtin.splits_of_rows())
-            for row in builtin.valued(data, generator).groupBy("_split").agg(*counts).collect():
+            counts = (F.count(F.lit(1)).alias("rows"), *builtin.tally(before, gap), *builtin.ends_of_rows())
+            valued = builtin.valued(data, generator)
+            tally = valued.agg(*counts).collect()[0].asDict()
+            by_blocks = builtin.scan(data, generator, gap, before, tally)
+            assert {item.split: outcome(item) for item in by_blocks} == {cut.name: cut.expected for cut in told}
+            for row in valued.groupBy("_split").agg(*counts).collect():
                 on_the_way = builtin.counted(row.asDict(), gap, before)
                 whole = [found[row["_split"]]]
                 assert on_the_way == whole or (on_the_way is None and gap == 1)

@@ -1,0 +1,214 @@
+"""Late rows of a table whose every row emits (on-event), counted without putting all rows in order.
+
+A row is late by what its split has emitted before it: the greatest value of the rows before. Rows are taken by blocks
+of offsets. Each block's greatest value, and with it what was emitted before each block, comes from one aggregate; the
+rows of a block are then told apart by one number, unless the block itself emits something between its own rows. Only
+the rows of such blocks are put in order, each block by itself.
+
+What comes to the driver is a row for a block, some ten thousand at most, whatever the epoch has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipelines.runtime.watermarking.late import late_by, micros, rowtime_ms
+from pipelines.watermarks import MIN_TIMESTAMP
+
+SMALL_EPOCH = 65_536
+"""Rows that are put in order sooner than they are gone through twice."""
+
+_WIDTH = 512
+_BLOCKS, _BLOCKS_OF_SEVERAL = 16_384, 1_024
+"""At most so many blocks a split, where there is one and where there are several."""
+_RUNS = 16
+"""As many ranges of offsets are put into the condition of the second look."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How an epoch's offsets are cut.
+
+    Attributes:
+        first: The least offset of all splits; block n of a split begins at first + n * width.
+        split: The only one; None where there are several.
+        guess: What may have been emitted before most blocks (ms): the greatest value of all rows. Rows at or below it
+            are counted on the first look, so that where it is right no second one is needed.
+    """
+
+    first: int
+    width: int
+    split: str | None
+    guess: int
+
+    @classmethod
+    def of(cls, first: int, last: int, split: str | None, guess: int) -> Blocks:
+        """For offsets from `first` to `last`."""
+        most = _BLOCKS_OF_SEVERAL if split is None else _BLOCKS
+        return cls(first, max(_WIDTH, -(-(last - first + 1) // most)), split, guess)
+
+    def offsets(self, block: int) -> tuple[int, int]:
+        """The first and the last one of a block."""
+        begins = self.first + block * self.width
+        return begins, begins + self.width - 1
+
+
+@dataclass(frozen=True)
+class Block:
+    """What one look says of a block. Rowtimes in ms, a part of one counted as a whole one; None where none has one.
+
+    Attributes:
+        greatest: value of its rows.
+        guessed: rows whose rowtime is at or below the guess.
+        newest: the greatest rowtime, a part of a ms left out.
+    """
+
+    split: str
+    number: int
+    rows: int
+    greatest: int | None
+    least_rowtime: int | None
+    greatest_rowtime: int | None
+    newest: int | None
+    guessed: int
+
+
+@dataclass
+class Told:
+    """What the blocks of one split say together.
+
+    Attributes:
+        late: rows that are known to be.
+        level: blocks whose late rows are those at or below one number, by their own; `rising`: blocks that emit more
+            than that between their rows.
+    """
+
+    rows: int = 0
+    late: int = 0
+    greatest: int | None = None
+    newest: int | None = None
+    level: dict[int, int] = field(default_factory=dict)
+    rising: dict[int, int] = field(default_factory=dict)
+
+
+def told(blocks: Iterable[Block], standing: Mapping[str, int], default: int, guess: int) -> dict[str, Told]:
+    """By split. `standing`: the watermark before the epoch (ms), `default` of a split that it does not know."""
+    found: dict[str, Told] = {}
+    for split, own in itertools.groupby(sorted(blocks, key=lambda b: (b.split, b.number)), key=lambda b: b.split):
+        before = standing.get(split, default)
+        item = found[split] = Told()
+        for block in own:
+            item.rows += block.rows
+            item.newest = _greatest(item.newest, block.newest)
+            _judge(item, block, before, guess)
+            item.greatest = _greatest(item.greatest, block.greatest)
+            before = max(before, MIN_TIMESTAMP if block.greatest is None else block.greatest)
+    return found
+
+
+def _judge(item: Told, block: Block, before: int, guess: int) -> None:
+    """Add what is late in `block`, before which `before` was emitted, or remember that it needs another look."""
+    after = before if block.greatest is None else max(before, block.greatest)
+    if block.least_rowtime is None or block.least_rowtime > after:
+        return
+    if before == guess:  # nothing is greater
+        item.late += block.guessed
+    elif after == before:
+        item.level[block.number] = before
+    else:
+        item.rising[block.number] = before
+
+
+def _greatest(one: int | None, other: int | None) -> int | None:
+    return max((value for value in (one, other) if value is not None), default=None)
+
+
+def scan(rows: DataFrame, value: str, blocks: Blocks, standing: Mapping[str, int], default: int) -> dict[str, Told]:
+    """What `rows` (_split, _offset, _seq, _rowtime and `value`) say of each split, all late rows counted."""
+    numbered = rows.withColumn("_block", F.expr(f"(_offset - {blocks.first}L) div {blocks.width}L"))
+    found = told(_looked(numbered, value, blocks), standing, default, blocks.guess)
+    splits = sorted(found)
+    again = [
+        _late_by_split(_of_blocks(numbered, blocks, splits, [found[s].level for s in splits]), blocks.split),
+        _late_by_split(_of_blocks(numbered, blocks, splits, [found[s].rising for s in splits]), blocks.split, value),
+    ]
+    needed = [frame for frame in again if frame is not None]
+    for frame in needed[1:]:
+        needed[0] = needed[0].unionByName(frame)
+    for split, late in needed[0].collect() if needed else ():  # not more than two rows a split
+        found[split].late += late
+    return found
+
+
+def _looked(rows: DataFrame, value: str, blocks: Blocks) -> Iterator[Block]:
+    key = [F.col("_split")] if blocks.split is None else []
+    rowtime = F.unix_micros("_rowtime")
+    seen = rows.groupBy(*key, "_block").agg(
+        F.count(F.lit(1)),
+        F.max(value),
+        F.min(rowtime),
+        F.max(rowtime),
+        F.count_if(late_by(F.lit(micros(blocks.guess)))),
+    )
+    for *split, number, count, greatest, least, most, guessed in seen.collect():  # one row a block
+        yield Block(
+            split[0] if split else blocks.split or "",
+            number,
+            count,
+            greatest,
+            None if least is None else -(-least // 1000),
+            None if most is None else -(-most // 1000),
+            None if most is None else most // 1000,
+            guessed,
+        )
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Sorted numbers as ranges, first and last."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def _of_blocks(
+    rows: DataFrame, blocks: Blocks, splits: Sequence[str], wanted: Sequence[Mapping[int, int]]
+) -> DataFrame | None:
+    """The rows of `wanted` blocks (by split: number, and what was emitted before it), with that as _before."""
+    numbers = sorted({number for own in wanted for number in own})
+    if not numbers:
+        return None
+    runs = _runs(numbers)
+    runs = runs if len(runs) <= _RUNS else [(numbers[0], numbers[-1])]
+    ranges = [(blocks.offsets(first)[0], blocks.offsets(last)[1]) for first, last in runs]
+    rows = rows.where(" OR ".join(f"_offset BETWEEN {first}L AND {last}L" for first, last in ranges))
+    span = range(numbers[0], numbers[-1] + 1)
+    known = F.from_json(  # one literal: ten thousand keep the planner for seconds
+        F.lit(json.dumps([own.get(number) for own in wanted for number in span])), "array<bigint>"
+    )
+    place = F.col("_block") - span.start
+    if blocks.split is None:
+        place = place + (F.array_position(F.array(*map(F.lit, splits)), F.col("_split")) - 1) * len(span)
+    return rows.withColumn("_before", F.get(known, place.cast("int"))).where("_before IS NOT NULL")
+
+
+def _late_by_split(rows: DataFrame | None, split: str | None, value: str | None = None) -> DataFrame | None:
+    """How many of `rows` are late, by _before alone or also by what `value` has emitted since in the same block."""
+    if rows is None:
+        return None
+    told = F.col("_before")
+    if value is not None:
+        rising = Window.partitionBy("_split", "_block").orderBy("_offset", "_seq")
+        so_far = F.max(value).over(rising.rowsBetween(Window.unboundedPreceding, -1))
+        rows = rows.withColumn("_before", F.greatest(told, so_far))
+    late = F.count_if(rowtime_ms() <= told).alias("late")
+    return rows.groupBy("_split").agg(late) if split is None else rows.agg(F.lit(split), late)
