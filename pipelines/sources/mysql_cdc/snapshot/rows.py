@@ -21,19 +21,21 @@ def read_chunks(spark: SparkSession, work: Work) -> DataFrame:
     as Spark's, with its whole text inside; `errors.find` gets the typed one back.
     """
     columns = {**SOURCE_COLUMNS, **{quote(column.name): canonical(column).spark for column in work.query.columns}}
-    return by_chunk(spark, work, read_chunk, ", ".join(f"{name} {kind}" for name, kind in columns.items()))
+    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    return by_chunk(spark, work, read_chunk, schema, len(work.chunks))
 
 
-def by_chunk(spark: SparkSession, work: Work, of_chunk: OfChunk, schema: str) -> DataFrame:
-    """What `of_chunk` gives for each chunk, each in a task of its own. `schema` is Spark's DDL.
+def by_chunk(spark: SparkSession, work: Work, of_chunk: OfChunk, schema: str, tasks: int) -> DataFrame:
+    """What `of_chunk` gives for each chunk; each of so many tasks has every `tasks`-th one. `schema` is Spark's DDL.
 
     The work travels inside the task: its password is in no plan and no option.
     """
+    count, tasks = len(work.chunks), max(tasks, 1)
 
     def chunk_by_chunk(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from of_chunk(work, number)
+            for first in batch.column(0).to_pylist():
+                for number in range(first, count, tasks):
+                    yield from of_chunk(work, number)
 
-    count = len(work.chunks)
-    return spark.range(0, count, 1, max(count, 1)).mapInArrow(chunk_by_chunk, schema)
+    return spark.range(0, tasks, 1, tasks).mapInArrow(chunk_by_chunk, schema)
