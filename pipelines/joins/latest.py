@@ -28,13 +28,14 @@ def latest_sql(
         changelog: A relation: a build side's rows of one generation up to the pinned epoch.
         wanted: A relation of keys (the same columns). The build is then only scanned, not shuffled: for a probe batch
             that is small beside it.
-        truncated: False when the log says that the table was never truncated, which saves a scan.
+        truncated: False when the log says that the table was never truncated, which saves a scan, and a look at each
+            row's `_op`.
         seq: Whether to give `_seq`, too.
     """
     payload = list(dict.fromkeys([*(quoted(name) for name in columns), "_generation", "_epoch"]))
     by_key = [quoted(key) for key in keys]
     carried = ", ".join(dict.fromkeys([*by_key, *payload]))
-    chosen = f"SELECT {carried}, _op, _seq FROM {changelog} WHERE _op <> 't'"
+    chosen = f"SELECT {carried}, _op, _seq FROM {changelog}" + (" WHERE _op <> 't'" if truncated else "")
     newest = _ranked(chosen, by_key) if wanted is None else _greatest(chosen, wanted, by_key, payload)
     if seq:
         carried += ", _seq"
