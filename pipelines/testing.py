@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock, system_clock
+from pipelines.errors import PlanningError
 from pipelines.lake import Lake
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
@@ -30,6 +31,8 @@ from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.quarantine.kept import kept_out
 from pipelines.runtime.runner import Runner, RunReport
 from pipelines.runtime.session import start_session
+from pipelines.runtime.verifying.report import VerifyReport
+from pipelines.runtime.verifying.verify import verify
 from pipelines.sources.scripted import ScriptedInput, played
 from pipelines.sql.model import Insert
 from pipelines.sql.pipeline import Pipeline
@@ -62,7 +65,16 @@ def _compiled(script: str | Path | Pipeline) -> Pipeline:
 
     if isinstance(script, Path):
         return load_script(script)
-    return compile_script(script) if isinstance(script, str) else script
+    if not isinstance(script, str):
+        return script
+    if "\n" not in script and script.endswith((".sql", ".py")):
+        raise PlanningError(
+            f"{script} is the name of a file, and a string is SQL",
+            where="the harness's script",
+            state="nothing was run",
+            next_command=f"Harness(Path({script!r}), …)",
+        )
+    return compile_script(script)
 
 
 class Harness:
@@ -150,6 +162,11 @@ class Harness:
         gc.collect()
         self.lake = Lake(self.directory / "lake")
         self.runner = self._runner()
+
+    def verify(self, insert: str) -> VerifyReport:
+        """Recompute each published epoch of an INSERT from its pins, by other SQL than the join's; `passed` says
+        whether the rows are the same."""
+        return verify(self.pipeline, self.lake, lambda: self.spark, insert, environment=self.environment)
 
     # --- what came out -------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def ensure_table(path: Path, columns: dict[str, str], name: str, *, whole: bool 
     """
     wanted = Schema.from_json(struct_type(columns).json())
     if DeltaTable.is_deltatable(str(path)):
-        _compare(DeltaTable(str(path)).schema(), wanted, path, name, whole)
+        _compare(DeltaTable(str(path)), wanted, path, name, whole)
         return
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -80,8 +80,15 @@ def ensure_table(path: Path, columns: dict[str, str], name: str, *, whole: bool 
         ) from error
 
 
-def _compare(stored: Schema, wanted: Schema, path: Path, name: str, whole: bool) -> None:
-    there = {field.name: field.type for field in stored.fields}
+def _compare(table: DeltaTable, wanted: Schema, path: Path, name: str, whole: bool) -> None:
+    there = {field.name: field.type for field in table.schema().fields}
+    if divided := table.metadata().partition_columns:
+        raise LakeError(
+            f"the table of {name} is partitioned by {', '.join(divided)}, and epochs are files of no partition",
+            where=str(path),
+            state="nothing was changed",
+            next_command="give the script's table a new name or 'path'; readers skip files by their statistics",
+        )
     changed = [
         f"{field.name} is {field.type} in the script, {there.get(field.name, 'not there')} in the lake"
         for field in wanted.fields

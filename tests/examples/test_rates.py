@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.runtime.verifying.verify import verify
 from pipelines.sources import paths
 from pipelines.testing import Harness
 
@@ -43,4 +42,4 @@ def test_each_order_at_the_rate_of_its_own_time(
     Path("orders/more.json").write_text(json.dumps(order))
     shutil.copystat(EXAMPLE / "pipeline.sql", "orders/more.json")
     assert {row["order_id"]: row["dollars"] for row in harness.advance()} == {5: Decimal(12)}
-    assert verify(harness.pipeline, harness.lake, lambda: spark, "converted_order").passed
+    assert harness.verify("converted_order").passed

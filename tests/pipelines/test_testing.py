@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.errors import PlanningError
 from pipelines.testing import Harness
 
 ROOT = Path(__file__).parents[2]
@@ -34,3 +35,29 @@ def test_all_that_a_harness_can_do_is_named() -> None:
     public = {name for name in vars(Harness) if not name.startswith("_")}
     assert public <= set(re.findall(r"\.([a-z_]+)", PAGE.partition("## What a harness can do")[2]))
     assert len(TESTS) == 3
+
+
+@pytest.mark.parametrize("name", ["pipeline.sql", "examples/clicks/pipeline.sql", "news.py"])
+def test_the_name_of_a_file_is_no_sql(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PlanningError) as refused:
+        Harness(name, spark, tmp_path)
+    assert name in refused.value.what
+    assert f"Harness(Path('{name}')" in refused.value.next_command
+
+
+def test_verify_asks_the_harness_s_environment(spark: SparkSession, tmp_path: Path) -> None:
+    script = """
+        CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
+            WITH ('connector' = 'scripted', 'changelog.retention' = '${KEPT}');
+        CREATE TABLE clicks (id INT, at AS PROCTIME()) WITH ('connector' = 'scripted');
+        CREATE TABLE named (id INT, name STRING) WITH ('connector' = 'delta');
+        INSERT INTO named SELECT c.id, name FROM clicks AS c JOIN users FOR SYSTEM_TIME AS OF c.at ON c.id = users.id
+    """
+    harness = Harness(script, spark, tmp_path, environment={"KEPT": "7 d"})
+    harness.push("users", [{"id": 1, "name": "Ann"}])
+    harness.end_of_snapshot("users")
+    harness.push("clicks", [{"id": 1}])
+    assert [row["name"] for row in harness.advance()] == ["Ann"]
+    report = harness.verify("named")
+    assert report.passed
+    assert [epoch.state for epoch in report.epochs] == ["equal"]

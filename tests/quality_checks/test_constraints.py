@@ -15,7 +15,6 @@ from pipelines.errors import GateHeld
 from pipelines.runtime.gate import GateVerdict
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.runner import Runner
-from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from quality_checks.gate import judge
 from quality_checks.reconcile import reconcile_all
@@ -149,7 +148,7 @@ def test_a_row_that_violates_fail_holds_the_epoch_until_it_is_mended(harness: Ha
     assert len(harness.published("enriched")) == before
     (found,) = reconcile_all(harness.lake, harness.pipeline)
     assert (found.problems, found.rows.quarantined["discarded"], found.rows.waiting) == ((), 3, 0)
-    report = verify(harness.pipeline, harness.lake, lambda: harness.spark, "enriched")
+    report = harness.verify("enriched")
     assert (report.passed, report.differences, [epoch.state for epoch in report.epochs]) == (True, 0, ["equal"] * 2)
 
 
@@ -166,7 +165,7 @@ def test_verify_finds_violations_that_were_counted_wrong_and_rows_that_went_else
     DeltaTable(str(quarantine)).update(
         updates={"_reason": "'violated:even'"}, predicate="_reason = 'violated:known-name' AND n = 3"
     )
-    (epoch,) = verify(harness.pipeline, harness.lake, lambda: harness.spark, "enriched").epochs
+    (epoch,) = harness.verify("enriched").epochs
     found = {(item.place, item.kind): (item.rows, item.keys) for item in epoch.differences}
     assert found == {
         ("violation", "missing"): (2, ("short",)),

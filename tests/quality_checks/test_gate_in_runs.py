@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from pipelines.errors import GateHeld
 from pipelines.runtime.judging import NoVerdict
 from pipelines.runtime.status import status
-from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from quality_checks import metrics, suite
 from quality_checks.reconcile import reconcile_all
@@ -155,7 +154,7 @@ def test_a_lake_that_was_moved_goes_on(harness: Harness, tmp_path: Path) -> None
     assert moved.lake.id == identity
     moved.run()
     assert sorted(row["n"] for row in moved.published("enriched")) == [11, 12, 21, 22]
-    report = verify(moved.pipeline, moved.lake, lambda: moved.spark, "enriched")
+    report = moved.verify("enriched")
     assert (report.passed, [epoch.state for epoch in report.epochs]) == (True, ["equal"] * 2)
     (found,) = reconcile_all(moved.lake, moved.pipeline)
     assert found.problems == ()

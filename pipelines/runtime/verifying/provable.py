@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 
@@ -29,11 +29,13 @@ Unproved = dict[tuple[int, int], tuple[EpochState, str]]
 
 @dataclass(frozen=True)
 class Provable:
-    """What can be told of the epochs of one INSERT before anything is recomputed."""
+    """What can be told of the epochs of one INSERT before anything is recomputed. `environment`: what `${VARIABLE}` in
+    options is replaced by, None for the process's own."""
 
     pipeline: Pipeline
     lake: Lake
     insert: Insert
+    environment: Mapping[str, str] | None = None
 
     def counts(self, spark: SparkSession) -> Counts:
         """Rows of every table that is looked at, by generation and epoch, in one job."""
@@ -58,7 +60,8 @@ class Provable:
         digest = self.pipeline.digest(self.insert)
         tables = {self.insert.probe, *self.insert.builds}
         gone = {table: self._gone(table, counts[f"table {table}"]) for table in tables}
-        retention = Retention(self.lake, self.pipeline, system_clock, os.environ)
+        environment = os.environ if self.environment is None else self.environment
+        retention = Retention(self.lake, self.pipeline, system_clock, environment)
         reach = cache(retention.gone)
         for epoch in epochs:
             plan = epoch.plan

@@ -6,7 +6,7 @@ have passed out of retention, and epochs that another text of the INSERT made, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -32,8 +32,11 @@ def verify(
     spark: Callable[[], SparkSession],
     insert: str,
     progress: Progress | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> VerifyReport:
     """Recompute the published epochs of the INSERT called `insert`. Changes nothing and takes no lease.
+
+    `environment`: what `${VARIABLE}` in options is replaced by; None for the process's own.
 
     Raises PlanningError for a process: what its function gave depends on all that came before.
     """
@@ -44,7 +47,8 @@ def verify(
             state="nothing was looked at",
             next_command="declare it once more under another name, run it, and compare the two tables",
         )
-    return _Verification(pipeline, lake, spark, pipeline.insert(insert), progress or SilentProgress()).report()
+    found = pipeline.insert(insert)
+    return _Verification(pipeline, lake, spark, found, progress or SilentProgress(), environment).report()
 
 
 @dataclass
@@ -54,6 +58,7 @@ class _Verification:
     session: Callable[[], SparkSession]
     insert: Insert
     progress: Progress
+    environment: Mapping[str, str] | None
 
     def report(self) -> VerifyReport:
         epochs = history_of(self.lake, self.pipeline, self.insert)
@@ -61,7 +66,7 @@ class _Verification:
         if not published:
             return VerifyReport(self.insert.id, ())
         spark = self.session()
-        provable = Provable(self.pipeline, self.lake, self.insert)
+        provable = Provable(self.pipeline, self.lake, self.insert, self.environment)
         counts = provable.counts(spark)
         unproved = provable.unproved(counts, published)
         comparison = Comparison(self.pipeline, self.lake, self.insert)

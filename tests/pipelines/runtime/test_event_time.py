@@ -15,7 +15,6 @@ from pipelines.runtime.accounting import left_waiting, where_rows_are
 from pipelines.runtime.failures import StepFailed
 from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
-from pipelines.runtime.verifying.verify import verify
 from pipelines.sources.protocol import SEQ_TYPE
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
@@ -78,7 +77,7 @@ class Play:
     def prove(self) -> None:
         """Every epoch recomputes to what was published, and every landed row is in one place."""
         harness = self.harness
-        report = verify(harness.pipeline, harness.lake, lambda: harness.spark, "converted")
+        report = harness.verify("converted")
         assert report.passed, report
         assert not report.unproved
         epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("converted"))
@@ -304,7 +303,7 @@ def test_a_chain_of_builds_on_keys_of_several_columns_with_computed_and_nested_t
     harness.watermark("shops", told(5000))
     assert [(row["id"], row["region"], row["rate"]) for row in harness.advance()] == [(1, 20, 200)]
     assert {row["id"]: row["_reason"] for row in harness.quarantined("converted")} == {3: "unmatched:key-absent@s"}
-    assert verify(harness.pipeline, harness.lake, lambda: spark, "converted").passed
+    assert harness.verify("converted").passed
 
 
 def test_a_truncate_ends_every_version_that_is_older(spark: SparkSession, tmp_path: Path) -> None:

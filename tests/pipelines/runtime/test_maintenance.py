@@ -14,7 +14,6 @@ from pipelines.runtime.history import history_of
 from pipelines.runtime.maintenance import Maintained
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.runner import Runner
-from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
@@ -58,12 +57,12 @@ def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(spark: SparkS
     playing.order(4, "USD", 70)
     assert playing.upto(rates=80, orders=80) == [(1, 103), (2, 103), (4, 200)]
     assert playing.kept_out == {3: "unmatched:before-first@r"}
-    report = verify(playing.harness.pipeline, playing.harness.lake, lambda: spark, "converted")
+    report = playing.harness.verify("converted")
     assert report.passed
     assert [epoch.state for epoch in report.epochs] == ["beyond retention", "beyond retention"]
     playing.order(5, "EUR", 85)
     assert playing.upto(rates=90, orders=90) == [(5, 103)]
-    report = verify(playing.harness.pipeline, playing.harness.lake, lambda: spark, "converted")
+    report = playing.harness.verify("converted")
     assert [epoch.state for epoch in report.epochs] == ["beyond retention", "beyond retention", "equal"]
 
 
@@ -117,7 +116,7 @@ def test_a_version_that_came_late_does_not_make_a_good_epoch_look_wrong(spark: S
     retained = maintain(playing.harness)["rates"].retained
     assert retained is not None
     assert retained.removed == 2  # both versions before the late one, of which the first order had met one
-    report = verify(playing.harness.pipeline, playing.harness.lake, lambda: spark, "converted")
+    report = playing.harness.verify("converted")
     assert report.passed
     assert [epoch.state for epoch in report.epochs][-2:] == ["beyond retention", "equal"]
 
@@ -146,7 +145,7 @@ def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(spark: S
     retained = maintain(playing.harness)["rates"].retained
     assert retained is not None
     assert retained.removed == 2
-    assert verify(playing.harness.pipeline, playing.harness.lake, lambda: spark, "converted").passed
+    assert playing.harness.verify("converted").passed
 
 
 def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession, tmp_path: Path) -> None:
@@ -166,7 +165,7 @@ def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession,
     harness.push("click_event", [{"user_id": 1, "item_id": 1}, {"user_id": 2, "item_id": 2}])
     assert [row["gender"] for row in harness.advance()] == ["x"]
     assert [row["_reason"] for row in harness.quarantined("enriched")] == ["unmatched:deleted@u"]
-    report = verify(harness.pipeline, harness.lake, lambda: spark, "enriched")
+    report = harness.verify("enriched")
     assert [epoch.state for epoch in report.epochs] == ["equal", "equal"]
 
 
@@ -189,7 +188,7 @@ def test_files_are_put_together_and_dead_ones_leave_the_disk(spark: SparkSession
     assert sorted(row["item_id"] for row in harness.published("enriched")) == list(range(18))
     harness.push("click_event", [{"user_id": 1, "item_id": 18}])
     assert len(harness.advance()) == 1
-    report = verify(harness.pipeline, harness.lake, lambda: spark, "enriched")
+    report = harness.verify("enriched")
     assert report.passed
     assert not report.unproved
     assert len(history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0])) == 19

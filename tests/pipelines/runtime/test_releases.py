@@ -15,7 +15,6 @@ from pipelines.runtime.failures import StepFailed
 from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
 from pipelines.runtime.runner import Released, Runner
-from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from tests.pipelines.runtime.crashing import dying, meanwhile
 from tests.pipelines.runtime.test_random_histories import SCRIPT
@@ -203,7 +202,7 @@ def test_a_new_generation_that_flips_amid_a_release_is_for_the_next_one(
         released = harness.runner.release("enriched")
     assert flipped == [(2, True)]
     was_the_old_generation_s(harness, released)
-    report = verify(harness.pipeline, harness.lake, lambda: spark, "enriched")
+    report = harness.verify("enriched")
     assert [(epoch.epoch, epoch.state) for epoch in report.epochs] == [(1, "equal"), (2, "equal"), (3, "equal")]
 
 
@@ -263,6 +262,6 @@ def test_an_insert_that_fails_at_a_row_takes_the_same_rows_once_it_is_mended(
     epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("enriched"))
     assert [(epoch.state, epoch.plan.supersedes) for epoch in epochs] == [("superseded", None), ("published", 1)]
     assert where_rows_are(harness.lake, "enriched", "click_event", epochs).balanced
-    report = verify(harness.pipeline, harness.lake, lambda: spark, "enriched")
+    report = harness.verify("enriched")
     assert report.passed
     assert not report.unproved

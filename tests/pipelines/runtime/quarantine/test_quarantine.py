@@ -18,7 +18,6 @@ from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.quarantine.kept import kept_out
 from pipelines.runtime.releasing import Published
 from pipelines.runtime.runner import Runner
-from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from quality_checks.reconcile import reconcile_all
 from tests.pipelines.runtime.crashing import dying
@@ -75,7 +74,7 @@ def states(harness: Harness) -> list[tuple[int, str, int, str]]:
 def prove(harness: Harness) -> WhereRowsAre:
     """Every epoch recomputes to what was published, every landed row is in one place, and the tables hold as much."""
     insert = harness.pipeline.inserts[0]
-    report = verify(harness.pipeline, harness.lake, lambda: harness.spark, insert.id)
+    report = harness.verify(insert.id)
     assert report.passed, report
     assert not report.unproved
     assert [item.problems for item in reconcile_all(harness.lake, harness.pipeline)] == [()]

@@ -11,7 +11,6 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines.lake import rows as lake_rows
-from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from tests.copies import copy_of
 
@@ -73,7 +72,7 @@ def test_the_proof_of_every_row_is_kept_and_verified(harness: Harness) -> None:
     named = {row["n"]: (row["_build_epoch"], row["_matched"], row["_reason"]) for row in _rows(harness, "named")}
     assert named == {1: (2, True, None), 2: (2, True, None), 3: (None, False, "unmatched:key-absent@u")}
     for insert in ("priced", "named"):
-        assert verify(harness.pipeline, harness.lake, lambda: harness.spark, insert).passed
+        assert harness.verify(insert).passed
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ def test_a_proof_that_lies_is_found(
     copy = copy_of(harness, tmp_path / "copy")
     path = copy.lake.target_path(copy.pipeline.table(insert))
     assert DeltaTable(str(path)).update(updates={column: lie}, predicate=where)["num_updated_rows"] == 1
-    report = verify(copy.pipeline, copy.lake, lambda: copy.spark, insert)
+    report = copy.verify(insert)
     found = [(item.place, item.kind, item.rows) for epoch in report.epochs for item in epoch.differences]
     assert found == [("publish", "unexpected", 1), ("publish", "missing", 1)]
 

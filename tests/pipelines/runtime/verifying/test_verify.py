@@ -14,7 +14,6 @@ from pipelines.errors import GateHeld
 from pipelines.lake import rows as lake_rows
 from pipelines.runtime.plans import source_row
 from pipelines.runtime.verifying.report import VerifyReport
-from pipelines.runtime.verifying.verify import verify
 from pipelines.sources.protocol import Step
 from pipelines.testing import Harness
 from tests.copies import copy_of
@@ -99,7 +98,7 @@ def _truncate(harness: Harness, table: str) -> None:
 
 
 def _verify(harness: Harness, insert: str = "kept") -> VerifyReport:
-    return verify(harness.pipeline, harness.lake, lambda: harness.spark, insert)
+    return harness.verify(insert)
 
 
 def _target(harness: Harness) -> Path:
