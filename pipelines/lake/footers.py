@@ -32,3 +32,16 @@ def bounds_of_files(footers: Iterable[pq.FileMetaData], column: str) -> tuple[An
     if len(known) < len(found):
         return None
     return (min(low for low, _ in known), max(high for _, high in known)) if known else (None, None)
+
+
+def bounds_of_groups(footers: Iterable[pq.FileMetaData], column: str) -> list[tuple[int, Any, Any]] | None:
+    """Of every row group its rows, and the column's least and greatest value; None where one does not say."""
+    found: list[tuple[int, Any, Any]] = []
+    for footer in footers:
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            statistics = statistics_of(group, column)
+            if group.num_rows and (statistics is None or statistics.null_count):
+                return None
+            if statistics is not None and group.num_rows:
+                found.append((group.num_rows, statistics.min, statistics.max))
+    return found

@@ -158,7 +158,7 @@ class Landing:
             passes = time.passes(rows, counted.tally, stored, told=landed.watermarks is not None)
         row = watermark_row(time, stored, landed, counted.rows, passes, signal, self.clock())
         row = replace(row, rejected=counted.rejected)
-        if counted.tally["truncates"] or (before and before.truncated):
+        if counted.tally["truncates"]:
             row = replace(row, truncated=True)
         return self._log(stored, row)
 

@@ -5,16 +5,16 @@ of offsets. Each block's greatest value, and with it what was emitted before eac
 rows of a block are then told apart by one number, unless the block itself emits something between its own rows. Only
 the rows of such blocks are put in order, each block by itself.
 
-What comes to the driver is a row for a block, some ten thousand at most, whatever the epoch has.
+What comes to the driver is a row for a block, about ten thousand at most, whatever the epoch has.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -24,39 +24,50 @@ from pipelines.watermarks import MIN_TIMESTAMP
 SMALL_EPOCH = 65_536
 """Rows that are put in order sooner than they are gone through twice."""
 
-_WIDTH = 512
-_BLOCKS, _BLOCKS_OF_SEVERAL = 16_384, 1_024
-"""At most so many blocks a split, where there is one and where there are several."""
+_LEAST_BITS = 9
+_BLOCKS = 16_384
 _RUNS = 16
 """As many ranges of offsets are put into the condition of the second look."""
+
+_GREATEST_OFFSET = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How many rows lie from one offset to another: what the footer of a file tells."""
+
+    count: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How an epoch's offsets are cut.
+    """How an epoch's offsets are cut: block n of a split has offsets n * 2**bits and so on, 2**bits of them.
 
     Attributes:
-        first: The least offset of all splits; block n of a split begins at first + n * width.
         split: The only one; None where there are several.
-        guess: What may have been emitted before most blocks (ms): the greatest value of all rows. Rows at or below it
-            are counted on the first look, so that where it is right no second one is needed.
+        guess: What may have been emitted before most blocks (ms): the greatest of all values, of the table's watermark
+            and the splits' own. Rows at or below it are counted on the first look, so that where it is right no
+            second one is needed.
     """
 
-    first: int
-    width: int
+    bits: int
     split: str | None
     guess: int
 
     @classmethod
-    def of(cls, first: int, last: int, split: str | None, guess: int) -> Blocks:
-        """For offsets from `first` to `last`."""
-        most = _BLOCKS_OF_SEVERAL if split is None else _BLOCKS
-        return cls(first, max(_WIDTH, -(-(last - first + 1) // most)), split, guess)
+    def of(cls, rows: Sequence[Rows], split: str | None, guess: int) -> Blocks:
+        """The smallest blocks of which `rows` have not too many: offsets may have gaps of any width, as where they
+        hold a file's number and a place in it."""
+        bits = _LEAST_BITS
+        while sum(min(each.count, (each.last >> bits) - (each.first >> bits) + 1) for each in rows) > _BLOCKS:
+            bits += 1
+        return cls(bits, split, guess)
 
-    def offsets(self, block: int) -> tuple[int, int]:
-        """The first and the last one of a block."""
-        begins = self.first + block * self.width
-        return begins, begins + self.width - 1
+    def offsets(self, first: int, last: int) -> tuple[int, int]:
+        """The first offset of one block and the last one of another."""
+        return first << self.bits, min((last + 1 << self.bits) - 1, _GREATEST_OFFSET)
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,6 @@ class Block:
     rows: int
     greatest: int | None
     least_rowtime: int | None
-    greatest_rowtime: int | None
     newest: int | None
     guessed: int
 
@@ -117,12 +127,12 @@ def _judge(item: Told, block: Block, before: int, guess: int) -> None:
     after = before if block.greatest is None else max(before, block.greatest)
     if block.least_rowtime is None or block.least_rowtime > after:
         return
-    if before == guess:  # nothing is greater
-        item.late += block.guessed
-    elif after == before:
-        item.level[block.number] = before
-    else:
+    if before < after:
         item.rising[block.number] = before
+    elif before == guess:
+        item.late += block.guessed
+    else:
+        item.level[block.number] = before
 
 
 def _greatest(one: int | None, other: int | None) -> int | None:
@@ -131,12 +141,13 @@ def _greatest(one: int | None, other: int | None) -> int | None:
 
 def scan(rows: DataFrame, value: str, blocks: Blocks, standing: Mapping[str, int], default: int) -> dict[str, Told]:
     """What `rows` (_split, _offset, _seq, _rowtime and `value`) say of each split, all late rows counted."""
-    numbered = rows.withColumn("_block", F.expr(f"(_offset - {blocks.first}L) div {blocks.width}L"))
+    numbered = rows.withColumn("_block", F.shiftright("_offset", blocks.bits))
     found = told(_looked(numbered, value, blocks), standing, default, blocks.guess)
-    splits = sorted(found)
     again = [
-        _late_by_split(_of_blocks(numbered, blocks, splits, [found[s].level for s in splits]), blocks.split),
-        _late_by_split(_of_blocks(numbered, blocks, splits, [found[s].rising for s in splits]), blocks.split, value),
+        _late_by_split(_of_blocks(numbered, blocks, {split: item.level for split, item in found.items()}), blocks),
+        _late_by_split(
+            _of_blocks(numbered, blocks, {split: item.rising for split, item in found.items()}), blocks, value
+        ),
     ]
     needed = [frame for frame in again if frame is not None]
     for frame in needed[1:]:
@@ -163,10 +174,25 @@ def _looked(rows: DataFrame, value: str, blocks: Blocks) -> Iterator[Block]:
             count,
             greatest,
             None if least is None else -(-least // 1000),
-            None if most is None else -(-most // 1000),
             None if most is None else most // 1000,
             guessed,
         )
+
+
+def _of_blocks(rows: DataFrame, blocks: Blocks, wanted: Mapping[str, Mapping[int, int]]) -> DataFrame | None:
+    """The rows of `wanted` blocks (by split: number, and what was emitted before it), with that as _before."""
+    known = [(split, number, before) for split, own in wanted.items() for number, before in own.items()]
+    if not known:
+        return None
+    splits, numbers, before = map(list, zip(*known, strict=True))
+    runs = _runs(sorted(set(numbers)))
+    runs = runs if len(runs) <= _RUNS else [(runs[0][0], runs[-1][1])]
+    ranges = [blocks.offsets(*run) for run in runs]
+    inside = " OR ".join(f"_offset BETWEEN {first} AND {last}" for first, last in ranges)
+    table = {"_split": pa.array(splits, pa.string())} if blocks.split is None else {}
+    table |= {"_block": pa.array(numbers, pa.int64()), "_before": pa.array(before, pa.int64())}
+    frame = rows.sparkSession.createDataFrame(pa.table(table))
+    return rows.where(inside).join(F.broadcast(frame), [name for name in table if name != "_before"])
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
@@ -180,28 +206,7 @@ def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _of_blocks(
-    rows: DataFrame, blocks: Blocks, splits: Sequence[str], wanted: Sequence[Mapping[int, int]]
-) -> DataFrame | None:
-    """The rows of `wanted` blocks (by split: number, and what was emitted before it), with that as _before."""
-    numbers = sorted({number for own in wanted for number in own})
-    if not numbers:
-        return None
-    runs = _runs(numbers)
-    runs = runs if len(runs) <= _RUNS else [(numbers[0], numbers[-1])]
-    ranges = [(blocks.offsets(first)[0], blocks.offsets(last)[1]) for first, last in runs]
-    rows = rows.where(" OR ".join(f"_offset BETWEEN {first}L AND {last}L" for first, last in ranges))
-    span = range(numbers[0], numbers[-1] + 1)
-    known = F.from_json(  # one literal: ten thousand keep the planner for seconds
-        F.lit(json.dumps([own.get(number) for own in wanted for number in span])), "array<bigint>"
-    )
-    place = F.col("_block") - span.start
-    if blocks.split is None:
-        place = place + (F.array_position(F.array(*map(F.lit, splits)), F.col("_split")) - 1) * len(span)
-    return rows.withColumn("_before", F.get(known, place.cast("int"))).where("_before IS NOT NULL")
-
-
-def _late_by_split(rows: DataFrame | None, split: str | None, value: str | None = None) -> DataFrame | None:
+def _late_by_split(rows: DataFrame | None, blocks: Blocks, value: str | None = None) -> DataFrame | None:
     """How many of `rows` are late, by _before alone or also by what `value` has emitted since in the same block."""
     if rows is None:
         return None
@@ -211,4 +216,6 @@ def _late_by_split(rows: DataFrame | None, split: str | None, value: str | None 
         so_far = F.max(value).over(rising.rowsBetween(Window.unboundedPreceding, -1))
         rows = rows.withColumn("_before", F.greatest(told, so_far))
     late = F.count_if(rowtime_ms() <= told).alias("late")
-    return rows.groupBy("_split").agg(late) if split is None else rows.agg(F.lit(split), late)
+    if blocks.split is None:
+        return rows.groupBy("_split").agg(late)
+    return rows.agg(F.lit(blocks.split).alias("_split"), late)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from pipelines.lake.footers import bounds_of_files
+from pipelines.lake.footers import bounds_of_files, bounds_of_groups
 from pipelines.runtime.watermarking import blocks
 from pipelines.runtime.watermarking.late import late_by, micros, rowtime_ms
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
@@ -47,30 +47,32 @@ def scan(
         return []
     rows = valued(rows, generator)
     cut = _blocks(tally or {}, gap, standing)
-    found = _ordered(rows, gap, standing) if cut is None else _cut(rows, cut, standing)
+    found = _whole(rows, gap, standing) if cut is None else _cut(rows, cut, standing)
     return [_pass(row, gap, standing) for row in found]
 
 
-def _ordered(rows: DataFrame, gap: int | None, standing: SplitsBefore) -> list[dict[str, Any]]:
-    """By rows in order, where an order says something: before its flip a table has no late row."""
+def _whole(rows: DataFrame, gap: int | None, standing: SplitsBefore) -> list[dict[str, Any]]:
+    """By one aggregate; over rows in order where an order says something: before its flip a table has no late row."""
     plain = gap is None or (gap == 1 and standing.floor is None)
     found = _periodic(rows, standing) if plain else _punctuated(rows, gap or 1, standing)
     return [row.asDict() for row in found.collect()]  # one row a split
 
 
 def _blocks(tally: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> blocks.Blocks | None:
-    """How an epoch is cut; None for one whose rows are put in order: a small one, one with a longer gap, and one that
-    begins with something to emit."""
-    floor, first, last = standing.floor, tally.get(_FIRST_OFFSET), tally.get(_LAST_OFFSET)
-    if gap != 1 or floor is None or first is None or last is None or tally["rows"] < blocks.SMALL_EPOCH:
-        return None
-    pending = (remembered(split.state)[0] for split in standing.splits.values())
-    started = _started(standing, floor)
-    if any(value is not None and value > before for value, before in zip(pending, started.values(), strict=True)):
+    """How an epoch is cut. None where its rows are looked at as a whole: of a small epoch, where no order is needed, or
+    one of all rows is: with a longer gap, after an epoch that left something to emit, and where it is not known how
+    the offsets lie."""
+    floor, rows = standing.floor, tally.get(_OFFSETS)
+    if gap != 1 or floor is None or rows is None or tally["rows"] < blocks.SMALL_EPOCH:
         return None
     only = tally.get(_FIRST) if tally.get(_FIRST) == tally.get(_LAST) else None
+    started = _started(standing, floor)
+    there = {name: split for name, split in standing.splits.items() if name == only or only is None}
+    pending = {name: remembered(split.state)[0] for name, split in there.items() if not split.ended}
+    if any(value is not None and value > started[name] for name, value in pending.items()):
+        return None
     guess = max(value for value in (tally[_GREATEST], floor, *started.values()) if value is not None)
-    return blocks.Blocks.of(first, last, only, guess)
+    return blocks.Blocks.of(rows, only, guess)
 
 
 def _cut(rows: DataFrame, cut: blocks.Blocks, standing: SplitsBefore) -> list[dict[str, Any]]:
@@ -106,7 +108,7 @@ def remembered(state: Any) -> tuple[int | None, int]:
 
 
 _FIRST, _LAST, _GREATEST, _LATE, _ROWTIME = "first_split", "last_split", "greatest", "late", "rowtime"
-_LEAST, _FIRST_OFFSET, _LAST_OFFSET = "least_rowtime", "first_offset", "last_offset"
+_LEAST, _OFFSETS = "least_rowtime", "offsets"
 
 
 def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
@@ -121,18 +123,20 @@ def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
     return found if gap is None else [*found, F.min(F.unix_micros("_rowtime")).alias(_LEAST)]
 
 
-_ENDS = {"_split": (_FIRST, _LAST), "_offset": (_FIRST_OFFSET, _LAST_OFFSET)}
-
-
 def ends_of_rows() -> list[Column]:
-    """Counted over committed rows: the least and the greatest split and offset."""
-    return [end(of).alias(name) for of, names in _ENDS.items() for end, name in zip((F.min, F.max), names, strict=True)]
+    """Counted over committed rows: the least and the greatest split."""
+    return [F.min("_split").alias(_FIRST), F.max("_split").alias(_LAST)]
 
 
 def ends_of_files(footers: Sequence[pq.FileMetaData]) -> dict[str, Any]:
-    """The same, of the files that were written; without what their footers do not tell."""
-    found = {names: bounds_of_files(footers, of) for of, names in _ENDS.items()}
-    return {name: end for names, ends in found.items() if ends for name, end in zip(names, ends, strict=True)}
+    """The same, of the files that were written, and how their rows' offsets lie; without what footers do not tell."""
+    splits, found = bounds_of_files(footers, "_split"), dict[str, Any]()
+    if splits is not None:
+        found |= dict(zip((_FIRST, _LAST), splits, strict=True))
+    offsets = bounds_of_groups(footers, "_offset")
+    if offsets:
+        found[_OFFSETS] = [blocks.Rows(*each) for each in offsets]
+    return found
 
 
 def counted(found: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> list[SplitPass] | None:

@@ -75,6 +75,7 @@ def watermark_row(
         splits=[asdict(split) for split in splits],
         late=sum(item.late for item in passes),
         kept=before.kept if step.step.quiet and before else kept,
+        truncated=before is not None and before.truncated,
     )
 
 

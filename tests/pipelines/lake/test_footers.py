@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.lake.footers import bounds_of_files
+from pipelines.lake.footers import bounds_of_files, bounds_of_groups
 
 
 def footer(path: Path, values: list[Any], **more: Any) -> pq.FileMetaData:
@@ -36,3 +36,12 @@ def test_bounds(files: list[list[Any]], expected: Any, tmp_path: Path) -> None:
 def test_no_bounds_without_statistics(tmp_path: Path) -> None:
     assert bounds_of_files([footer(tmp_path / "a.parquet", ["a"], write_statistics=False)], "s") is None
     assert bounds_of_files([footer(tmp_path / "b.parquet", ["a"])], "another") is None
+
+
+def test_bounds_of_each_row_group(tmp_path: Path) -> None:
+    footers = [footer(tmp_path / "a.parquet", ["x", "y", "z"], row_group_size=2), footer(tmp_path / "b.parquet", [])]
+    assert bounds_of_groups(footers, "n") == [(2, 0, 1), (1, 2, 2)]
+    assert bounds_of_groups(footers, "s") == [(2, "x", "y"), (1, "z", "z")]
+    assert bounds_of_groups([footer(tmp_path / "c.parquet", ["x", None])], "s") is None
+    assert bounds_of_groups([footer(tmp_path / "d.parquet", ["x"], write_statistics=False)], "n") is None
+    assert bounds_of_groups(footers, "another") is None

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import SourceError
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.runtime.runner import Runner
+from pipelines.runtime.watermarking import blocks
 from pipelines.sql import compile_script
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkStrategy
 from tests.pipelines.runtime import tape
@@ -106,6 +107,21 @@ def test_punctuated_emission_takes_effect_row_by_row(spark, tmp_path) -> None:
     run.step("a", 100)
     row = run.step("a", 200, 195, 196, 300, 250)  # after 200 its place has 195; after 300 its place has 295
     assert (row.timestamp, row.late) == (295, 2)
+
+
+def test_late_rows_of_a_large_epoch_are_counted_by_blocks(spark, tmp_path, monkeypatch) -> None:
+    """Whose offsets the footers of its files have told."""
+    looked, scan = [], blocks.scan
+    monkeypatch.setattr(blocks, "scan", lambda *given: looked.append(given[2]) or scan(*given))
+    monkeypatch.setattr(blocks, "SMALL_EPOCH", 5)
+    run = Run(spark, tmp_path, {"scan.watermark.emit.strategy": "on-event"})
+    run.step("a", 100)
+    row = run.step("a", 200, 195, 196, 300, 250)
+    assert (row.timestamp, row.late) == (295, 2)
+    run.push("b", 400)
+    row = run.step("a", 290, 310, 300, 400)  # a's own 295 and then 305
+    assert (row.timestamp, row.late) == (395, 2)
+    assert [cut.split for cut in looked] == ["a", None]
 
 
 def test_a_gap_waits_for_so_many_rows_across_epochs(spark, tmp_path) -> None:

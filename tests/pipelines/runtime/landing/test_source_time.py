@@ -88,6 +88,23 @@ def test_a_quiet_table_s_watermark_goes_on_with_the_log(
         assert (last(harness).rows, last(harness).late) == (1, late), second
 
 
+def test_a_truncate_is_known_after_the_table_has_fallen_idle(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    """A step that reads nothing forgets nothing: what was there before the truncate must not match again."""
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (1, 'a')")
+    now = [system_clock()]
+    text = script({**database.options("users"), "scan.watermark.idle-timeout": "1 min"})
+    harness = Harness(text, spark, tmp_path, clock=lambda: now[0])
+    harness.runner.advance("users")
+    database.execute("TRUNCATE TABLE users")
+    harness.runner.advance("users")
+    assert (last(harness).truncated, last(harness).idle) == (True, False)
+    now[0] += 3_600_000
+    harness.runner.advance("users")
+    assert (last(harness).truncated, last(harness).idle) == (True, True)
+
+
 def test_a_watermark_over_a_column_that_says_the_commit_time_is_that_of_the_table_s_own_rows(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,6 +44,8 @@ def cut(
     whole = frame(spark, rows)
     counts = (F.count(F.lit(1)).alias("rows"), *builtin.tally(standing, 1), *builtin.ends_of_rows())
     tally = builtin.valued(whole, generator).agg(*counts).collect()[0].asDict()
+    tally["offsets"] = [blocks.Rows(len(rows), rows[0][1], rows[-1][1])]
+    assert builtin._blocks(tally, 1, standing) is not None
     return sorted(map(said, builtin.scan(whole, generator, 1, standing, tally)))
 
 
@@ -51,7 +54,7 @@ def cut(
 @given(
     found=st.lists(_row, min_size=1, max_size=40),
     splits=st.sampled_from(["a", "ab", "abc"]),
-    width=st.integers(1, 6),
+    bits=st.integers(0, 3),
     runs=st.sampled_from([1, 16]),
     floor=st.integers(-25, 15),
     own=st.dictionaries(st.sampled_from("ab"), st.integers(-25, 15)),
@@ -62,13 +65,13 @@ def test_blocks_say_what_the_generator_says(
     generator: builtin.BuiltIn,
     found: list[Any],
     splits: str,
-    width: int,
+    bits: int,
     runs: int,
     floor: int,
     own: dict[str, int],
     wild: bool,
 ) -> None:
-    rows, offset = [], 100
+    rows, offset = [], -20
     for number, (split, further, tenths, value) in enumerate(found):
         offset += 1 + (further if wild else 0)
         at = tenths if wild or tenths is None else tenths // 20 + 10 * number  # as a rule time goes on
@@ -76,7 +79,7 @@ def test_blocks_say_what_the_generator_says(
     standing = before(floor, own)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "SMALL_EPOCH", 1)
-        patch.setattr(blocks, "_WIDTH", width)
+        patch.setattr(blocks, "_LEAST_BITS", bits)
         patch.setattr(blocks, "_RUNS", runs)
         assert cut(spark, rows, generator, standing) == list(map(said, by_hand(generator, 1, rows, standing)))
 
@@ -86,7 +89,7 @@ B = "b"
 
 def block(number: int, greatest: int | None, rowtimes: tuple[int, int] | None, guessed: int = 0) -> Block:
     least, most = rowtimes or (None, None)
-    return Block(B, number, 10, greatest, least, most, most, guessed)
+    return Block(B, number, 10, greatest, least, most, guessed)
 
 
 @pytest.mark.parametrize(
@@ -110,33 +113,45 @@ def test_a_split_that_nobody_knew_stands_at_the_table_s_watermark() -> None:
     assert found[B].level == {0: 5}
 
 
-def test_an_epoch_is_so_many_blocks_at_most_however_long_it_is() -> None:
-    for last in (0, 511, 512, 10**7, 2**62):
-        for split, most in (("a", 16_384), (None, 1_024)):
-            cut = Blocks.of(0, last, split, 0)
-            assert cut.width >= 512
-            number = last // cut.width
-            assert number < most
-            assert cut.offsets(number)[0] <= last <= cut.offsets(number)[1]
+M = 1_000_000
+LAYOUTS = {
+    "a row an offset": [blocks.Rows(M, 0, M - 1)],
+    "few rows": [blocks.Rows(10, 0, 9)],
+    "numbered far apart": [blocks.Rows(M, 0, M << 20)],  # a message may be several rows
+    "ten files of a directory": [blocks.Rows(M // 10, n << 40, (n << 40) + M // 10) for n in range(10)],
+    "two partitions": [blocks.Rows(M, 5 * 10**9, 5 * 10**9 + M), blocks.Rows(M, M, 2 * M)],
+    "two hundred partitions": [blocks.Rows(M // 10, 7, 7 + M // 10) for _ in range(200)],
+    "the last offsets there are": [blocks.Rows(M, 2**63 - 1 - M, 2**63 - 1)],
+    "before zero": [blocks.Rows(M, -M, -1)],
+}
+
+
+@pytest.mark.parametrize("rows", LAYOUTS.values(), ids=LAYOUTS)
+def test_blocks_are_small_and_not_too_many_however_offsets_lie(rows: list[blocks.Rows]) -> None:
+    cut = Blocks.of(rows, "a", 0)
+    there = [min(each.count, (each.last >> cut.bits) - (each.first >> cut.bits) + 1) for each in rows]
+    assert sum(there) <= 16_384
+    assert cut.bits == 9 or sum(there) > 5_000
+    for each in rows:
+        first, last = cut.offsets(each.first >> cut.bits, each.last >> cut.bits)
+        assert first <= each.first <= each.last <= last < 2**63
 
 
 @pytest.mark.parametrize("ends", [(MIN_TIMESTAMP, MAX_TIMESTAMP), (MAX_TIMESTAMP, MAX_TIMESTAMP)])
 def test_both_ends_of_time(spark: SparkSession, ends: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "SMALL_EPOCH", 1)
-    monkeypatch.setattr(blocks, "_WIDTH", 2)
+    monkeypatch.setattr(blocks, "_LEAST_BITS", 1)
     rows = [("a", n, 10 * n, ends[n // 2 % 2]) for n in range(6)]
     for floor in (MIN_TIMESTAMP, 3, MAX_TIMESTAMP):
         standing = before(floor, {})
         assert cut(spark, rows, EXPRESSION, standing) == list(map(said, by_hand(EXPRESSION, 1, rows, standing)))
 
 
-def test_rows_of_one_offset_are_told_apart_by_their_order(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_one_offset_are_told_apart_by_their_order(spark: SparkSession) -> None:
     """Several rows of one message: the block has them all."""
-    monkeypatch.setattr(blocks, "SMALL_EPOCH", 1)
-    monkeypatch.setattr(blocks, "_WIDTH", 1)
     rows = frame(spark, [("a", 7, 100, 9), ("a", 7, 90, 9), ("a", 7, 80, 9)])
     rows = rows.withColumn("_seq", F.unix_millis("_rowtime"))
-    cut = Blocks.of(7, 7, "a", 9)
+    cut = Blocks(0, "a", 9)
     assert blocks.scan(builtin.valued(rows, EXPRESSION), builtin.VALUE, cut, {}, 0)["a"].late == 1  # 9 after 8, not 10
 
 
@@ -151,9 +166,8 @@ def test_no_row_leaves_spark_sql_and_only_doubtful_blocks_are_put_in_order(
         return collect(self)
 
     monkeypatch.setattr(type(spark.range(1)), "collect", seen)
-    monkeypatch.setattr(blocks, "_WIDTH", 2)
     rows = builtin.valued(frame(spark, [("a", n, 10 * n, n if n < 4 else 0) for n in range(8)]), EXPRESSION)
-    blocks.scan(rows, builtin.VALUE, Blocks.of(0, 7, "a", 3), {"a": -1}, -1)
+    blocks.scan(rows, builtin.VALUE, Blocks(1, "a", 3), {"a": -1}, -1)
     first, second = plans
     assert "Window" not in first
     assert "Sort" not in first
@@ -162,16 +176,32 @@ def test_no_row_leaves_spark_sql_and_only_doubtful_blocks_are_put_in_order(
     assert not re.search("python|arrow|pandas", first + second, re.IGNORECASE)
 
 
-def test_what_an_epoch_before_left_to_emit_is_not_known_by_blocks(spark: SparkSession) -> None:
-    """It is emitted with the first row: the rows are put in order, as those of a small epoch and a longer gap are."""
-    tally = {"rows": 10**6, "first_offset": 0, "last_offset": 10**6, "greatest": 5}
+@pytest.mark.parametrize("name", ["late", "a'b`c.d\"", "_before"])
+def test_a_split_may_have_any_name(spark: SparkSession, name: str) -> None:
+    """The only one, with blocks of both kinds that are looked at again."""
+    values, times = [1, 1, 5, 9, 2, 2, 2, 2], [0, 2, 3, 6, 8, 9, 10, 11]
+    rows = [(name, n, 10 * at, value) for n, (value, at) in enumerate(zip(values, times, strict=True))]
+    expected = [said(item) for item in by_hand(EXPRESSION, 1, rows, before(0, {}))]
+    for split in (name, None):
+        found = blocks.scan(builtin.valued(frame(spark, rows), EXPRESSION), builtin.VALUE, Blocks(1, split, 12), {}, 0)
+        assert [(key, item.rows, item.late, item.greatest) for key, item in found.items()] == expected
+
+
+def test_what_an_epoch_before_left_to_emit_is_not_known_by_blocks() -> None:
+    """It is emitted with the first row: rows are looked at as a whole, as of a small epoch and with a longer gap."""
+    rows = [blocks.Rows(10**6, 0, 10**6)]
+    tally = {"rows": 10**6, "greatest": 5, "offsets": rows}
     standing = before(0, {"a": 3})
-    assert builtin._blocks(tally, 1, standing) == Blocks.of(0, 10**6, None, 5)
-    assert builtin._blocks({**tally, "first_split": "a", "last_split": "a"}, 1, standing) == Blocks.of(0, 10**6, "a", 5)
-    assert builtin._blocks({**tally, "greatest": None}, 1, standing) == Blocks.of(0, 10**6, None, 3)
+    assert builtin._blocks(tally, 1, standing) == Blocks.of(rows, None, 5)
+    assert builtin._blocks({**tally, "first_split": "a", "last_split": "a"}, 1, standing) == Blocks.of(rows, "a", 5)
+    assert builtin._blocks({**tally, "greatest": None}, 1, standing) == Blocks.of(rows, None, 3)
     assert builtin._blocks({**tally, "rows": 1000}, 1, standing) is None
+    assert builtin._blocks({"rows": 10**6, "greatest": 5}, 1, standing) is None
     assert builtin._blocks(tally, 2, standing) is None
     assert builtin._blocks(tally, None, standing) is None
     assert builtin._blocks(tally, 1, SplitsBefore(standing.splits)) is None
-    pending = SplitsBefore({"a": SplitWatermark("a", 3, False, state={"greatest": 4, "since": 1})}, 0)
-    assert builtin._blocks(tally, 1, pending) is None
+    left = SplitWatermark("a", 3, False, state={"greatest": 4, "since": 1})
+    assert builtin._blocks(tally, 1, SplitsBefore({"a": left}, 0)) is None
+    other = {**tally, "first_split": "b", "last_split": "b"}
+    assert builtin._blocks(other, 1, SplitsBefore({"a": left}, 0)) is not None
+    assert builtin._blocks(tally, 1, SplitsBefore({"a": replace(left, ended=True)}, 0)) is not None

@@ -143,7 +143,7 @@ GROUPS = [
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_sql_says_so(spark: SparkSession, group: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "SMALL_EPOCH", 1)
-    monkeypatch.setattr(blocks, "_WIDTH", 2)
+    monkeypatch.setattr(blocks, "_LEAST_BITS", 1)
     gap, before = group[0].get("gap"), SplitsBefore(floor=floor_of(group[0]))
     generator = strategy_of(group[0]).generator_factory()
     assert isinstance(generator, builtin.BuiltIn)
@@ -166,7 +166,10 @@ def test_the_sql_says_so(spark: SparkSession, group: list[dict[str, Any]], monke
         if gap is None or gap == 1:
             counts = (F.count(F.lit(1)).alias("rows"), *builtin.tally(before, gap), *builtin.ends_of_rows())
             valued = builtin.valued(data, generator)
+            offsets = [row["_offset"] for row in data.select("_offset").collect()]
             tally = valued.agg(*counts).collect()[0].asDict()
+            tally["offsets"] = [blocks.Rows(len(offsets), min(offsets), max(offsets))]
+            assert (builtin._blocks(tally, gap, before) is not None) == (gap == 1 and before.floor is not None)
             by_blocks = builtin.scan(data, generator, gap, before, tally)
             assert {item.split: outcome(item) for item in by_blocks} == {cut.name: cut.expected for cut in told}
             for row in valued.groupBy("_split").agg(*counts).collect():

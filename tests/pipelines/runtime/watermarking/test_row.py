@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 import pytest
@@ -60,6 +60,15 @@ def test_a_step_that_reads_nothing_leaves_a_source_behind_by_the_time_since(
     time = EpochTime(TABLE, STRATEGY, before, 6_000)
     row = watermark_row(time, step, Landed(position="here"), 0, (), SignalEmit(lambda: 6_000), 6_000)
     assert (row.lag_ms, row.position) == (later, "here")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_was_truncated_once_is_known_to_be_from_then_on(quiet: bool) -> None:
+    before = replace(land(None, {"a": 1}, now=1_000), truncated=True)
+    step = StoredStep(Step({}, quiet=quiet), 1, 2, 6_000)
+    time = EpochTime(TABLE, STRATEGY, before, 6_000)
+    assert watermark_row(time, step, Landed(), 0, (), SignalEmit(lambda: 6_000), 6_000).truncated
+    assert not land(None, {"a": 1}, now=1_000).truncated
 
 
 def heard(row: WatermarkRow) -> dict[str, tuple[int, bool]]:
