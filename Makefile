@@ -43,9 +43,10 @@ format: install-dev ## Put the code into its format
 bench: install-dev ## Side by side with peers: snapshot, binlog, tick, join, checks, publishing
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-soak: install-dev ## 300 kills of the process group, 100 snapshots beside eight writers, long transactions, broken checks (hours)
+soak: install-dev ## 300 kills of the process group, 100 snapshots beside eight writers, 40 stories of time, long transactions, broken checks (hours)
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest --durations=25 --timeout=0 \
 		tests/pipelines/runtime/test_kills.py tests/pipelines/runtime/landing/test_kills_from_mysql.py \
+		tests/pipelines/runtime/test_random_times.py \
 		tests/pipelines/sources/mysql_cdc/snapshot/test_exact_cut.py \
 		tests/pipelines/sources/mysql_cdc/binlog/test_long_transaction.py tests/assets/test_broken.py $(ARGS)
 

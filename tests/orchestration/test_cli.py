@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,33 @@ def test_a_dry_run_tells_what_comes_next_and_makes_no_lake(tmp_path: Path) -> No
     shown = tidegate("run", script, "--lake", lake, "--dry-run")
     assert "Nothing was stored." in shown.stdout
     assert tidegate("run", script, "--dry-run", "--continuous").exit_code == 2
+
+
+@pytest.mark.parametrize("mode", [[], ["--continuous"]], ids=["once", "continuous"])
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [(["--auto-watermark-interval", "0"], {}), ([], {"TIDEGATE_AUTO_WATERMARK_INTERVAL": "0"})],
+    ids=["option", "variable"],
+)
+def test_the_auto_watermark_interval_reaches_the_runner(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: list[str],
+    arguments: list[str],
+    environment: dict[str, str],
+) -> None:
+    told: list[timedelta | None] = []
+
+    def made(*_: object, auto_watermark_interval: timedelta | None, **__: object) -> None:
+        told.append(auto_watermark_interval)
+        raise RuntimeError("that is all there is to see")
+
+    monkeypatch.setattr("pipelines.runtime.runner.Runner", made)
+    script = tmp_path / "clicks.sql"
+    script.write_text(SCRIPT.format(policy="quarantine"))
+    command = ["run", str(script), "--lake", str(tmp_path / "lake"), *mode, *arguments]
+    CliRunner().invoke(app, command, env=environment)
+    assert told == [timedelta(0)]
 
 
 def test_status_without_a_lake_says_so(tmp_path: Path) -> None:

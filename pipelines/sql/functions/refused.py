@@ -110,7 +110,8 @@ ABSENT = frozenset(
         "TYPEOF",
     ]
 )
-"""Built-in functions of Flink that this dialect does not have (yet): Spark has no equal."""
+"""Built-in functions of Flink that this dialect does not have (yet). Some Spark has under the same name (INITCAP,
+ARRAY_UNION, TYPEOF): nobody has shown that they mean the same there."""
 
 SYNTAX = frozenset(["ARRAY", "CAST", "MAP", "ROW", "TRY_CAST"])
 """What looks like a call and is none."""

@@ -20,6 +20,8 @@ from pipelines.sql.translate import Translator
 from pipelines.sql.types import TIMESTAMPS, Kind, quoted
 from pipelines.sql.user_functions import UserFunctions
 
+IN_PYTHON = "in Python WatermarkStrategy.for_expression takes any Spark SQL"
+
 
 class WatermarkCompiler:
     """Compiles the watermark of the table called `name`, which has `columns`."""
@@ -47,7 +49,7 @@ class WatermarkCompiler:
         if wrong is not None:
             raise wrong
         self._no_keyword(watermark)
-        value = Translator(self.source, self.scope).value(watermark.expression)
+        value = Translator(self.source, self.scope, IN_PYTHON).value(watermark.expression)
         if value.type.kind not in (*TIMESTAMPS, Kind.BIGINT):
             raise self._error(
                 watermark.expression.span,

@@ -56,10 +56,13 @@ def _no_function(walker: Walker, written: str, span: Span) -> NoReturn:
     if name in DDL_ONLY:
         walker.refuse(span, f"{name}() can not stand here", DDL_ONLY[name])
     if name in ABSENT:
-        walker.refuse(
-            span, f"{name} is a function of Flink that Tidegate does not have", "docs/sql.md lists the functions"
-        )
+        what = f"{name} is a function of Flink that Tidegate does not have"
+        walker.refuse(span, what, _ways(walker, "docs/sql.md lists the functions"))
     own = walker.scope.functions.close_to(name) if walker.scope.functions is not None else None
     close = own or did_you_mean(name, (known for known in FUNCTIONS if " " not in known))
     hint = "docs/sql.md lists the functions; CREATE FUNCTION … LANGUAGE PYTHON declares your own"
-    walker.refuse(span, f"unknown function {written}", close or hint)
+    walker.refuse(span, f"unknown function {written}", close or _ways(walker, hint))
+
+
+def _ways(walker: Walker, hint: str) -> str:
+    return hint if walker.another_way is None else f"{hint}; {walker.another_way}"

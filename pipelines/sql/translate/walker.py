@@ -15,13 +15,17 @@ from pipelines.sql.values import Value
 
 
 class Walker:
-    """Translates the expressions of one scope, by `rules`: one for each kind of node."""
+    """Translates the expressions of one scope, by `rules`: one for each kind of node.
+
+    `another_way`: how else a function may be had that the dialect does not have, as a hint.
+    """
 
     rules: ClassVar[Rules]
 
-    def __init__(self, source: Source, scope: Scope) -> None:
+    def __init__(self, source: Source, scope: Scope, another_way: str | None = None) -> None:
         self.source = source
         self.scope = scope
+        self.another_way = another_way
 
     def value(self, scalar: Scalar) -> Value:
         """The value of an expression. Raises SqlError."""

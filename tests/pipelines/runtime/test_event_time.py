@@ -52,7 +52,8 @@ class Play:
         script: str = RATES,
     ) -> None:
         text = script.format(policy=policy, kind=kind, more=more)
-        self.harness = Harness(text, spark, directory, clock=lambda: told(1_000_000))
+        self.now = 1_000_000
+        self.harness = Harness(text, spark, directory, clock=lambda: told(self.now))
 
     def rate(self, currency: str | None, rate: int | None, at: int | None, op: str = "+I") -> None:
         self.harness.push("rates", [{"currency": currency, "rate": rate, "valid_from": moment(at)}], op)
@@ -237,6 +238,15 @@ def test_both_in_processing_time_make_the_plans_instant_the_watermark(spark: Spa
     play.harness.end_of_snapshot("rates")
     play.harness.end_of_snapshot("orders")
     assert play.upto() == [(0, 100)]
+
+    play.now = 500_000  # the clock goes back, the watermark does not
+    play.order(2, "EUR", 700_000)
+    assert play.upto() == [(2, 100)]
+    last = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))[-1]
+    assert last.plan.time is not None
+    assert last.plan.time.watermark == told(1_000_000)
+    assert last.staged is not None
+    assert last.staged.facts["late@o"] == 1
     play.prove()
 
 

@@ -7,6 +7,7 @@ One run carries many histories at once, each on keys and splits of its own; epoc
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ BEAT = "beat"
 """The split that has a row in every round, so that the table is never idle as a whole."""
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 """No shrinking: a smaller seed is no simpler story."""
+STORIES = 40 if os.environ.get("TIDEGATE_SOAK") else 2
+"""Drawn ones, beside those by hand."""
 _numbers = itertools.count()
 
 
@@ -257,7 +260,8 @@ def model(story: Story, lake: Lake) -> Iterator[Outcome]:
         yield Outcome(table, {name: (at, idle[name], late.get(name, 0)) for name, at in greatest.items()})
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True, phases=PHASES)
+@pytest.mark.soak
+@settings(max_examples=STORIES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True, phases=PHASES)
 @example(story=BY_HAND[0])
 @example(story=BY_HAND[1])
 @given(story=st.integers(0, 2**32).map(drawn))

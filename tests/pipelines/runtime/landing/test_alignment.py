@@ -309,3 +309,24 @@ def test_an_epoch_has_a_bound_where_a_group_is_to_be_waited_for(
     with landing.opened(1) as (_, context):
         landing.membership.hold_back(context)
         assert context.max_rows == most
+
+
+@pytest.mark.parametrize(
+    ("phases", "flipped", "held"), [(True, False, False), (True, True, True), (False, False, True)]
+)
+def test_a_source_without_phases_may_be_held_back_before_its_flip(
+    lake: Lake, phases: bool, flipped: bool, held: bool
+) -> None:
+    options = (
+        "'connector' = 'scripted', 'scan.watermark.alignment.group' = 'g', 'scan.watermark.alignment.max-drift' = "
+    )
+    text = "CREATE TABLE a (at TIMESTAMP_LTZ(3), WATERMARK FOR at AS at) WITH ({0}'10 ms', 'phases' = '{1}');"
+    kept = "CREATE TABLE kept (at TIMESTAMP_LTZ(3)) WITH ('connector' = 'scripted'); INSERT INTO kept SELECT at FROM a;"
+    log(lake, "a", split("0", 100))
+    log(lake, "b", split("0", 10))
+    made = compile_script(text.format(options, str(phases).lower()) + kept)
+    landing = Runner(made, lake, environment={}).landing("a")
+    with landing.opened(1) as (_, context):
+        context.flipped = flipped
+        assert landing.membership.hold_back(context) == held
+        assert context.blocked == ({"0"} if held else set())

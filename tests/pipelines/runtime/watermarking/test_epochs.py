@@ -156,6 +156,23 @@ def test_the_generators_say_so(case: dict[str, Any], tmp_path: Path) -> None:
         assert story.lands(by_hand(story)) == story.expected, story.step
 
 
+@pytest.mark.parametrize(
+    ("strategy", "asked"),
+    [
+        (WatermarkStrategy.for_expression("value", "BIGINT"), False),
+        (WatermarkStrategy.from_source("value", "BIGINT"), False),
+        (WatermarkStrategy.for_monotonous_timestamps(), True),
+    ],
+    ids=["expression", "source", "monotonous"],
+)
+def test_an_expression_and_a_source_ask_no_assigner(strategy: WatermarkStrategy, asked: bool) -> None:
+    """What was counted while rows were written is enough then; an assigner has to see each of them."""
+    counts = {"rows": 1, "late": 0, "greatest": 7, "rowtime": 9, "first_split": "a", "last_split": "a"}
+    time = EpochTime(TABLE, strategy.with_timestamp_assigner(lambda row, at: 0), None, 0)
+    found = time.passes(None, counts, StoredStep(Step({}), 1, 1, 0))
+    assert [item.watermark for item in found] == ([] if asked else [Watermark(7)])
+
+
 @pytest.mark.parametrize("own", [False, True], ids=["built-in", "a generator of one's own"])
 def test_spark_says_so(spark: SparkSession, tmp_path: Path, own: bool) -> None:
     """All cases side by side, a query an epoch: the splits of each under names of their own."""

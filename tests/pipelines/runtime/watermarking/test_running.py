@@ -51,6 +51,12 @@ def test_none_is_a_time_that_an_assigner_may_give_by_its_name() -> None:
     assert run(MONOTONOUS.with_timestamp_assigner(lambda row, at: MIN_TIMESTAMP), FLIPPED).end().late == 0
 
 
+@pytest.mark.parametrize(("assigned", "late"), [(5, 1), (6, 0)])
+def test_a_row_is_late_by_the_time_that_it_is_assigned_and_keeps_its_own(assigned: int, late: int) -> None:
+    item = run(MONOTONOUS.with_timestamp_assigner(lambda row, at: assigned), FLIPPED).end()
+    assert (item.late, item.rowtime) == (late, 10)
+
+
 @pytest.mark.parametrize("where", ["event", "emit"])
 def test_a_generator_that_exits_names_split_and_offset(where: str) -> None:
     with pytest.raises(GeneratorError, match="split 'a' at offset 7 failed: SystemExit: enough"):
