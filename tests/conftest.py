@@ -84,17 +84,19 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMariaD
 
 SECRET = "s3c+et/per cent% &ünd€"
 """A password that is written otherwise wherever it is escaped or encoded."""
+ACCOUNT = "reader-of-clicks-7"
+"""A user's name that no page, script or table has."""
 
 
 @pytest.fixture
 def example_database(mariadb: EmbeddedMariaDb) -> Iterator[Database]:
-    """The database of examples/clicks, under the name that it has there; its user's password is SECRET."""
+    """The database of examples/clicks, under the name that it has there; its user is ACCOUNT, the password SECRET."""
     mariadb.create_database("example_database")
-    mariadb.create_user("clicks", SECRET)
+    mariadb.create_user(ACCOUNT, SECRET)
     try:
-        yield Database(mariadb, "example_database", "clicks", SECRET)
+        yield Database(mariadb, "example_database", ACCOUNT, SECRET)
     finally:
-        mariadb.execute("DROP DATABASE example_database", "DROP USER clicks@'127.0.0.1'")
+        mariadb.execute("DROP DATABASE example_database", f"DROP USER '{ACCOUNT}'@'127.0.0.1'")
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from assets import build_pipeline_definitions
 from pipelines.runtime.scripts import load_script
 from tests.assets.test_run import CLICKS, PUBLISHED, USERS, checks, told
-from tests.conftest import SECRET, Database
+from tests.conftest import ACCOUNT, SECRET, Database
 from tests.secret_traces import traces
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
 
 
-def test_a_build_tells_its_lag_its_chunks_and_their_cuts_and_nobody_the_password(
+def test_a_build_tells_its_lag_its_chunks_and_their_cuts_and_nobody_the_account(
     spark: SparkSession,
     example_database: Database,
     tmp_path: Path,
@@ -77,3 +77,4 @@ def test_a_build_tells_its_lag_its_chunks_and_their_cuts_and_nobody_the_password
     assert list(home.rglob("*.db")), "Dagster's history is looked at too"
     assert list(lake.rglob("*.parquet"))
     assert traces(SECRET, tmp_path) == []
+    assert traces(ACCOUNT, tmp_path) == []

@@ -142,6 +142,7 @@ def test_an_epoch_that_leaves_its_recent_range_is_held_until_a_person_releases_i
     with pytest.raises(GateHeld, match=r"50\.00% of 2 rows found no match .* at most 2\.00% is usual"):
         harness.run()
     assert [row["n"] for row in harness.published("enriched", after=5)] == []
+    assert pq.ParquetFile(_staged_file(harness)).metadata.num_rows == 1
     harness.runner.resolve_held("enriched")
     assert [row["n"] for row in harness.published("enriched", after=5)] == [106]
 
@@ -172,6 +173,8 @@ def test_the_first_verdict_is_final(harness: Harness) -> None:
     harness.restart()
     with pytest.raises(GateHeld, match="is gone"):
         harness.run()
+    assert _staged_file(harness) == path
+    assert path.read_bytes() == whole, "what was held stays"
     with pytest.raises(GateHeld):
         harness.runner.publish("enriched")
 

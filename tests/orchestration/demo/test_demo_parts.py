@@ -10,11 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import typer.main
 from deltalake import write_deltalake
 
+from orchestration.cli import app
 from orchestration.demo import journal
 from orchestration.demo.database import fill, gender, serving, transaction_at
 from orchestration.demo.proof import PinnedEpoch, Proof, Replay, prove
+from orchestration.demo.site import Sizes
 from orchestration.demo.ungated import ungated
 from orchestration.demo.writer import Keys, writing
 from pipelines.progress import SilentProgress
@@ -28,6 +31,13 @@ def test_the_proof_knows_nothing_of_the_join() -> None:
     program = "import sys; import orchestration.demo.proof, orchestration.demo.journal; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not [name for name in loaded if name.startswith(("pipelines.joins", "pyspark", "quality_checks"))]
+
+
+def test_it_is_as_big_as_the_readme_says() -> None:
+    command: Any = typer.main.get_command(app)
+    given = {each.name: each.default for each in command.commands["demo"].params}
+    assert (given["rows"], given["clicks"], given["writes_per_second"]) == (1_000_000, 500_000, 2_000)
+    assert Sizes() == Sizes(1_000_000, 500_000, 2_000)
 
 
 def test_every_kind_of_change_is_replayed() -> None:

@@ -6,8 +6,10 @@ import pymysql
 
 from pipelines.sources.mysql_cdc.errors import FRESH, ReadError
 
-_GONE = frozenset({1049, 1054, 1146, 1176, 1412})
-"""No such database, column, table, index; or a table that was altered since the read view was opened."""
+_GONE = frozenset({1049, 1054, 1146, 1176})
+"""No such database, column, table, index."""
+_TOO_OLD = 1412
+"""The table was altered or truncated since the read view was opened."""
 _DENIED = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
 _LOST = frozenset({0, 1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055})
 
@@ -18,6 +20,13 @@ class SnapshotError(ReadError):
 
 class TableChanged(SnapshotError):
     """The table is no longer what the generation began with."""
+
+
+class ViewTooOld(SnapshotError):
+    """The table was altered between the opening of a read view and its first row.
+
+    A new view may do: what of the statement can not be followed, the log stops at, since it is read from before.
+    """
 
 
 class ReaderRefused(SnapshotError):
@@ -47,6 +56,8 @@ def typed(error: pymysql.err.MySQLError | OSError, where: str) -> SnapshotError:
     if code in _GONE:
         what = f"the table is not what it was when this snapshot began: {text}"
         return TableChanged(what, where=where, next_command=FRESH)
+    if code == _TOO_OLD:
+        return ViewTooOld(f"the table was altered while its rows were asked for: {text}", where=where)
     if code in _DENIED:
         return ReaderRefused(f"the server refuses the user: {text}", where=where)
     if code in _LOST or isinstance(error, OSError):

@@ -25,6 +25,7 @@ KINDS: list[tuple[ReadError, str]] = [
     (binlog.BinlogRefused("denied"), f"give the grant back, then {AGAIN}"),
     (snapshot.ReaderRefused("denied"), f"give the grant back, then {AGAIN}"),
     (snapshot.ReaderLost("reset"), AGAIN),
+    (snapshot.ViewTooOld("altered"), AGAIN),
     (snapshot.NotWritten("full"), f"make room on the lake's disk, or mend it, then {AGAIN}"),
     (snapshot.TableChanged("altered", next_command=FRESH), NEW),
 ]

@@ -43,6 +43,10 @@ def test_root_comes_in_by_the_socket_only(mariadb: EmbeddedMariaDb) -> None:
         mariadb.connect(host=mariadb.host, port=mariadb.port, user="root")
 
 
+def test_it_listens_on_loopback_only(mariadb: EmbeddedMariaDb) -> None:
+    assert mariadb.execute("SELECT @@bind_address") == (("127.0.0.1",),)
+
+
 def test_temporary_tables_lie_where_no_other_server_removes_them(mariadb: EmbeddedMariaDb) -> None:
     assert mariadb.execute("SELECT @@tmpdir") == ((str(mariadb.directory / "tmp"),),)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
@@ -16,8 +17,14 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
 from pipelines.sources.mysql_cdc import CONNECTOR
+from pipelines.sources.mysql_cdc.failures import AGAIN
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sources.mysql_cdc.snapshot import plan
+from pipelines.sources.mysql_cdc.snapshot import plan, reading
+from pipelines.sources.mysql_cdc.snapshot.errors import ViewTooOld
+from pipelines.sources.mysql_cdc.snapshot.reading import read_chunk
+from pipelines.sources.mysql_cdc.snapshot.results import select
+from pipelines.sources.mysql_cdc.source import MysqlCdcSource
+from pipelines.sources.mysql_cdc.steps import SnapshotStep, step_of
 from pipelines.sources.protocol import ExplainsFailures
 from pipelines.sql.model import Options, Table
 from tests.conftest import Database
@@ -149,6 +156,36 @@ def test_a_table_that_is_dropped_between_two_batches(
     again = Driver(spark, tmp_path / "again", driver.table)
     again.run()
     assert again.state() == on_server(database)
+
+
+def test_a_column_that_is_added_while_the_snapshot_is_read(
+    spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "STEP_CHUNKS", 2)
+    driver = Driver(spark, tmp_path, small(database))
+    driver.run(max_steps=1)
+    database.execute("ALTER TABLE t ADD COLUMN w INT DEFAULT 7 FIRST", "UPDATE t SET v = k WHERE k IN (5, 35)")
+    with pytest.raises(Crash):
+        driver.run(crash=lambda point, step: point == "planned")
+    step, source = step_of(driver.steps[-1].step.ranges), MysqlCdcSource(driver.context())
+    assert isinstance(step, SnapshotStep)
+    work = source._work(step)
+    source.close()
+
+    def late(*given: Any) -> Any:
+        database.execute("ALTER TABLE t ADD COLUMN x INT DEFAULT 8 FIRST, ALGORITHM = COPY")
+        return select(*given)
+
+    monkeypatch.setattr(reading, "select", late)
+    with pytest.raises(ViewTooOld, match="chunk-0000002 of") as failed:
+        list(read_chunk(work, 0))
+    told = source.explain(failed.value, driver.steps[-1])
+    assert told is not None
+    assert told.next_command == AGAIN
+    driver.run()
+    assert len(driver.steps) == 3
+    assert driver.flip_epoch == 3
+    assert driver.state() == on_server(database)
 
 
 def test_a_table_that_is_dropped_after_the_flip(spark: SparkSession, database: Database, tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import PlanningError
-from pipelines.sources.mysql_cdc.types import CanonicalType, SourceColumn, canonical, cast_to_declared, compatible
+from pipelines.sources.mysql_cdc.types import (
+    GEOMETRIES,
+    CanonicalType,
+    SourceColumn,
+    canonical,
+    cast_to_declared,
+    compatible,
+)
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog import all_types
 from tests.pipelines.sources.mysql_cdc.binlog.recording import columns_of
@@ -52,6 +59,11 @@ def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_z
         have, want = by_binlog[found.name], by_snapshot[found.name]
         assert have.type == want.type == canonical(found).arrow, found
         assert have.equals(want), (found.column_type, have.to_pylist(), want.to_pylist())
+    shapes = [found.name for found in described if found.data_type in GEOMETRIES]
+    assert len(shapes) == 8
+    well_known = ", ".join(f"ST_AsWKB({name})" for name in shapes)
+    on_server = database.execute(f"SELECT {well_known} FROM {all_types.TABLE} ORDER BY id")
+    assert [tuple(row.values()) for row in by_snapshot.select(shapes).to_pylist()] == list(on_server)
     instants = by_snapshot[all_types.NAMES[list(all_types.COLUMNS).index("timestamp(6)")]].to_pylist()
     assert [at and at.astimezone(UTC).replace(tzinfo=None) for at in instants] == [
         datetime.datetime(1999, 12, 31, 23, 59, 59, 999999),
