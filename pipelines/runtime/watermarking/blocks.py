@@ -5,7 +5,7 @@ of offsets. Each block's greatest value, and with it what was emitted before eac
 rows of a block are then told apart by one number, unless the block itself emits something between its own rows. Only
 the rows of such blocks are put in order, each block by itself.
 
-What comes to the driver is a row for a block, about ten thousand at most, whatever the epoch has.
+What comes to the driver is a row for a block: some ten thousand, and never more than `MOST_BLOCKS`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,32 @@ from pipelines.watermarks import MIN_TIMESTAMP
 SMALL_EPOCH = 65_536
 """Rows that are put in order sooner than they are gone through twice."""
 
-_LEAST_BITS = 9
+MOST_BLOCKS = 131_072
+"""Where there are more, offsets did not lie as the footers had it look, and rows are put in order after all."""
+
+_LEAST_BITS, _MOST_BITS = 9, 63
 _BLOCKS = 16_384
+"""As many are aimed at."""
+_WIDER = 1_024
+"""So much wider than the narrowest, for its rows, is a row group that goes from one file or version to another."""
 _RUNS = 16
-"""As many ranges of offsets are put into the condition of the second look."""
+"""As many ranges of offsets are put into the condition of the second look; more are put as one."""
 
 _GREATEST_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Rows:
-    """How many rows lie from one offset to another: what the footer of a file tells."""
+    """How many rows lie from one offset to another: what the footer of a file tells of a row group. `count` > 0."""
 
     count: int
     first: int
     last: int
+
+    @property
+    def width(self) -> int:
+        """Offsets for a row, about."""
+        return (self.last - self.first) // self.count + 1
 
 
 @dataclass(frozen=True)
@@ -58,10 +69,14 @@ class Blocks:
 
     @classmethod
     def of(cls, rows: Sequence[Rows], split: str | None, guess: int) -> Blocks:
-        """The smallest blocks of which `rows` have not too many: offsets may have gaps of any width, as where they
-        hold a file's number and a place in it."""
+        """The smallest blocks of which `rows` have not too many. Offsets may hold a file's number and a place in it, so
+        rows that go from one file to another are taken to lie as close as the others."""
+        narrowest = min(each.width for each in rows)
+        spans = [each.last - each.first if each.width < _WIDER * narrowest else each.count * narrowest for each in rows]
         bits = _LEAST_BITS
-        while sum(min(each.count, (each.last >> bits) - (each.first >> bits) + 1) for each in rows) > _BLOCKS:
+        while bits < _MOST_BITS and sum(
+            min(each.count, (span >> bits) + 1) for each, span in zip(rows, spans, strict=True)
+        ) > max(_BLOCKS, len(rows)):
             bits += 1
         return cls(bits, split, guess)
 
@@ -139,10 +154,16 @@ def _greatest(one: int | None, other: int | None) -> int | None:
     return max((value for value in (one, other) if value is not None), default=None)
 
 
-def scan(rows: DataFrame, value: str, blocks: Blocks, standing: Mapping[str, int], default: int) -> dict[str, Told]:
-    """What `rows` (_split, _offset, _seq, _rowtime and `value`) say of each split, all late rows counted."""
+def scan(
+    rows: DataFrame, value: str, blocks: Blocks, standing: Mapping[str, int], default: int
+) -> dict[str, Told] | None:
+    """What `rows` (_split, _offset, _seq, _rowtime and `value`) say of each split, all late rows counted. None where
+    they have more than `MOST_BLOCKS`."""
     numbered = rows.withColumn("_block", F.shiftright("_offset", blocks.bits))
-    found = told(_looked(numbered, value, blocks), standing, default, blocks.guess)
+    looked = list(_looked(numbered, value, blocks))
+    if len(looked) > MOST_BLOCKS:
+        return None
+    found = told(looked, standing, default, blocks.guess)
     again = [
         _late_by_split(_of_blocks(numbered, blocks, {split: item.level for split, item in found.items()}), blocks),
         _late_by_split(
@@ -167,7 +188,7 @@ def _looked(rows: DataFrame, value: str, blocks: Blocks) -> Iterator[Block]:
         F.max(rowtime),
         F.count_if(late_by(F.lit(micros(blocks.guess)))),
     )
-    for *split, number, count, greatest, least, most, guessed in seen.collect():  # one row a block
+    for *split, number, count, greatest, least, most, guessed in seen.limit(MOST_BLOCKS + 1).collect():
         yield Block(
             split[0] if split else blocks.split or "",
             number,
@@ -210,12 +231,12 @@ def _late_by_split(rows: DataFrame | None, blocks: Blocks, value: str | None = N
     """How many of `rows` are late, by _before alone or also by what `value` has emitted since in the same block."""
     if rows is None:
         return None
-    told = F.col("_before")
+    before = F.col("_before")
     if value is not None:
         rising = Window.partitionBy("_split", "_block").orderBy("_offset", "_seq")
         so_far = F.max(value).over(rising.rowsBetween(Window.unboundedPreceding, -1))
-        rows = rows.withColumn("_before", F.greatest(told, so_far))
-    late = F.count_if(rowtime_ms() <= told).alias("late")
+        rows = rows.withColumn("_before", F.greatest(before, so_far))
+    late = F.count_if(rowtime_ms() <= before).alias("late")
     if blocks.split is None:
         return rows.groupBy("_split").agg(late)
     return rows.agg(F.lit(blocks.split).alias("_split"), late)

@@ -47,8 +47,8 @@ def scan(
         return []
     rows = valued(rows, generator)
     cut = _blocks(tally or {}, gap, standing)
-    found = _whole(rows, gap, standing) if cut is None else _cut(rows, cut, standing)
-    return [_pass(row, gap, standing) for row in found]
+    found = None if cut is None else _cut(rows, cut, standing)
+    return [_pass(row, gap, standing) for row in found or _whole(rows, gap, standing)]
 
 
 def _whole(rows: DataFrame, gap: int | None, standing: SplitsBefore) -> list[dict[str, Any]]:
@@ -67,19 +67,22 @@ def _blocks(tally: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -
         return None
     only = tally.get(_FIRST) if tally.get(_FIRST) == tally.get(_LAST) else None
     started = _started(standing, floor)
-    there = {name: split for name, split in standing.splits.items() if name == only or only is None}
-    pending = {name: remembered(split.state)[0] for name, split in there.items() if not split.ended}
-    if any(value is not None and value > started[name] for name, value in pending.items()):
-        return None
+    for name in standing.splits.keys() if only is None else standing.splits.keys() & {only}:
+        left, _ = remembered(standing.state(name))
+        if left is not None and left > started[name]:
+            return None
     guess = max(value for value in (tally[_GREATEST], floor, *started.values()) if value is not None)
     return blocks.Blocks.of(rows, only, guess)
 
 
-def _cut(rows: DataFrame, cut: blocks.Blocks, standing: SplitsBefore) -> list[dict[str, Any]]:
+def _cut(rows: DataFrame, cut: blocks.Blocks, standing: SplitsBefore) -> list[dict[str, Any]] | None:
     floor = MIN_TIMESTAMP if standing.floor is None else standing.floor
+    found = blocks.scan(rows, VALUE, cut, _started(standing, floor), floor)
+    if found is None:
+        return None
     return [
         {"_split": split, "rows": own.rows, "late": own.late, _GREATEST: own.greatest, _ROWTIME: own.newest}
-        for split, own in blocks.scan(rows, VALUE, cut, _started(standing, floor), floor).items()
+        for split, own in found.items()
     ]
 
 
@@ -107,8 +110,8 @@ def remembered(state: Any) -> tuple[int | None, int]:
     return None, 0
 
 
-_FIRST, _LAST, _GREATEST, _LATE, _ROWTIME = "first_split", "last_split", "greatest", "late", "rowtime"
-_LEAST, _OFFSETS = "least_rowtime", "offsets"
+_FIRST, _LAST, _GREATEST, _ROWTIME = "first_split", "last_split", "greatest", "rowtime"
+_LEAST, _OFFSETS = "least_micros", "offsets"
 
 
 def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:

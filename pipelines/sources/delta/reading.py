@@ -22,8 +22,10 @@ _ROW_BITS = 30
 _TASK_BITS = 8
 """`_offset` is (version, task, row in the task): 33 million versions, 256 tasks, a thousand million rows each."""
 
-_BUILD_OPS = {"insert": "c", "update_postimage": "u", "delete": "d"}
+_BUILD_OPS = {"insert": "c", "update_postimage": "u", "delete": "d", "update_preimage": "d"}
 _BUILD_OP = f"element_at(map({', '.join(repr(word) for pair in _BUILD_OPS.items() for word in pair)}), _change)"
+_THERE = [word for word, op in _BUILD_OPS.items() if op != "d"]
+_IS_END = f"_change IN ({', '.join(repr(word) for word, op in _BUILD_OPS.items() if op == 'd')})"
 
 
 def snapshot(spark: SparkSession, path: str, version: int, timestamp: int | None) -> DataFrame:
@@ -66,12 +68,11 @@ def landable(rows: DataFrame, table: Table, *, snapshot: bool) -> DataFrame:
     """What `Source.read` gives, of one of the frames above."""
     build = table.role == "build"
     if build:
-        rows = rows.where(F.col("_change").isin(list(_BUILD_OPS)))
+        rows = _of_keys(rows, table)
     op = "'r'" if build and snapshot else _BUILD_OP if build else "'+I'"
     task = f"shiftleft(CAST(spark_partition_id() AS BIGINT), {_ROW_BITS})"
     row = f"({task} + (monotonically_increasing_id() & {2**33 - 1}L))"
-    # A key that one commit both deletes and adds is there after it.
-    position = f"({row} + IF(_change = 'delete', 0L, {2 ** (_ROW_BITS + _TASK_BITS)}L))"
+    position = f"({row} + IF({_IS_END}, 0L, {2 ** (_ROW_BITS + _TASK_BITS)}L))"
     seq = f"'phase', {0 if snapshot else 1}, 'log', 0, 'file', _version, 'position', {position}, 'row', 0"
     return rows.coalesce(2**_TASK_BITS).selectExpr(
         *[quoted(column.name) for column in table.physical_columns],
@@ -81,6 +82,18 @@ def landable(rows: DataFrame, table: Table, *, snapshot: bool) -> DataFrame:
         f"'{SPLIT}' AS _split",
         f"shiftleft(_version, {_ROW_BITS + _TASK_BITS}) + {row} AS _offset",
     )
+
+
+def _of_keys(rows: DataFrame, table: Table) -> DataFrame:
+    """What each commit did to each key: a key that is there after it was not deleted, whatever was written for that. An
+    update ends the key that it has changed; an overwrite deletes and adds every row."""
+    there, ended = rows.where(F.col("_change").isin(_THERE)), rows.where(_IS_END)
+    if not table.primary_key or not set(table.primary_key) <= set(rows.columns):  # a computed one is not known here
+        return there.unionByName(ended.where("_change = 'delete'"))
+    keys = [quoted(name) for name in table.primary_key]
+    kept = there.select("_version", *keys).alias("k")
+    same = " AND ".join(f"e.{name} <=> k.{name}" for name in ("_version", *keys))
+    return there.unionByName(ended.alias("e").join(kept, F.expr(same), "left_anti"))
 
 
 def _described(rows: DataFrame, version: int, timestamp: int | None) -> DataFrame:

@@ -123,6 +123,7 @@ LAYOUTS = {
     "two hundred partitions": [blocks.Rows(M // 10, 7, 7 + M // 10) for _ in range(200)],
     "the last offsets there are": [blocks.Rows(M, 2**63 - 1 - M, 2**63 - 1)],
     "before zero": [blocks.Rows(M, -M, -1)],
+    "more groups than blocks": [blocks.Rows(10, 20 * n, 20 * n + 9) for n in range(20_000)],
 }
 
 
@@ -130,11 +131,36 @@ LAYOUTS = {
 def test_blocks_are_small_and_not_too_many_however_offsets_lie(rows: list[blocks.Rows]) -> None:
     cut = Blocks.of(rows, "a", 0)
     there = [min(each.count, (each.last >> cut.bits) - (each.first >> cut.bits) + 1) for each in rows]
-    assert sum(there) <= 16_384
+    assert sum(there) <= max(16_384, 2 * len(rows))
     assert cut.bits == 9 or sum(there) > 5_000
     for each in rows:
         first, last = cut.offsets(each.first >> cut.bits, each.last >> cut.bits)
         assert first <= each.first <= each.last <= last < 2**63
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [blocks.Rows(5 * M, 0, 500 * M), blocks.Rows(M, 450 * M, (1 << 40) + 10 * M)],
+        [blocks.Rows(3 * M, 0, 300 * M), *(blocks.Rows(M, n << 40, n + 3 << 40) for n in range(1, 30))],
+    ],
+)
+def test_rows_of_several_files_in_one_group_make_no_large_blocks(rows: list[blocks.Rows]) -> None:
+    """A hundred offsets a row: so do those that go from one file to another, which is 2**40 further."""
+    rows_of_a_block = 2 ** Blocks.of(rows, "a", 0).bits / 100
+    assert rows_of_a_block < 4 * max(512, sum(each.count for each in rows) / 16_384)
+
+
+def test_offsets_that_lie_otherwise_than_it_looked(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(blocks, "SMALL_EPOCH", 1)
+    monkeypatch.setattr(blocks, "_LEAST_BITS", 0)
+    rows = [("a", n, 10 * n, 5) for n in range(4)]
+    standing = before(0, {})
+    found = builtin.valued(frame(spark, rows), EXPRESSION)
+    assert blocks.scan(found, builtin.VALUE, Blocks(0, "a", 5), {}, 0) is None
+    assert blocks.scan(found, builtin.VALUE, Blocks(1, "a", 5), {}, 0) is not None
+    assert cut(spark, rows, EXPRESSION, standing) == list(map(said, by_hand(EXPRESSION, 1, rows, standing)))
 
 
 @pytest.mark.parametrize("ends", [(MIN_TIMESTAMP, MAX_TIMESTAMP), (MAX_TIMESTAMP, MAX_TIMESTAMP)])
@@ -202,6 +228,6 @@ def test_what_an_epoch_before_left_to_emit_is_not_known_by_blocks() -> None:
     assert builtin._blocks(tally, 1, SplitsBefore(standing.splits)) is None
     left = SplitWatermark("a", 3, False, state={"greatest": 4, "since": 1})
     assert builtin._blocks(tally, 1, SplitsBefore({"a": left}, 0)) is None
-    other = {**tally, "first_split": "b", "last_split": "b"}
-    assert builtin._blocks(other, 1, SplitsBefore({"a": left}, 0)) is not None
-    assert builtin._blocks(tally, 1, SplitsBefore({"a": replace(left, ended=True)}, 0)) is not None
+    for name, known in (("a", False), ("b", True)):  # the only split of the epoch is asked alone
+        own = {**tally, "first_split": name, "last_split": name}
+        assert (builtin._blocks(own, 1, SplitsBefore({"a": replace(left, ended=True)}, 0)) is not None) == known
