@@ -5,7 +5,7 @@ Rows of other partitions may have been written before it and are read after it, 
 partition has been read past the end that it had when the mark had landed. Both are kept in the `splits` table.
 
 The mark of one table says nothing of another that is routed into the same topic, so a topic with snapshots of several
-is refused.
+is refused: also where the other one's rows come when the first has been over for long.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SnapshotEnd:
         again: Callable[[KafkaStep], DataFrame],
         ends: Callable[[list[Partition]], dict[Partition, int]],
     ) -> None:
-        """Keep the mark of every topic that has come, and where its partitions end now.
+        """Keep the mark of every topic that has come, whose it was, and where its partitions end now.
 
         `again` reads the step's rows once more, for a run that has not written them itself.
         """
@@ -93,28 +93,42 @@ class SnapshotEnd:
         missing = [name for name in step.topics if name not in cuts]
         if not step.read:
             return
-        told = self._told(stored, step, again)
+        told, ended = self._told(stored, step, again), self._ended()
         for name in step.topics:
-            self._check_tables(name, told.get(_alias(step, name, "first")), told.get(_alias(step, name, "other")))
+            tables = {told.get(_alias(step, name, "first")), told.get(_alias(step, name, "other")), ended.get(name)}
+            self._check_tables(name, sorted(tables - {None}))
         for name in missing:
             if told.get(_alias(step, name, "ended")):
                 stops = ends([Partition(name, number) for number in step.topics[name].spans])
-                split = {"split": _NAME + name, "ordinal": step.topics[name].ordinal, "detail": {"topic": name}}
+                detail = {"topic": name, "table": told.get(_alias(step, name, "first"))}
+                split = {"split": _NAME + name, "ordinal": step.topics[name].ordinal, "detail": detail}
                 self._context.splits.add([split])
                 self._context.splits.cut(
                     {split["split"]: {"offsets": {str(p.number): stop for p, stop in stops.items()}}}
                 )
 
-    def _check_tables(self, topic: str, one: str | None, other: str | None) -> None:
-        if one != other:
-            raise SourceError(
-                f"{self._context.table.name}: the topic {topic} has snapshots of several tables, {one} and {other}: "
-                "where the first of them ends says nothing of the others",
-                where=f"topic {topic}",
-                state="the table has not flipped, and nothing that joins to it was released",
-                next_command="give each table a topic of its own; or say 'scan.snapshot.end' = 'offsets' once the "
-                "topic has all of them",
+    def _ended(self) -> dict[str, str]:
+        """By topic whose mark has landed: the table whose snapshot it has ended."""
+        rows = [row["detail"] for row in self._context.splits.rows() if row["split"].startswith(_NAME)]
+        return {row["topic"]: row["table"] for row in rows if row.get("table")}
+
+    def _check_tables(self, topic: str, tables: list[str | None]) -> None:
+        if len(tables) < 2:
+            return
+        state = "the table has not flipped, and nothing that joins to it was released"
+        if self._context.flipped:
+            state = (
+                "the table flipped at the end of the first, so rows that joined to it since may have left without a "
+                "match; these rows are committed, and nothing reads them"
             )
+        raise SourceError(
+            f"{self._context.table.name}: the topic {topic} has snapshots of several tables, {tables[0]} and "
+            f"{tables[1]}: where the first of them ends says nothing of the others",
+            where=f"topic {topic}",
+            state=state,
+            next_command="give each table a topic of its own; or say 'scan.snapshot.end' = 'offsets' once the "
+            "topic has all of them" + (", and read it again with --resnapshot" if self._context.flipped else ""),
+        )
 
     def _told(self, stored: StoredStep, step: KafkaStep, again: Callable[[KafkaStep], DataFrame]) -> dict[str, Any]:
         if self._watched is not None and self._watched[0] == stored.epoch:

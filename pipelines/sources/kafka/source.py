@@ -209,7 +209,7 @@ class KafkaSource:
             return empty_frame(spark, StructType.fromDDL(self._schema()))
         self._check(ranges)
         rows = self._reader.decoded(self._reader.messages(spark, ranges), ranges)
-        if self._snapshot is not None and not self._context.flipped:
+        if self._snapshot is not None:
             rows = self._snapshot.watched(rows, ranges, step.epoch)
         if self._reader.keeps_misfits:
             rows = rows.where("_misfit IS NULL")
@@ -237,7 +237,7 @@ class KafkaSource:
         ranges = step_of(step.step.ranges)
         if rows is not None:
             check_keys(self._context, step, rows, ranges)
-        if self._snapshot is not None and not self._context.flipped:
+        if self._snapshot is not None:
             self._snapshot.landed(step, ranges, self._marks_again, self._ends_of)
         stops = ranges.stops
         ends = self._ends_of(list(stops))

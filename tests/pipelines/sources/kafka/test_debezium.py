@@ -49,6 +49,25 @@ def test_a_topic_with_snapshots_of_several_tables_never_flips_by_the_mark_of_one
     assert play.harness.runner.release("joined").published == ()
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_a_snapshot_of_another_table_that_comes_later_is_an_error_too(
+    before: bool, spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    """Before the flip, and after it: then rows may have left that would have met it."""
+    topic = topics.create()
+    first = "first_in_data_collection" if before else "last_in_data_collection"
+    send(topics, topic, change("r", None, row(1, "ann"), first, db="shop", table="users_1"), 0)
+    play = play_of(broker, topic, spark, tmp_path)
+    assert play.advance("users").flipped is not before
+    if before:
+        send(topics, topic, change("r", None, row(3, "cy"), "last", db="shop", table="users_1"), 0)
+    send(topics, topic, change("r", None, row(2, "bob"), "first_in_data_collection", db="shop", table="users_2"), 0)
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"several tables, shop\.users_1 and shop\.users_2") as refused:
+            play.advance("users")
+        assert ("flipped at the end of the first" in refused.value.state) is not before
+
+
 def test_it_flips_past_the_ends_as_of_the_snapshots_last_row(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
