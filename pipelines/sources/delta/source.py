@@ -137,7 +137,10 @@ class DeltaSource:
         if mode == "snapshot":
             rows = reading.snapshot(spark, path, stop, self._timestamp(stop))
         elif mode == "changed":
-            rows = reading.changes(spark, path, ranges["from"] + 1, stop)
+            # Where nothing was changed yet, there may have been no feed yet.
+            versions = range(ranges["from"] + 1, stop + 1)
+            first = next(version for version in versions if self._log.commit(version).effect == "changed")
+            rows = reading.changes(spark, path, first, stop)
         else:
             commits = [self._log.commit(version) for version in range(ranges["from"] + 1, stop + 1)]
             rows = reading.added(spark, path, [commit for commit in commits if commit.added] or commits[-1:])

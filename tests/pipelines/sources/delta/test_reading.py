@@ -96,6 +96,19 @@ def test_a_build_follows_the_change_data_feed(spark, tmp_path):
     assert len({row["_offset"] for row in found}) == len(found)
 
 
+def test_the_feed_may_be_turned_on_after_commits_that_only_moved_rows(spark, tmp_path):
+    path = tmp_path / "t"
+    for key in (1, 2):
+        write_deltalake(path, rows(key), mode="append")
+    bench = bench_of(path, "build")
+    bench.plan()
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    DeltaTable(path).update(predicate="k = 1", updates={"p": "'new'"})
+    bench.plan()
+    assert [(row["_op"], row["k"], row["p"]) for row in read(spark, bench, 1).collect()] == [("u", 1, "new")]
+
+
 def test_an_update_of_a_key_ends_the_old_one(spark, tmp_path):
     """Unless another row has it then: keys may be swapped."""
     path = tmp_path / "t"
