@@ -159,9 +159,10 @@ class Reader:
         offset = f"shiftleft(_position, {SUB_BITS}) + _sub" if self.layout.changelog else "_position"
         seq = "'phase', 1, 'log', _topic, 'file', _partition, 'position', _position, 'row', _sub"
         if self.by_source:
-            # What a snapshot read comes before every change: the first one may begin where the snapshot's log ends.
-            inside = ", ".join(f"'{name}', _place.{name}" for name in ("file", "position", "row"))
-            seq = f"'phase', IF(_op = 'r', 0, 1), 'log', 0, {inside}"
+            # What a snapshot read comes before a change at its place: the first one may begin where its log ends. It
+            # comes after those of before: a connector may read the table once more.
+            row = "IF(_op = 'r', -1, _place.row)"
+            seq = f"'phase', 1, 'log', 0, 'file', _place.file, 'position', _place.position, 'row', {row}"
         told: list[str] = []
         if self.keeps_misfits:
             told = ["_misfit"]
