@@ -80,7 +80,7 @@ class Retention:
     lake: Lake
     pipeline: Pipeline
     clock: Clock
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] | None
 
     def of(self, table: Table) -> timedelta | None:
         """The table's 'changelog.retention'."""

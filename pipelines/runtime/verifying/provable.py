@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
@@ -60,8 +59,7 @@ class Provable:
         digest = self.pipeline.digest(self.insert)
         tables = {self.insert.probe, *self.insert.builds}
         gone = {table: self._gone(table, counts[f"table {table}"]) for table in tables}
-        environment = os.environ if self.environment is None else self.environment
-        retention = Retention(self.lake, self.pipeline, system_clock, environment)
+        retention = Retention(self.lake, self.pipeline, system_clock, self.environment)
         reach = cache(retention.gone)
         for epoch in epochs:
             plan = epoch.plan

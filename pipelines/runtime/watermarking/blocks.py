@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
@@ -164,17 +165,16 @@ def scan(
     if len(looked) > MOST_BLOCKS:
         return None
     found = told(looked, standing, default, blocks.guess)
-    again = [
-        _late_by_split(_of_blocks(numbered, blocks, {split: item.level for split, item in found.items()}), blocks),
-        _late_by_split(
-            _of_blocks(numbered, blocks, {split: item.rising for split, item in found.items()}), blocks, value
-        ),
-    ]
-    needed = [frame for frame in again if frame is not None]
-    for frame in needed[1:]:
-        needed[0] = needed[0].unionByName(frame)
-    for split, late in needed[0].collect() if needed else ():  # not more than two rows a split
-        found[split].late += late
+    level = {split: item.level for split, item in found.items() if item.level}
+    rising = {split: item.rising for split, item in found.items() if item.rising}
+    again: list[DataFrame] = []
+    if level:
+        again.append(_late_by_split(_of_blocks(numbered, blocks, level), blocks))
+    if rising:
+        again.append(_late_by_split(_in_order(_of_blocks(numbered, blocks, rising), value), blocks))
+    if again:
+        for split, late in reduce(DataFrame.unionByName, again).collect():  # not more than two rows a split
+            found[split].late += late
     return found
 
 
@@ -200,11 +200,9 @@ def _looked(rows: DataFrame, value: str, blocks: Blocks) -> Iterator[Block]:
         )
 
 
-def _of_blocks(rows: DataFrame, blocks: Blocks, wanted: Mapping[str, Mapping[int, int]]) -> DataFrame | None:
+def _of_blocks(rows: DataFrame, blocks: Blocks, wanted: Mapping[str, Mapping[int, int]]) -> DataFrame:
     """The rows of `wanted` blocks (by split: number, and what was emitted before it), with that as _before."""
     known = [(split, number, before) for split, own in wanted.items() for number, before in own.items()]
-    if not known:
-        return None
     splits, numbers, before = map(list, zip(*known, strict=True))
     runs = _runs(sorted(set(numbers)))
     runs = runs if len(runs) <= _RUNS else [(runs[0][0], runs[-1][1])]
@@ -227,16 +225,16 @@ def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _late_by_split(rows: DataFrame | None, blocks: Blocks, value: str | None = None) -> DataFrame | None:
-    """How many of `rows` are late, by _before alone or also by what `value` has emitted since in the same block."""
-    if rows is None:
-        return None
-    before = F.col("_before")
-    if value is not None:
-        rising = Window.partitionBy("_split", "_block").orderBy("_offset", "_seq")
-        so_far = F.max(value).over(rising.rowsBetween(Window.unboundedPreceding, -1))
-        rows = rows.withColumn("_before", F.greatest(before, so_far))
-    late = F.count_if(rowtime_ms() <= before).alias("late")
+def _in_order(rows: DataFrame, value: str) -> DataFrame:
+    """`rows` with what `value` has emitted since in the same block in their _before, too."""
+    rising = Window.partitionBy("_split", "_block").orderBy("_offset", "_seq")
+    so_far = F.max(value).over(rising.rowsBetween(Window.unboundedPreceding, -1))
+    return rows.withColumn("_before", F.greatest("_before", so_far))
+
+
+def _late_by_split(rows: DataFrame, blocks: Blocks) -> DataFrame:
+    """How many of `rows` are late by their _before."""
+    late = F.count_if(rowtime_ms() <= F.col("_before")).alias("late")
     if blocks.split is None:
         return rows.groupBy("_split").agg(late)
     return rows.agg(F.lit(blocks.split).alias("_split"), late)

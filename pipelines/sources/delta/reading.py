@@ -55,20 +55,17 @@ def added(spark: SparkSession, path: str, commits: Sequence[Commit]) -> DataFram
     return reduce(DataFrame.unionAll, frames)
 
 
-def changes(spark: SparkSession, path: str, first: int, last: int) -> DataFrame:
-    """The change data feed of versions `first` to `last`."""
+def changes(spark: SparkSession, path: str, table: Table, first: int, last: int) -> DataFrame:
+    """What the commits of versions `first` to `last` did to each key of a build side, by the change data feed."""
     reader = spark.read.format("delta").option("readChangeFeed", "true")
     rows = reader.option("startingVersion", first).option("endingVersion", last).load(path)
-    return rows.withColumnsRenamed(
-        {"_commit_version": "_version", "_change_type": "_change", "_commit_timestamp": "_at"}
-    )
+    named = {"_commit_version": "_version", "_change_type": "_change", "_commit_timestamp": "_at"}
+    return _of_keys(rows.withColumnsRenamed(named), table)
 
 
 def landable(rows: DataFrame, table: Table, *, snapshot: bool) -> DataFrame:
     """What `Source.read` gives, of one of the frames above."""
     build = table.role == "build"
-    if build:
-        rows = _of_keys(rows, table)
     op = "'r'" if build and snapshot else _BUILD_OP if build else "'+I'"
     task = f"shiftleft(CAST(spark_partition_id() AS BIGINT), {_ROW_BITS})"
     row = f"({task} + (monotonically_increasing_id() & {2**33 - 1}L))"

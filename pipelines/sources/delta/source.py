@@ -140,7 +140,7 @@ class DeltaSource:
             # Where nothing was changed yet, there may have been no feed yet.
             versions = range(ranges["from"] + 1, stop + 1)
             first = next(version for version in versions if self._log.commit(version).effect == "changed")
-            rows = reading.changes(spark, path, first, stop)
+            rows = reading.changes(spark, path, self._table, first, stop)
         else:
             commits = [self._log.commit(version) for version in range(ranges["from"] + 1, stop + 1)]
             rows = reading.added(spark, path, [commit for commit in commits if commit.added] or commits[-1:])
