@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,54 +21,85 @@ _REPEATED = 2
 """How often the values of a sample must repeat for a dictionary to be worth its while."""
 
 
-def write_file(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write `batches`, all of one schema, to `path`; the number of rows. No file for no rows.
+class BatchWriter:
+    """A file that is written batch by batch, all of one schema: `with BatchWriter(path) as file: file.write(batch)`.
 
-    The file has another name until it is whole, so that one of half its rows is taken by nobody.
+    It has another name until it is whole, so that one of half its rows is taken by nobody. No file for no rows.
     """
-    unfinished = path.with_name(f"_{path.name}.writing")
-    rows, writer = 0, None
-    try:
-        for table in _groups(batches):
-            if writer is None:
-                writer = pq.ParquetWriter(
-                    unfinished,
-                    table.schema,
-                    version="2.6",
-                    compression="snappy",
-                    use_dictionary=_repeating(table),  # pyright: ignore[reportArgumentType] also a list
-                    store_schema=False,
-                    store_decimal_as_integer=True,
-                )
-            writer.write_table(table, row_group_size=table.num_rows)
-            rows += table.num_rows
-        if writer is not None:
-            writer.close()
-            os.replace(unfinished, path)
-    except BaseException:
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.rows = path, 0
+        self._unfinished = path.with_name(f"_{path.name}.writing")
+        self._writer: pq.ParquetWriter | None = None
+        self._held: list[pa.RecordBatch] = []
+        self._size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add a batch. Raises OSError, as the end of the block does."""
+        if batch.num_rows:
+            self._held.append(batch)
+            self._size += batch.nbytes
+        if self._size >= GROUP_BYTES:
+            self._flush()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._give_up()
+            return
         try:
-            if writer is not None:
-                writer.close()
+            self._flush()
+            if self._writer is not None:
+                self._writer.close()
+                os.replace(self._unfinished, self.path)
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        table = pa.Table.from_batches(self._held)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._unfinished,
+                table.schema,
+                version="2.6",
+                compression="snappy",
+                use_dictionary=_repeating(table),  # pyright: ignore[reportArgumentType] also a list
+                write_statistics=_bounded(table.schema),  # pyright: ignore[reportArgumentType] also a list
+                store_schema=False,
+                store_decimal_as_integer=True,
+            )
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self.rows += table.num_rows
+        self._held, self._size = [], 0
+
+    def _give_up(self) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.close()
         except Exception:  # noqa: BLE001 a full disk refuses the footer too: what went wrong first is what is told
             pass
         finally:
-            unfinished.unlink(missing_ok=True)
-        raise
-    return rows
+            self._unfinished.unlink(missing_ok=True)
 
 
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if batch.num_rows:
-            held.append(batch)
-            size += batch.nbytes
-        if size >= GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+def write_file(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write `batches`, all of one schema, to `path`; the number of rows."""
+    with BatchWriter(path) as file:
+        for batch in batches:
+            file.write(batch)
+    return file.rows
+
+
+def _bounded(schema: pa.Schema) -> bool | list[str]:
+    """The columns whose bounds the footer tells: Arrow leaves NaN out of them, and Spark takes it for the greatest."""
+    leaves = [(name, values.type) for name, values in _leaves("", schema.empty_table())]
+    known = [name for name, kind in leaves if not pa.types.is_floating(kind)]
+    return True if len(known) == len(leaves) else known
 
 
 def _repeating(table: pa.Table) -> list[str]:

@@ -88,8 +88,12 @@ class Outcomes:
 
     def missed_sql(self, kind: Literal["unmatched", "dropped"], joins: Sequence[tuple[int, Join]]) -> str:
         """SQL: the outcome by the first of the numbered `joins` that gave no version; null where all gave one."""
-        told = [f"{self.number(_named(kind, WHYS[0], join))} + _why{number}" for number, join in joins]
+        told = [f"{self.first_missed(kind, join)} + _why{number}" for number, join in joins]
         return f"coalesce({', '.join([*told, 'CAST(NULL AS INT)'])})"
+
+    def first_missed(self, kind: Literal["unmatched", "dropped"], join: Join) -> int:
+        """The number to which `why_number` is added where this join gave no version."""
+        return self.number(_named(kind, WHYS[0], join))
 
     def dropped_sql(self, outcome: str = "_outcome") -> str:
         """SQL: whether a row with this outcome is only counted."""
@@ -97,11 +101,15 @@ class Outcomes:
 
     def disposition_sql(self, kind: Disposition, *, publish_unmatched: bool) -> str:
         """SQL: whether this is where a row with `_outcome` goes."""
-        unmatched = self._missed("unmatched") if publish_unmatched else []
-        last = self.number(unmatched[-1] if unmatched else MATCHED)
+        last = self.last_published(publish_unmatched=publish_unmatched)
         if kind == "publish":
             return f"_outcome <= {last}"
         return self.dropped_sql() if kind == "drop" else f"(_outcome > {last} AND NOT {self.dropped_sql()})"
+
+    def last_published(self, *, publish_unmatched: bool) -> int:
+        """The greatest number of an outcome that is published."""
+        unmatched = self._missed("unmatched") if publish_unmatched else []
+        return self.number(unmatched[-1] if unmatched else MATCHED)
 
     def _missed(self, kind: Literal["unmatched", "dropped"]) -> list[str]:
         return [_named(kind, name, join) for join in self.insert.joins for name in WHYS]

@@ -176,13 +176,24 @@ def require_whole(folder: Path, files: Sequence[StagedFile], epoch: int) -> None
 
 
 def replace(
-    table: Path, folder: Path, files: Sequence[StagedFile], old: Sequence[str], *, note: str, marks: Mapping[str, int]
+    table: Path,
+    folder: Path,
+    files: Sequence[StagedFile],
+    old: Sequence[str],
+    *,
+    note: str,
+    marks: Mapping[str, int] | None = None,
+    same_rows: bool = False,
 ) -> None:
     """One commit that puts `files` in the place of the table's files `old` (as its log names them), and remembers
     `marks` (application -> version, see `delta_log.committed`). The caller sees to it that nobody else writes to the
+    table. `same_rows`: they hold the very rows that the old ones held, so there is no news for whoever follows the
     table."""
-    delta = DeltaTable(str(table))
-    actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files), *_removals(delta, old)]
+    delta, marks = DeltaTable(str(table)), marks or {}
+    actions: list[AddAction | RemoveAction] = [
+        *additions(delta, folder, files, news=not same_rows),
+        *_removals(delta, old, news=not same_rows),
+    ]
     properties = CommitProperties(
         app_transactions=[Transaction(name, version) for name, version in marks.items()],
         custom_metadata={"userMetadata": note},
@@ -199,10 +210,10 @@ def _leave(delta: DeltaTable, old: Sequence[str]) -> None:
             os.utime(root_of(delta) / unquote(name))
 
 
-def _removals(delta: DeltaTable, old: Sequence[str]) -> list[RemoveAction]:
+def _removals(delta: DeltaTable, old: Sequence[str], *, news: bool = True) -> list[RemoveAction]:
     sizes = pa.table(delta.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
     known = {file["path"]: file["size_bytes"] for file in sizes}
-    return [RemoveAction(unquote(path), data_change=True, deletion_timestamp=_now(), size=known[path]) for path in old]
+    return [RemoveAction(unquote(path), data_change=news, deletion_timestamp=_now(), size=known[path]) for path in old]
 
 
 def _without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
@@ -242,8 +253,8 @@ def _without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str]
     return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in kept]
 
 
-def additions(delta: DeltaTable, folder: Path, files: Sequence[StagedFile]) -> list[AddAction]:
-    """What a commit says of files in `folder`, which lies inside the table."""
+def additions(delta: DeltaTable, folder: Path, files: Sequence[StagedFile], *, news: bool = True) -> list[AddAction]:
+    """What a commit says of files in `folder`, which lies inside the table. `news`: their rows are new to it."""
     names, prefix, now = {field.name for field in delta.schema().fields}, folder.relative_to(root_of(delta)), _now()
     return [
         AddAction(
@@ -251,7 +262,7 @@ def additions(delta: DeltaTable, folder: Path, files: Sequence[StagedFile]) -> l
             size=file.size,
             partition_values={},
             modification_time=now,
-            data_change=True,
+            data_change=news,
             stats=json.dumps(_only(json.loads(file.stats), names)),
         )
         for file in files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -59,8 +59,19 @@ def root_of(table: DeltaTable) -> Path:
 
 def all_files(table: DeltaTable) -> list[str]:
     """The absolute paths of the table's files."""
+    return paths_of(table, pa.table(table.get_add_actions())["path"].to_pylist())
+
+
+def size_of(path: Path) -> int:
+    """The bytes of all files of the table at `path`; 0 where there is none."""
+    table = opened(path)
+    return 0 if table is None else int(pc.sum(pa.table(table.get_add_actions())["size_bytes"]).as_py() or 0)
+
+
+def paths_of(table: DeltaTable, names: Sequence[str]) -> list[str]:
+    """The absolute paths of files as the table's log names them."""
     root = root_of(table)
-    return [str(root / unquote(name)) for name in pa.table(table.get_add_actions())["path"].to_pylist()]
+    return [str(root / unquote(name)) for name in names]
 
 
 @dataclass(frozen=True)
@@ -78,11 +89,10 @@ def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> Dat
     actions = pa.table(table.get_add_actions(flatten=True))
     columns = [f"{bound}.{name}" for bound in ("min", "max", "null_count") for name in ("_epoch", "_generation")]
     files = actions.select([name for name in ("path", *columns) if name in actions.column_names]).to_pylist()
-    root = root_of(table)
     wanted = {"_epoch": (after + 1, upto), "_generation": (generation, generation)}
     meeting = [file for file in files if all(_meets(file, name, *span) for name, span in wanted.items())]
     return DataFiles(
-        [str(root / unquote(file["path"])) for file in meeting],
+        paths_of(table, [file["path"] for file in meeting]),
         all(_within(file, name, *span) for file in meeting for name, span in wanted.items()),
         [file["path"] for file in meeting],
     )

@@ -54,7 +54,7 @@ class Due:
         taken = " OR ".join(part.condition() for part in self.parts) or "false"
         return f"_generation = {int(self.generation)} AND ({taken})"
 
-    def _expression(self) -> pc.Expression:
+    def expression(self) -> pc.Expression:
         """The same for Arrow."""
         return (pc.field("_generation") == self.generation) & any_of(self.parts)
 
@@ -67,10 +67,10 @@ class Due:
             from pipelines.lake.rows import read
 
             return int(read(spark(), path).where(self.condition()).selectExpr("count(1)").collect()[0][0])
-        files = self._files(table)
+        files = self.files(table)
         if not files:
             return 0
-        return ds.dataset(files, format="parquet").count_rows(filter=self._expression())
+        return ds.dataset(files, format="parquet").count_rows(filter=self.expression())
 
     def rows(self, spark: SparkSession, path: Path) -> DataFrame:
         """The due rows."""
@@ -79,9 +79,10 @@ class Due:
         table = delta_log.opened(path)
         if table is None or not delta_log.plain(table):
             return read(spark, path).where(self.condition())
-        return of_files(spark, table, self._files(table)).where(self.condition())
+        return of_files(spark, table, self.files(table)).where(self.condition())
 
-    def _files(self, table: DeltaTable) -> list[str]:
+    def files(self, table: DeltaTable) -> list[str]:
+        """The files of the landed table that may hold a due row."""
         root = delta_log.root_of(table)
         areas = [area for part in self.parts for area in part.areas]
         chosen = [file for file in _statistics(table, self.generation) if file.may_hold(areas)]

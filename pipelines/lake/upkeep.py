@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import LakeError
@@ -31,31 +31,39 @@ class Tidied:
     freed: int
 
 
-def tidy(path: Path, *, keep: timedelta) -> Tidied | None:
-    """Put small files together and remove what no version younger than `keep` names; None when there is no table.
+def compact(path: Path) -> None:
+    """Put small files together, whatever rows are in them."""
+    DeltaTable(str(path)).optimize.compact()
+
+
+def tidy(path: Path, *, keep: timedelta, together: Callable[[Path], None] = compact) -> Tidied | None:
+    """Put small files `together` and remove what no version younger than `keep` names; None when there is no table.
 
     The caller holds the leases of all that writes to the table. Raises LakeError.
     """
-    return _tidied(path, keep, compact=True)
+    return _tidied(path, keep, together)
 
 
 def vacuum(path: Path, *, keep: timedelta) -> Tidied | None:
     """Remove what no version younger than `keep` names, and put nothing together: of tables whose files are named
     elsewhere too. None when there is no table. Raises LakeError."""
-    return _tidied(path, keep, compact=False)
+    return _tidied(path, keep, None)
 
 
-def _tidied(path: Path, keep: timedelta, *, compact: bool) -> Tidied | None:
+def _tidied(path: Path, keep: timedelta, together: Callable[[Path], None] | None) -> Tidied | None:
     if not DeltaTable.is_deltatable(str(path)):
         return None
     with _told(path):
-        table = DeltaTable(str(path))
         before, size = len(live_files(path)), _size(path)
-        if compact and before >= SMALL_FILES:
-            hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
-            table.optimize.compact(post_commithook_properties=hooks)
+        if together is not None and before >= SMALL_FILES:
+            together(path)
+            table = DeltaTable(str(path))
+            table.create_checkpoint()
+            table.cleanup_metadata()
         hours = int(keep.total_seconds() // 3600)
-        gone = table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
+        gone = DeltaTable(str(path)).vacuum(
+            retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
+        )
         return Tidied(path, before, len(live_files(path)), len(gone), max(size - _size(path), 0))
 
 

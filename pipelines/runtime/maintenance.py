@@ -18,6 +18,7 @@ from pipelines.lake import Lake
 from pipelines.lake.leases import Leases
 from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
 from pipelines.progress import Progress
+from pipelines.runtime.compaction import Compaction
 from pipelines.runtime.history import history_of
 from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.releasing.staging import folder_prefix
@@ -73,7 +74,8 @@ class Maintenance:
         task = self.progress.task("maintain", len(sources) + len(targets), "tables")
         found = []
         for table in sources:
-            found.append(self._leased(table.name, [table.name], lambda table=table: self._source(table)))
+            owners = [table.name, *self._reading(table)]
+            found.append(self._leased(table.name, owners, lambda table=table: self._source(table)))
             task.advance(1, table.name)
         for target, inserts in targets.items():
             owners = [insert_owner(insert.id) for insert in inserts]
@@ -94,11 +96,25 @@ class Maintenance:
             for owner in taken:
                 self.leases.release(owner)
 
+    def _reading(self, table: Table) -> list[str]:
+        """The owners of the INSERTs that join a table whose versions go: an epoch that one of them planned meanwhile,
+        a backfill above all, may ask for what is just going."""
+        if self._keep(table) is None:
+            return []
+        return [insert_owner(insert.id) for insert in self.pipeline.inserts if table.name in insert.builds]
+
+    def _keep(self, table: Table) -> timedelta | None:
+        return self._retention.of(table) if table.role == "build" else None
+
+    @property
+    def _retention(self) -> Retention:
+        return Retention(self.lake, self.pipeline, self.clock, self.environment)
+
     def _source(self, table: Table) -> Maintained:
-        retention = Retention(self.lake, self.pipeline, self.clock, self.environment)
-        keep = retention.of(table) if table.role == "build" else None
-        retained = retention.apply(self.spark, table, keep) if keep is not None else None
-        tidied = tidy(self.lake.table_path(table.name), keep=self.keep)
+        keep = self._keep(table)
+        retained = self._retention.apply(self.spark, table, keep) if keep is not None else None
+        together = Compaction(self.lake, self.pipeline, self.spark).of(table)
+        tidied = tidy(self.lake.table_path(table.name), keep=self.keep, together=together)
         return Maintained(table.name, retained, (tidied,) if tidied else ())
 
     def _target(self, name: str, inserts: Sequence[Insert]) -> Maintained:

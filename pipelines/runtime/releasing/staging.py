@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pipelines.clock import Clock
 from pipelines.frames import settings
 from pipelines.joins import FEW_PAIRS, TICK_PROBE, Build, HeavyKeysByTable, Probe, Release, joined
-from pipelines.lake import StagedRow
+from pipelines.lake import StagedRow, delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import survey
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.runtime.releasing.columnar import ColumnarStager
 from pipelines.runtime.releasing.requeued import landed_again
 from pipelines.runtime.releasing.standing import Standing
 from pipelines.runtime.releasing.violations import counted
@@ -51,8 +52,9 @@ OF_TICKS = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions
 """Planning anew after every stage costs more than such a release has to gain; measured in docs/decisions/0009."""
 
 
-PER_TASK = 1_000_000
-"""About how many rows one task of a large event-time release hashes or sorts: so many fit into a small heap."""
+PER_TASK, BYTES_PER_TASK = 1_000_000, 32 << 20
+"""About how many rows, of about how many bytes in their files, one task of a large event-time release hashes or sorts:
+so much fits into a small heap."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,9 @@ class Stager:
         spark = self.spark()
         self._prepare()
         folder = self.standing.staged_path / new_folder(plan)
-        observed = Observation(f"staged {plan.insert} {plan.epoch}")
-        with (
-            step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"),
-            settings(spark, self._settings(plan)),
-        ):
-            frame = self.frame(spark, plan, observed)
-            frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
+        with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
+            found = self._written(spark, plan, folder)
         faults.point("insert.written", plan.insert)
-        found: dict[str, Any] = dict(observed.get)
         found |= counted(folder.glob("**/*.parquet"), self.standing.insert.constraints)
         return StagedRow(
             owner=self.standing.owner,
@@ -93,6 +89,19 @@ class Stager:
             facts={name: value for name, value in found.items() if "@" in name and ":" not in name},
         )
 
+    def _written(self, spark: SparkSession, plan: ReleasePlan, folder: Path) -> dict[str, Any]:
+        """What was counted while the rows were written: by whole columns where that can be done, which is several times
+        as fast; by SQL, which can do it always."""
+        columnar = ColumnarStager(self.standing)
+        plain = columnar.plain(plan)
+        if plain is not None:
+            return columnar.stage(spark, plan, plain, folder)
+        observed = Observation(f"staged {plan.insert} {plan.epoch}")
+        with settings(spark, self._settings(plan)):
+            frame = self.frame(spark, plan, observed)
+            frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
+        return dict(observed.get)
+
     def _settings(self, plan: ReleasePlan) -> dict[str, str]:
         """How Spark should plan a release of this size."""
         released = self.standing.released(plan)
@@ -101,7 +110,8 @@ class Stager:
         if plan.time is None:
             return {}
         rows = released + sum(map(self._versions, plan.pins))
-        tasks = min(max(rows // PER_TASK, 4), 2_000)
+        size = sum(delta_log.size_of(self.standing.lake.table_path(pin.table)) for pin in plan.pins)
+        tasks = min(max(rows // PER_TASK, size // BYTES_PER_TASK, 4), 2_000)
         # Small enough partitions stay apart: what is hashed must fit into the memory of a task.
         return {"spark.sql.shuffle.partitions": str(tasks), "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m"}
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines.lake import rows as lake_rows
-from pipelines.lake.upkeep import live_files
+from pipelines.lake.upkeep import SMALL_FILES, live_files
 from pipelines.runtime.history import history_of
 from pipelines.runtime.maintenance import Maintained
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.runner import Runner
 from pipelines.testing import Harness
+from pipelines.watermarks import MAX_TIMESTAMP
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tests.pipelines.runtime.test_random_histories import SCRIPT
@@ -201,3 +204,51 @@ def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path)
     other = Runner(harness.pipeline, harness.lake, spark=lambda: spark, label="other")
     found = {item.name: item.skipped for item in other.maintenance().run()}
     assert "harness" in found["user_info"]
+
+
+def test_rows_that_wait_are_put_into_files_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    playing = play(spark, tmp_path)
+    playing.rate("EUR", 100, 10)
+    for number in range(SMALL_FILES):
+        playing.order(number, "EUR", 11 + number)
+        playing.order(100 + number, "EUR", 500 + number)
+        playing.harness.runner.advance("orders")
+    playing.harness.push("orders", [{"id": 200, "currency": "EUR", "at": None}])
+    assert len(playing.upto(rates=100, orders=100)) == SMALL_FILES
+    playing.order(201, "EUR", 50)  # late, and in no release yet
+    playing.harness.runner.advance("orders")
+    landed = playing.harness.lake.table_path("orders")
+    before = sorted(row["id"] for row in lake_rows.read(spark, landed).collect())
+
+    maintain(playing.harness)
+
+    files = sorted((sorted(pq.read_table(file)["id"].to_pylist()) for file in live_files(landed)), key=len)
+    assert files[1] == [*range(100, 100 + SMALL_FILES), 201]
+    assert files[0] == [*range(SMALL_FILES), 200]
+    assert sorted(row["id"] for row in lake_rows.read(spark, landed).collect()) == before
+    assert DeltaTable(landed).history(1)[0]["userMetadata"] == "OPTIMIZE: waiting rows apart"
+    assert maintain(playing.harness)["orders"].files_after == 2  # there is nothing to do any more
+    playing.order(202, "EUR", 502)
+    assert playing.upto(orders=501, rates=501) == [(100, 100), (101, 100), (201, 100)]
+    assert len(playing.upto(orders=MAX_TIMESTAMP, rates=MAX_TIMESTAMP)) == SMALL_FILES - 1
+    playing.prove()
+
+
+def test_no_version_goes_while_an_insert_that_joins_it_is_worked_on(spark: SparkSession, tmp_path: Path) -> None:
+    playing = play(spark, tmp_path)
+    playing.rate("EUR", 100, 10)
+    playing.rate("EUR", 101, 20)
+    playing.order(0, "EUR", 30)
+    assert playing.upto(rates=50, orders=50) == [(0, 101)]
+    playing.harness.runner.close()
+    harness = playing.harness
+    releasing = Runner(harness.pipeline, harness.lake, spark=lambda: spark, label="backfill")
+    releasing.releasing("converted").plan()
+    other = Runner(harness.pipeline, harness.lake, spark=lambda: spark, label="upkeep")
+    found = {item.name: item.skipped for item in other.maintenance().run()}
+    assert "backfill" in found["rates"]
+    assert "converted" in found["rates"]
+    assert found["orders"] == ""
+    assert len(versions(harness)) == 2
+    releasing.close()
+    assert other.maintenance().run()[0].skipped == ""

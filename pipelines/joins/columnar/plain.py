@@ -1,0 +1,107 @@
+"""Which INSERTs ask for columns alone: equal keys, no other condition, and nothing computed of what is found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pipelines.lake.rows import quoted
+from pipelines.sources.arrow_types import arrow_type
+from pipelines.sql.model import Insert, Table
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A column of one of the INSERT's tables, by the alias that it has there."""
+
+    alias: str
+    column: str
+
+
+@dataclass(frozen=True)
+class PlainJoin:
+    """`keys`: pairs of a column of what is left of the join, and the build's; `columns` of the build are asked for
+    afterwards."""
+
+    alias: str
+    build: str
+    keys: tuple[tuple[Ref, str], ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """An INSERT of this kind. `types`: the Arrow type of every column that is read; `output`: what the target gets,
+    with its Arrow type."""
+
+    insert: Insert
+    probe: str
+    probe_columns: tuple[str, ...]
+    joins: tuple[PlainJoin, ...]
+    output: tuple[tuple[str, Ref, pa.DataType], ...]
+    types: Mapping[Ref, pa.DataType]
+
+
+def plain_of(insert: Insert, tables: Mapping[str, Table]) -> Plain | None:
+    """What an INSERT in event time asks for, if that is columns alone; else None."""
+    if insert.time != "event" or insert.where is not None or insert.constraints or insert.proof or insert.process:
+        return None
+    if any(join.predicate is not None or join.time != "event" for join in insert.joins):
+        return None
+    named = {insert.probe_alias: tables[insert.probe]} | {join.alias: tables[join.build] for join in insert.joins}
+    spark_types = {
+        Ref(alias, column.name): column.spark_type for alias, table in named.items() for column in table.stored_columns
+    }
+    refs = {f"{quoted(ref.alias)}.{quoted(ref.column)}": ref for ref in spark_types}
+    output = [(item.name, refs.get(item.expression), item.spark_type) for item in insert.projections]
+    keys = [
+        [(refs.get(key.probe), Ref(join.alias, key.column)) for key in join.keys] for join in insert.joins
+    ]  # of the probe or of an earlier build, and of this one
+    if any(ref is None or spark_types[ref] != kind for _, ref, kind in output):
+        return None
+    if any(one is None or not _comparable(spark_types[one], spark_types[two]) for pairs in keys for one, two in pairs):
+        return None
+    asked = {ref for _, ref, _ in output if ref} | {one for pairs in keys for one, _ in pairs if one}
+    read = asked | {two for pairs in keys for _, two in pairs}
+    if any(_scalar(spark_types[ref]) is None for ref in read):
+        return None
+    return Plain(
+        insert,
+        insert.probe_alias,
+        _columns(asked, insert.probe_alias),
+        tuple(
+            PlainJoin(
+                join.alias,
+                join.build,
+                tuple((one, two.column) for one, two in pairs if one),
+                _columns(asked, join.alias),
+            )
+            for join, pairs in zip(insert.joins, keys, strict=True)
+        ),
+        tuple((name, ref, arrow_type(kind)) for name, ref, kind in output if ref),
+        {ref: arrow_type(spark_types[ref]) for ref in read},
+    )
+
+
+def _columns(refs: set[Ref], alias: str) -> tuple[str, ...]:
+    return tuple(sorted(ref.column for ref in refs if ref.alias == alias))
+
+
+def _scalar(spark_type: str) -> pa.DataType | None:
+    """The Arrow type of a plain value; None for types of several values, and for those that Arrow has none for."""
+    try:
+        found = arrow_type(spark_type)
+    except ValueError:
+        return None
+    return None if pa.types.is_nested(found) else found
+
+
+def _comparable(one: str, two: str) -> bool:
+    """Whether equal values of two types are equal to Arrow as they are to Spark: of floating-point numbers they are
+    not (NaN, and zero with a sign)."""
+    left, right = _scalar(one), _scalar(two)
+    if left is None or right is None or pa.types.is_floating(left):
+        return False
+    return left == right or (pa.types.is_integer(left) and pa.types.is_integer(right))

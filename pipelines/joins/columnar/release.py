@@ -1,0 +1,312 @@
+"""One share of a release: row groups of landed probe rows in, staged files out, every outcome counted.
+
+Files, columns and counts are those of `pipelines.joins.release`, which does the same in SQL for every INSERT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
+
+from pipelines.joins.columnar.plain import Plain, PlainJoin, Ref
+from pipelines.joins.columnar.versions import NO_KEY, Numbers, Versions, load
+from pipelines.joins.outcome import (
+    BEFORE_FIRST,
+    DELETED,
+    KEY_ABSENT,
+    KEY_NULL,
+    MATCHED,
+    TIME_NULL,
+    Outcomes,
+    outcomes,
+    why_number,
+)
+from pipelines.joins.release import Release
+from pipelines.lake.due import Due
+from pipelines.lake.rows import LAKE_COLUMNS
+from pipelines.parquet import BatchWriter
+from pipelines.sources.arrow_types import arrow_type
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+Found = dict[str, int | None]
+"""The counts of a release, by the names that `pipelines.joins.release` gives them."""
+
+Flags = npt.NDArray[np.bool_]
+
+AT_ONCE = 1 << 20
+"""Rows that are joined at once, at most: every look among the keys of a build begins with a table of them."""
+
+OWN = ("_op", "_epoch", "_generation", "_rowtime", "_split", "_offset")
+"""What is read of a landed row beside its own columns."""
+
+_OWN_TYPES = {name: arrow_type(LAKE_COLUMNS[name]) for name in OWN}
+
+_MATCH = -1
+"""In the place of a reason (`why_number`) why a build gave no version."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Row groups of one file."""
+
+    path: str
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one task does: `groups` of the probe's files, written as the `number`-th file to `folder`.
+
+    `versions`: of each join, where its versions are saved; `pins`: generation and epoch that they are of.
+    """
+
+    plain: Plain
+    release: Release
+    due: Due
+    groups: tuple[Groups, ...]
+    versions: tuple[Path, ...]
+    pins: tuple[tuple[int, int], ...]
+    folder: Path
+    number: int
+
+
+def stage(share: Share) -> Found:
+    """Join and write one share; what was counted. A second attempt writes the same files. Raises OSError."""
+    counts = _Counts(share)
+    name = f"part-{share.number:05d}.parquet"
+    with ExitStack() as open_files:
+        files = {}
+        for kind in ("publish", "quarantine"):
+            folder = share.folder / f"_disposition={kind}"
+            folder.mkdir(parents=True, exist_ok=True)
+            files[kind] = open_files.enter_context(BatchWriter(folder / name))
+        for rows in _due(share):
+            matched = _Matched.of(share, rows)
+            counts.add(matched)
+            last = Outcomes(share.plain.insert).last_published(
+                publish_unmatched=share.release.on_unmatched == "publish"
+            )
+            published = matched.outcome <= last
+            kept_out = ~published & ~matched.dropped
+            files["publish"].write(_staged(share, matched, published, told=False))
+            files["quarantine"].write(_staged(share, matched, kept_out, told=True))
+    return counts.found
+
+
+def merged(found: Sequence[Found]) -> Found:
+    """The counts of all shares together."""
+    return {name: _together(name, [each[name] for each in found]) for name in found[0]}
+
+
+def _together(name: str, values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    if name.startswith("least-time@"):
+        return min(known)
+    if name.startswith(("greatest-time@", "greatest-epoch@")):
+        return max(known, default=None)
+    return sum(known)
+
+
+def _due(share: Share) -> Iterator[pa.RecordBatch]:
+    """The due rows of a share, row group by row group."""
+    plain = share.plain
+    types = {**_OWN_TYPES, **{name: plain.types[Ref(plain.probe, name)] for name in plain.probe_columns}}
+    schema, due = pa.schema(list(types.items())), share.due.expression()
+    for groups in share.groups:
+        whole = ds.ParquetFileFormat().make_fragment(groups.path, LocalFileSystem())
+        for number in groups.numbers:
+            one = whole.subset(row_group_ids=[number])
+            rows = one.to_table(schema=schema, filter=due, use_threads=False, batch_size=AT_ONCE)
+            for batch in rows.combine_chunks().to_batches(max_chunksize=AT_ONCE):
+                if batch.num_rows:
+                    yield batch
+
+
+@dataclass
+class _Matched:
+    """Joined rows: of each join, why it gave no version (_MATCH where it gave one), the version's row in the changelog
+    (`places`), and since when it is valid (`since`, us).
+
+    `time`: us, UTC; `timed`: whether there is one.
+    """
+
+    rows: pa.RecordBatch
+    time: Numbers
+    timed: Flags
+    whys: list[Numbers]
+    places: list[Numbers]
+    since: list[Numbers]
+    versions: list[Versions]
+    outcome: Numbers
+    dropped: Flags
+
+    @classmethod
+    def of(cls, share: Share, rows: pa.RecordBatch) -> _Matched:
+        times = rows.column("_rowtime").cast(pa.int64())
+        timed = times.is_valid().to_numpy(zero_copy_only=False)
+        none = np.zeros(rows.num_rows, np.int64)
+        found = cls(rows, times.fill_null(0).to_numpy(), timed, [], [], [], [], none, none.astype(bool))
+        for join, saved in zip(share.plain.joins, share.versions, strict=True):
+            found._meet(share.plain, join, load(saved))
+        found._conclude(share)
+        return found
+
+    def column(self, plain: Plain, ref: Ref, rows: Numbers | None = None) -> pa.Array:
+        """A column of the joined rows, of those at `rows`; NULL where there was no match."""
+        if ref.alias == plain.probe:
+            found = self.rows.column(ref.column)
+            return found if rows is None else found.take(pa.array(rows))
+        number = [join.alias for join in plain.joins].index(ref.alias)
+        places, why = self.places[number], self.whys[number]
+        if rows is not None:
+            places, why = places[rows], why[rows]
+        return self.versions[number].rows.column(ref.column).take(pa.array(places, mask=why != _MATCH))
+
+    def _meet(self, plain: Plain, join: PlainJoin, versions: Versions) -> None:
+        """The version of one build that each row meets at its time."""
+        keys = [self.column(plain, ref) for ref, _ in join.keys]
+        numbers, after = versions.find(keys, self.time)
+        why = np.full(len(numbers), _MATCH, np.int64)
+        known = (numbers != NO_KEY) & self.timed
+        early = known & (after < versions.starts[np.maximum(numbers, 0)])
+        met = known & ~early
+        places = np.zeros(len(numbers), np.int64)
+        places[met] = versions.order[after[met]]
+        gone = _flags(pc.equal(versions.rows.column("_op"), "d"))  # type: ignore[attr-defined]
+        why[met & gone[places]] = why_number(DELETED)
+        why[early] = why_number(BEFORE_FIRST)
+        why[~known] = why_number(KEY_ABSENT)
+        for values in keys:
+            if values.null_count:
+                why[_flags(values.is_null())] = why_number(KEY_NULL)
+        self.whys.append(why)
+        self.places.append(places)
+        self.since.append(versions.times[np.maximum(after, 0)] if len(versions.times) else places)
+        self.versions.append(versions)
+
+    def _conclude(self, share: Share) -> None:
+        """The number of each row's outcome: by the first join that gave no version, and of a LEFT one only where no
+        INNER one did, if unmatched rows are published."""
+        known = Outcomes(share.plain.insert)
+        publish = share.release.on_unmatched == "publish"
+        outcome = np.full(len(self.time), known.number(MATCHED), np.int64)
+        missed = [(join, why, why != _MATCH) for join, why in zip(share.plain.insert.joins, self.whys, strict=True)]
+        for join, why, rows in reversed(missed):
+            outcome[rows] = known.first_missed("unmatched", join) + why[rows]
+        for join, why, rows in reversed([each for each in missed if publish and each[0].kind == "INNER"]):
+            outcome[rows] = known.first_missed("dropped", join) + why[rows]
+            self.dropped = self.dropped | rows
+        outcome[~self.timed] = known.number(TIME_NULL)
+        self.dropped = self.dropped & self.timed
+        self.outcome = outcome
+
+
+class _Counts:
+    """What the gate wants to know, over all batches of a share."""
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._known = Outcomes(share.plain.insert)
+        probe = share.plain.probe
+        self.found: Found = {"rows": 0, f"late@{probe}": 0}
+        self.found |= {f"least-time@{probe}": MAX_TIMESTAMP, f"greatest-time@{probe}": MIN_TIMESTAMP}
+        self.found |= dict.fromkeys(outcomes(share.plain.insert), 0)
+        self.found |= dict.fromkeys([f"to:{kind}" for kind in ("publish", "quarantine", "drop")], 0)
+        for join in share.plain.joins:
+            self.found |= {f"matches@{join.alias}": 0, f"outside-pin@{join.alias}": 0}
+            self.found[f"greatest-epoch@{join.alias}"] = None
+
+    def add(self, matched: _Matched) -> None:
+        """Count one batch."""
+        share, probe = self._share, self._share.plain.probe
+        found: Found = dict.fromkeys(self.found, 0)
+        times = matched.time[matched.timed]
+        found["rows"] = len(matched.time)
+        if share.release.late_upto is not None:
+            found[f"late@{probe}"] = int((times <= share.release.late_upto).sum())
+        found[f"least-time@{probe}"] = int(times.min()) if len(times) else MAX_TIMESTAMP
+        found[f"greatest-time@{probe}"] = int(times.max()) if len(times) else MIN_TIMESTAMP
+        by_number = np.bincount(matched.outcome, minlength=len(self._known.names))
+        for name, count in zip(self._known.names, by_number, strict=True):
+            if name in found:
+                found[name] = int(count)
+        last = self._known.last_published(publish_unmatched=share.release.on_unmatched == "publish")
+        found["to:publish"] = int(by_number[: last + 1].sum())
+        found["to:drop"] = int(matched.dropped.sum())
+        found["to:quarantine"] = len(matched.time) - (found["to:publish"] or 0) - (found["to:drop"] or 0)
+        for number, join in enumerate(share.plain.joins):
+            self._count_matches(found, matched, number, join.alias)
+        self.found = merged([self.found, found])
+
+    def _count_matches(self, found: Found, matched: _Matched, number: int, alias: str) -> None:
+        """Of a join, its matches, and whether they are what its pin allows: asked of the versions that were taken."""
+        met = matched.whys[number] == _MATCH
+        versions, (generation, epoch) = matched.versions[number], self._share.pins[number]
+        places = matched.places[number][met]
+        generations = versions.rows.column("_generation").to_numpy()[places]
+        epochs = versions.rows.column("_epoch").to_numpy()[places]
+        valid = matched.since[number][met] <= matched.time[met]
+        inside = (generations == generation) & (epochs <= epoch) & valid
+        found[f"matches@{alias}"] = len(places)
+        found[f"outside-pin@{alias}"] = len(places) - int(inside.sum())
+        found[f"greatest-epoch@{alias}"] = int(epochs.max()) if len(epochs) else None
+
+
+def _staged(share: Share, matched: _Matched, chosen: Flags, *, told: bool) -> pa.RecordBatch:
+    """The chosen rows as they are staged. `told`: which probe row each was, and why it is kept out."""
+    plain, release = share.plain, share.release
+    rows = None if chosen.all() else np.flatnonzero(chosen)
+    size = len(chosen) if rows is None else len(rows)
+    columns = {name: matched.column(plain, ref, rows) for name, ref, _ in plain.output}
+    types = {name: kind for name, _, kind in plain.output}
+
+    def own(name: str) -> pa.Array:
+        return matched.column(plain, Ref(plain.probe, name), rows)
+
+    columns["_op"] = own("_op")
+    columns["_generation"] = pa.repeat(pa.scalar(release.generation, pa.int32()), size)
+    columns["_epoch"] = pa.repeat(pa.scalar(release.epoch, pa.int64()), size)
+    beside = {"_probe_epoch": "_epoch", "_split": "_split", "_offset": "_offset"}
+    for name, source in beside.items():
+        columns[name] = own(source) if told else pa.nulls(size, _OWN_TYPES[source])
+    names = pa.array(Outcomes(plain.insert).names)
+    outcome = matched.outcome if rows is None else matched.outcome[rows]
+    columns["_reason"] = names.take(pa.array(outcome)) if told else pa.nulls(size, pa.string())
+    return pa.RecordBatch.from_arrays(
+        [values.cast(types.get(name, values.type)) for name, values in columns.items()], list(columns)
+    )
+
+
+def _flags(values: Any) -> Flags:
+    return values.fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def row_groups(paths: Sequence[str]) -> list[tuple[str, int, int]]:
+    """File, number and rows of every row group."""
+    found: list[tuple[str, int, int]] = []
+    for path in paths:
+        footer = pq.read_metadata(path)
+        found += [(path, number, footer.row_group(number).num_rows) for number in range(footer.num_row_groups)]
+    return found
+
+
+def dealt(groups: Sequence[tuple[str, int, int]], tasks: int) -> list[tuple[Groups, ...]]:
+    """Row groups for so many tasks, or fewer, so that each has some, and all about as many rows."""
+    wanted = min(tasks, len(groups))
+    rows, found = [0] * wanted, [dict[str, list[int]]() for _ in range(wanted)]
+    for path, number, count in sorted(groups, key=lambda group: -group[2]):
+        least = rows.index(min(rows))
+        rows[least] += count
+        found[least].setdefault(path, []).append(number)
+    return [tuple(Groups(path, tuple(sorted(numbers))) for path, numbers in mine.items()) for mine in found]

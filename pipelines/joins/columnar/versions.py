@@ -1,0 +1,215 @@
+"""The versions of every key of a build, in order of time, as files that the tasks of a release map into their memory.
+
+A key is a number: its place among the distinct keys. The versions of key k are those from starts[k] to starts[k + 1],
+by rowtime, then seq; what a probe row meets is the last one that is not after it. One is found by halving, so a key
+with many versions costs little more than one with few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from pipelines.lake.rows import LAKE_COLUMNS
+from pipelines.sources.arrow_types import arrow_type
+from pipelines.sources.protocol import SEQ_PARTS
+
+Numbers = npt.NDArray[np.int64]
+
+NO_KEY = -1
+"""The number of a key that the build has never had."""
+
+BUILD_COLUMNS = ("_generation", "_epoch", "_op")
+"""What is known of every version, beside its columns and its time."""
+
+_LEAST = np.iinfo(np.int64).min
+"""Spark puts NULLs first."""
+
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+"""More than 2 GiB of text do not fit into a column of the others."""
+
+
+@dataclass(frozen=True)
+class Changelog:
+    """A build at its pin: `files` that hold its rows, and maybe others. `types`: of `keys`, and of the `columns` that
+    are asked for. Its versions are saved to `folder`."""
+
+    files: tuple[str, ...]
+    generation: int
+    epoch: int
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    types: Mapping[str, pa.DataType]
+    folder: Path
+
+
+def save_versions(changelog: Changelog) -> None:
+    """Put the versions of a build in order, and save them. Raises OSError."""
+    own = {name: arrow_type(LAKE_COLUMNS[name]) for name in (*BUILD_COLUMNS, "_rowtime", "_seq")}
+    schema = pa.schema(list({**own, **changelog.types}.items()))
+    pinned = (pc.field("_generation") == changelog.generation) & (pc.field("_epoch") <= changelog.epoch)
+    rows = ds.dataset(list(changelog.files), schema=schema, format="parquet").to_table(
+        columns=schema.names, filter=pinned & (pc.field("_op") != "t")
+    )
+    versions_of(rows, changelog.keys, changelog.columns).save(changelog.folder)
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of one build at its pin.
+
+    `rows`: their columns and BUILD_COLUMNS, as they lay in the changelog; `order`: the row of each version; `times`:
+    its rowtime (us, UTC); `distinct`: see `_numbered`.
+    """
+
+    rows: pa.RecordBatch
+    order: Numbers
+    times: Numbers
+    starts: Numbers
+    distinct: tuple[pa.Array, ...]
+
+    def find(self, keys: Sequence[pa.Array], times: Numbers) -> tuple[Numbers, Numbers]:
+        """The number of each row's key, and the version that it meets at its time: its place in `order`, or, before the
+        key's first version, the one in front of that."""
+        numbers = _number_of(keys, self.distinct)
+        safe = np.maximum(numbers, 0)
+        low = self.starts[safe]
+        after, end = low.copy(), self.starts[safe + 1]
+        end[numbers == NO_KEY] = after[numbers == NO_KEY]
+        rows = np.flatnonzero(after < end)
+        first, last, wanted = after[rows], end[rows], times[rows]
+        while len(rows):
+            middle = (first + last) >> 1
+            before = self.times[middle] <= wanted
+            first = np.where(before, middle + 1, first)
+            last = np.where(before, last, middle)
+            going = first < last
+            after[rows] = first
+            rows, first, last, wanted = rows[going], first[going], last[going], wanted[going]
+        return numbers, after - 1
+
+    def save(self, folder: Path) -> None:
+        """Write them where `load` finds them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("order", "times", "starts"):
+            np.save(folder / f"{name}.npy", getattr(self, name))
+        _write(folder / "rows.arrow", self.rows)
+        for number, values in enumerate(self.distinct):
+            _write(folder / f"distinct-{number}.arrow", pa.RecordBatch.from_arrays([values], ["distinct"]))
+
+
+@lru_cache(maxsize=4)
+def load(folder: Path) -> Versions:
+    """What was saved; most of it stays on disk until it is looked at."""
+    arrays = [np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ("order", "times", "starts")]
+    distinct = sorted(folder.glob("distinct-*.arrow"), key=lambda path: int(path.stem.partition("-")[2]))
+    return Versions(_mapped(folder / "rows.arrow"), *arrays, tuple(_mapped(path).column(0) for path in distinct))
+
+
+def versions_of(changelog: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> Versions:
+    """The versions of a changelog: `keys`, `columns`, BUILD_COLUMNS, `_rowtime`, `_seq`; one with a NULL key, or
+    without a time, is none. There is no truncate in it."""
+    valid = changelog["_rowtime"].is_valid()
+    for key in keys:
+        valid = pc.and_(valid, changelog[key].is_valid())  # type: ignore[attr-defined]
+    if pc.sum(valid).as_py() != changelog.num_rows:
+        changelog = changelog.filter(valid)
+    numbers, distinct = _numbered([_comparable(_whole(changelog[key])) for key in keys])
+    times = changelog["_rowtime"].cast(pa.int64()).to_numpy()
+    order = _ordered(numbers, times, changelog["_seq"])
+    ends = np.bincount(numbers, minlength=len(distinct[-1])) if len(numbers) else np.zeros(len(distinct[-1]), np.int64)
+    starts = np.concatenate([[0], np.cumsum(ends)]).astype(np.int64)
+    kept = list(dict.fromkeys([*columns, *BUILD_COLUMNS]))
+    rows = pa.RecordBatch.from_arrays([_whole(changelog[name]) for name in kept], kept)
+    return Versions(rows, order, times[order], starts, distinct)
+
+
+def _ordered(numbers: Numbers, times: Numbers, seq: pa.ChunkedArray) -> Numbers:
+    """The rows by key, time and seq."""
+    order = np.lexsort((times, numbers)) if not _packable(numbers, times) else np.argsort(_packed(numbers, times))
+    same = (np.diff(numbers[order]) == 0) & (np.diff(times[order]) == 0)
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+        rows = order[tied]
+        parts = pa.Table.from_arrays(seq.take(pa.array(rows)).flatten(), [field.name for field in seq.type])
+        told = [parts[name].cast(pa.int64()).fill_null(_LEAST).to_numpy() for name in reversed(SEQ_PARTS)]
+        order[tied] = rows[np.lexsort([*told, times[rows], numbers[rows]])]
+    return order
+
+
+def _packable(numbers: Numbers, times: Numbers) -> bool:
+    if not len(numbers):
+        return False
+    span = int(times.max()) - int(times.min())
+    return int(numbers.max()).bit_length() + span.bit_length() < 64
+
+
+def _packed(numbers: Numbers, times: Numbers) -> Numbers:
+    """Key and time in one number, which is sorted in half the time."""
+    least = times.min()
+    return (numbers << (int(times.max()) - int(least)).bit_length()) | (times - least)
+
+
+def _numbered(keys: Sequence[pa.Array]) -> tuple[Numbers, tuple[pa.Array, ...]]:
+    """The number of each row's key, and what `_number_of` needs: the distinct values of the first column, then for each
+    further column its own and the distinct pairs of them and of what came before."""
+    first = keys[0].dictionary_encode()
+    numbers, distinct = _places(first.indices), [first.dictionary]
+    for values in keys[1:]:
+        own = values.dictionary_encode()
+        pairs = pa.array(numbers * len(own.dictionary) + _places(own.indices)).dictionary_encode()
+        numbers = _places(pairs.indices)
+        distinct += [own.dictionary, pairs.dictionary]
+    return numbers, tuple(distinct)
+
+
+def _number_of(keys: Sequence[pa.Array], distinct: tuple[pa.Array, ...]) -> Numbers:
+    """The numbers of keys by what `_numbered` gave; NO_KEY where it has none."""
+    numbers = _looked_up(keys[0], distinct[0])
+    for values, own, pairs in zip(keys[1:], distinct[1::2], distinct[2::2], strict=True):
+        second = _looked_up(values, own)
+        none = (numbers == NO_KEY) | (second == NO_KEY)
+        numbers = _looked_up(pa.array(numbers * len(own) + second, mask=none), pairs)
+    return numbers
+
+
+def _looked_up(values: pa.Array, distinct: pa.Array) -> Numbers:
+    found = pc.index_in(_comparable(values), value_set=distinct, skip_nulls=True)  # type: ignore[attr-defined]
+    return _places(found.fill_null(NO_KEY))
+
+
+def _places(indices: pa.Array) -> Numbers:
+    return indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _comparable(keys: pa.Array) -> pa.Array:
+    """Whole numbers of all widths are looked up among those of one."""
+    kind = pa.int64() if pa.types.is_integer(keys.type) else _LARGE.get(keys.type, keys.type)
+    return keys.cast(kind)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    column = column.cast(_LARGE.get(column.type, column.type))
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    found = column.combine_chunks()
+    return found if isinstance(found, pa.Array) else found.chunk(0)
+
+
+def _write(path: Path, rows: pa.RecordBatch) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_batch(rows)
+
+
+def _mapped(path: Path) -> pa.RecordBatch:
+    reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    return reader.get_batch(0)

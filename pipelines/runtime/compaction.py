@@ -1,0 +1,78 @@
+"""OPTIMIZE of landed rows that wait for their time: they get files apart from those that are released already.
+
+A release finds what is due by the statistics of files (`pipelines.lake.due`). Were rows that wait put together with all
+that ever landed, every release would go through all of it until the last of them has left.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from pipelines.lake import Lake, delta_log
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.adopt import replace, survey
+from pipelines.lake.areas import micros
+from pipelines.lake.upkeep import SMALL_FILES, compact
+from pipelines.runtime.history import history_of
+from pipelines.sql.model import Insert, Table
+from pipelines.sql.pipeline import Pipeline
+from pipelines.watermarks import MIN_TIMESTAMP
+
+SMALL, LARGE = 64 << 20, 128 << 20
+"""Bytes: a file of less is put together with others, to files of about the other."""
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """Puts the small files of one pipeline's landed tables together. The caller holds the table's lease."""
+
+    lake: Lake
+    pipeline: Pipeline
+    spark: Callable[[], SparkSession]
+
+    def of(self, table: Table) -> Callable[[Path], None]:
+        """How the files of a source table are put together: waiting rows apart, where an INSERT joins them in event
+        time."""
+        probing = [
+            insert
+            for insert in self.pipeline.inserts
+            if insert.probe == table.name and insert.process is None and insert.time == "event"
+        ]
+        return (lambda path: self._apart(path, probing)) if probing else compact
+
+    def _apart(self, path: Path, probing: Sequence[Insert]) -> None:
+        opened = delta_log.opened(path)
+        if opened is None or not delta_log.plain(opened):
+            compact(path)
+            return
+        files = pa.table(opened.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
+        small = {file["path"]: file["size_bytes"] for file in files if file["size_bytes"] < SMALL}
+        if len(small) < SMALL_FILES:
+            return
+        rows = lake_rows.of_files(self.spark(), opened, delta_log.paths_of(opened, list(small)))
+        folder = path / f"together-{uuid.uuid4().hex[:8]}"
+        apart = rows.selectExpr("*", f"coalesce({self._waits(probing)}, false) AS _waits")
+        apart = apart.coalesce(max(sum(small.values()) // LARGE, 1))
+        apart.write.partitionBy("_waits").parquet(str(folder))
+        replace(path, folder, survey(folder), list(small), note="OPTIMIZE: waiting rows apart", same_rows=True)
+
+    def _waits(self, probing: Sequence[Insert]) -> str:
+        """SQL: whether some INSERT has not released a row yet. It says where a row is put, and nothing hangs on it but
+        speed."""
+        return " OR ".join(f"({self._waits_for(insert)})" for insert in probing)
+
+    def _waits_for(self, insert: Insert) -> str:
+        epochs = [epoch for epoch in history_of(self.lake, self.pipeline, insert) if not epoch.superseded]
+        last = next((epoch for epoch in reversed(epochs) if epoch.plan.time is not None), None)
+        if last is None or last.plan.time is None:
+            return "true"
+        plan, time = last.plan, last.plan.time
+        upto, reached = (plan.upto, time.watermark) if last.published else (plan.after, time.before)
+        late = "true" if reached == MIN_TIMESTAMP else f"unix_micros(_rowtime) > {micros(reached)}L"
+        return f"_generation > {plan.probe_generation} OR _epoch > {upto} OR {late}"

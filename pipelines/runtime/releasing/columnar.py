@@ -1,0 +1,120 @@
+"""Large event-time releases of INSERTs that ask for columns alone are staged by whole columns (joins.columnar)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipelines.joins import Release
+from pipelines.joins.columnar import (
+    Changelog,
+    Found,
+    Groups,
+    Plain,
+    PlainJoin,
+    Ref,
+    Share,
+    dealt,
+    merged,
+    plain_of,
+    row_groups,
+    save_versions,
+    stage,
+)
+from pipelines.lake import delta_log
+from pipelines.runtime.accounting import rows_between
+from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.runtime.releasing.standing import Standing
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+FEWEST_ROWS = 200_000
+"""A smaller release is over before the tasks' Pythons have started."""
+
+MOST_VERSIONS, MOST_BYTES = 20_000_000, 256 << 20
+"""Each task maps the versions of a build into its memory: so many, of so many bytes in their files, at most."""
+
+ROWS_PER_TASK = 1_000_000
+
+
+@dataclass(frozen=True)
+class ColumnarStager:
+    """Stages plans of one INSERT by whole columns, where that can be done."""
+
+    standing: Standing
+
+    def plain(self, plan: ReleasePlan) -> Plain | None:
+        """What the plan asks for, where that is columns of tables of the right size; else None, and SQL has to do."""
+        if plan.time is None or plan.from_quarantine is not None or plan.lots or plan.kind == "discard":
+            return None
+        if self.standing.released(plan) < FEWEST_ROWS or not all(self._fits(pin) for pin in plan.pins):
+            return None
+        tables = [self._opened(name) for name in (plan.probe, *(pin.table for pin in plan.pins))]
+        if any(table is None or not delta_log.plain(table) for table in tables):
+            return None
+        return plain_of(self.standing.insert, self.standing.pipeline.tables)
+
+    def stage(self, spark: SparkSession, plan: ReleasePlan, plain: Plain, folder: Path) -> Found:
+        """Write the plan's rows to `folder`; what was counted. A task's error comes as Spark's, with its whole text."""
+        pins = [next(pin for pin in plan.pins if pin.table == join.build) for join in plain.joins]
+        saved = tuple(folder / "_versions" / str(number) for number in range(len(pins)))
+        try:
+            builds = zip(plain.joins, pins, saved, strict=True)
+            _each(spark, save_versions, [self._changelog(plain, *build) for build in builds])
+            used = tuple((pin.generation, pin.epoch) for pin in pins)
+            release = Release(plan.generation, plan.epoch, plan.instant, plan.on_unmatched, late_upto=plan.late_upto)
+            shares = [
+                Share(plain, release, plan.due, groups, saved, used, folder, number)
+                for number, groups in enumerate(self._dealt(spark, plan))
+            ]
+            return merged(_each(spark, stage, shares))
+        finally:
+            shutil.rmtree(folder / "_versions", ignore_errors=True)
+
+    def _fits(self, pin: Pin) -> bool:
+        """Whether a build fits into a task; and was never truncated, which is a version of every key."""
+        log = self.standing.lake.watermarks.rows(pin.table, generation=pin.generation)
+        pinned = [row for row in log if row.epoch <= pin.epoch]
+        return (
+            bool(pinned)
+            and not any(row.truncated for row in pinned)
+            and rows_between(log, 0, pin.epoch) <= MOST_VERSIONS
+            and delta_log.size_of(self.standing.lake.table_path(pin.table)) <= MOST_BYTES
+        )
+
+    def _opened(self, name: str) -> DeltaTable | None:
+        return delta_log.opened(self.standing.lake.table_path(name))
+
+    def _changelog(self, plain: Plain, join: PlainJoin, pin: Pin, folder: Path) -> Changelog:
+        table, keys = self._opened(pin.table), tuple(column for _, column in join.keys)
+        assert table is not None
+        files = delta_log.data_files(table, pin.generation, -1, pin.epoch).paths
+        types = {name: plain.types[Ref(join.alias, name)] for name in (*keys, *join.columns)}
+        return Changelog(tuple(files), pin.generation, pin.epoch, keys, join.columns, types, folder)
+
+    def _dealt(self, spark: SparkSession, plan: ReleasePlan) -> list[tuple[Groups, ...]]:
+        table = self._opened(plan.probe)
+        assert table is not None
+        tasks = max(self.standing.released(plan) // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
+        return dealt(row_groups(plan.due.files(table)), tasks)
+
+
+def _each(spark: SparkSession, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """What `work` gives for each item, in a task of its own. It is small: it comes to the driver."""
+
+    def of(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            told = [json.dumps(work(items[number])) for number in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_pydict({"told": told})
+
+    rows = spark.range(0, len(items), 1, len(items)).mapInArrow(of, "told STRING").collect()
+    return [json.loads(row["told"]) for row in rows]
