@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import LakeError
@@ -33,7 +33,8 @@ class Tidied:
 
 def compact(path: Path) -> None:
     """Put small files together, whatever rows are in them."""
-    DeltaTable(str(path)).optimize.compact()
+    hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
+    DeltaTable(str(path)).optimize.compact(post_commithook_properties=hooks)
 
 
 def tidy(path: Path, *, keep: timedelta, together: Callable[[Path], None] = compact) -> Tidied | None:
@@ -57,9 +58,6 @@ def _tidied(path: Path, keep: timedelta, together: Callable[[Path], None] | None
         before, size = len(live_files(path)), _size(path)
         if together is not None and before >= SMALL_FILES:
             together(path)
-            table = DeltaTable(str(path))
-            table.create_checkpoint()
-            table.cleanup_metadata()
         hours = int(keep.total_seconds() // 3600)
         gone = DeltaTable(str(path)).vacuum(
             retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True

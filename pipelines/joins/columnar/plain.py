@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,10 @@ import pyarrow as pa
 from pipelines.lake.rows import quoted
 from pipelines.sources.arrow_types import arrow_type
 from pipelines.sql.model import Insert, Table
+
+
+_WIDTHS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+_CAST = re.compile(rf"CAST\((`[^`]*`\.`[^`]*`) AS ({'|'.join(_WIDTHS)})\)")
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,11 @@ def plain_of(insert: Insert, tables: Mapping[str, Table]) -> Plain | None:
     }
     refs = {f"{quoted(ref.alias)}.{quoted(ref.column)}": ref for ref in spark_types}
     output = [(item.name, refs.get(item.expression), item.spark_type) for item in insert.projections]
+    # Of the probe or of an earlier build, and of this one.
     keys = [
-        [(refs.get(key.probe), Ref(join.alias, key.column)) for key in join.keys] for join in insert.joins
-    ]  # of the probe or of an earlier build, and of this one
+        [(_key(key.probe, refs, spark_types), Ref(join.alias, key.column)) for key in join.keys]
+        for join in insert.joins
+    ]
     if any(ref is None or spark_types[ref] != kind for _, ref, kind in output):
         return None
     if any(one is None or not _comparable(spark_types[one], spark_types[two]) for pairs in keys for one, two in pairs):
@@ -83,6 +90,17 @@ def plain_of(insert: Insert, tables: Mapping[str, Table]) -> Plain | None:
         tuple((name, ref, arrow_type(kind)) for name, ref, kind in output if ref),
         {ref: arrow_type(spark_types[ref]) for ref in read},
     )
+
+
+def _key(text: str, refs: Mapping[str, Ref], spark_types: Mapping[Ref, str]) -> Ref | None:
+    """The column that a key is, without the cast to a wider whole number that the equality may have given it: all
+    widths are looked up as one."""
+    cast = _CAST.fullmatch(text)
+    if cast is None:
+        return refs.get(text)
+    found = refs.get(cast[1])
+    narrower = _WIDTHS[: _WIDTHS.index(cast[2])]
+    return found if found is not None and spark_types[found] in narrower else None
 
 
 def _columns(refs: set[Ref], alias: str) -> tuple[str, ...]:

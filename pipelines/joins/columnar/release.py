@@ -52,6 +52,8 @@ OWN = ("_op", "_epoch", "_generation", "_rowtime", "_split", "_offset")
 
 _OWN_TYPES = {name: arrow_type(LAKE_COLUMNS[name]) for name in OWN}
 
+_FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns={"_op", "_split"}))
+
 _MATCH = -1
 """In the place of a reason (`why_number`) why a build gave no version."""
 
@@ -121,10 +123,11 @@ def _together(name: str, values: Sequence[int | None]) -> int | None:
 def _due(share: Share) -> Iterator[pa.RecordBatch]:
     """The due rows of a share, row group by row group."""
     plain = share.plain
-    types = {**_OWN_TYPES, **{name: plain.types[Ref(plain.probe, name)] for name in plain.probe_columns}}
+    text = dict.fromkeys(("_op", "_split"), pa.dictionary(pa.int32(), pa.string()))
+    types = {**_OWN_TYPES, **text, **{name: plain.types[Ref(plain.probe, name)] for name in plain.probe_columns}}
     schema, due = pa.schema(list(types.items())), share.due.expression()
     for groups in share.groups:
-        whole = ds.ParquetFileFormat().make_fragment(groups.path, LocalFileSystem())
+        whole = _FORMAT.make_fragment(groups.path, LocalFileSystem())
         for number in groups.numbers:
             one = whole.subset(row_group_ids=[number])
             rows = one.to_table(schema=schema, filter=due, use_threads=False, batch_size=AT_ONCE)
@@ -184,7 +187,7 @@ class _Matched:
         places = np.zeros(len(numbers), np.int64)
         places[met] = versions.order[after[met]]
         gone = _flags(pc.equal(versions.rows.column("_op"), "d"))  # type: ignore[attr-defined]
-        why[met & gone[places]] = why_number(DELETED)
+        why[met] = np.where(gone[places[met]], why_number(DELETED), _MATCH)
         why[early] = why_number(BEFORE_FIRST)
         why[~known] = why_number(KEY_ABSENT)
         for values in keys:
@@ -269,7 +272,7 @@ def _staged(share: Share, matched: _Matched, chosen: Flags, *, told: bool) -> pa
     rows = None if chosen.all() else np.flatnonzero(chosen)
     size = len(chosen) if rows is None else len(rows)
     columns = {name: matched.column(plain, ref, rows) for name, ref, _ in plain.output}
-    types = {name: kind for name, _, kind in plain.output}
+    types = {**{name: kind for name, _, kind in plain.output}, "_op": pa.string(), "_split": pa.string()}
 
     def own(name: str) -> pa.Array:
         return matched.column(plain, Ref(plain.probe, name), rows)

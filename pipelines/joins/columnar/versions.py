@@ -30,6 +30,11 @@ NO_KEY = -1
 BUILD_COLUMNS = ("_generation", "_epoch", "_op")
 """What is known of every version, beside its columns and its time."""
 
+CLOSE = 8
+"""Keys lie close together where so many values are between two of them, at most, on the average."""
+
+ARRAYS = ("order", "times", "starts", "by_value")
+
 _LEAST = np.iinfo(np.int64).min
 """Spark puts NULLs first."""
 
@@ -67,19 +72,20 @@ class Versions:
     """The versions of one build at its pin.
 
     `rows`: their columns and BUILD_COLUMNS, as they lay in the changelog; `order`: the row of each version; `times`:
-    its rowtime (us, UTC); `distinct`: see `_numbered`.
+    its rowtime (us, UTC); `distinct`: see `_numbered`; `by_value`: see `_by_value`.
     """
 
     rows: pa.RecordBatch
     order: Numbers
     times: Numbers
     starts: Numbers
+    by_value: Numbers
     distinct: tuple[pa.Array, ...]
 
     def find(self, keys: Sequence[pa.Array], times: Numbers) -> tuple[Numbers, Numbers]:
         """The number of each row's key, and the version that it meets at its time: its place in `order`, or, before the
         key's first version, the one in front of that."""
-        numbers = _number_of(keys, self.distinct)
+        numbers = self._number_of(keys)
         safe = np.maximum(numbers, 0)
         low = self.starts[safe]
         after, end = low.copy(), self.starts[safe + 1]
@@ -96,10 +102,21 @@ class Versions:
             rows, first, last, wanted = rows[going], first[going], last[going], wanted[going]
         return numbers, after - 1
 
+    def _number_of(self, keys: Sequence[pa.Array]) -> Numbers:
+        """The numbers of keys by what `_numbered` gave; NO_KEY where it has none."""
+        if len(self.by_value):
+            return _picked(keys[0], pc.min(self.distinct[0]).as_py(), self.by_value)  # type: ignore[attr-defined]
+        numbers = _looked_up(keys[0], self.distinct[0])
+        for values, own, pairs in zip(keys[1:], self.distinct[1::2], self.distinct[2::2], strict=True):
+            second = _looked_up(values, own)
+            none = (numbers == NO_KEY) | (second == NO_KEY)
+            numbers = _looked_up(pa.array(numbers * len(own) + second, mask=none), pairs)
+        return numbers
+
     def save(self, folder: Path) -> None:
         """Write them where `load` finds them."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("order", "times", "starts"):
+        for name in ARRAYS:
             np.save(folder / f"{name}.npy", getattr(self, name))
         _write(folder / "rows.arrow", self.rows)
         for number, values in enumerate(self.distinct):
@@ -109,7 +126,7 @@ class Versions:
 @lru_cache(maxsize=4)
 def load(folder: Path) -> Versions:
     """What was saved; most of it stays on disk until it is looked at."""
-    arrays = [np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ("order", "times", "starts")]
+    arrays = [np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ARRAYS]
     distinct = sorted(folder.glob("distinct-*.arrow"), key=lambda path: int(path.stem.partition("-")[2]))
     return Versions(_mapped(folder / "rows.arrow"), *arrays, tuple(_mapped(path).column(0) for path in distinct))
 
@@ -125,11 +142,10 @@ def versions_of(changelog: pa.Table, keys: Sequence[str], columns: Sequence[str]
     numbers, distinct = _numbered([_comparable(_whole(changelog[key])) for key in keys])
     times = changelog["_rowtime"].cast(pa.int64()).to_numpy()
     order = _ordered(numbers, times, changelog["_seq"])
-    ends = np.bincount(numbers, minlength=len(distinct[-1])) if len(numbers) else np.zeros(len(distinct[-1]), np.int64)
-    starts = np.concatenate([[0], np.cumsum(ends)]).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=1))]).astype(np.int64)
     kept = list(dict.fromkeys([*columns, *BUILD_COLUMNS]))
     rows = pa.RecordBatch.from_arrays([_whole(changelog[name]) for name in kept], kept)
-    return Versions(rows, order, times[order], starts, distinct)
+    return Versions(rows, order, times[order], starts, _by_value(distinct), distinct)
 
 
 def _ordered(numbers: Numbers, times: Numbers, seq: pa.ChunkedArray) -> Numbers:
@@ -171,14 +187,28 @@ def _numbered(keys: Sequence[pa.Array]) -> tuple[Numbers, tuple[pa.Array, ...]]:
     return numbers, tuple(distinct)
 
 
-def _number_of(keys: Sequence[pa.Array], distinct: tuple[pa.Array, ...]) -> Numbers:
-    """The numbers of keys by what `_numbered` gave; NO_KEY where it has none."""
-    numbers = _looked_up(keys[0], distinct[0])
-    for values, own, pairs in zip(keys[1:], distinct[1::2], distinct[2::2], strict=True):
-        second = _looked_up(values, own)
-        none = (numbers == NO_KEY) | (second == NO_KEY)
-        numbers = _looked_up(pa.array(numbers * len(own) + second, mask=none), pairs)
-    return numbers
+def _by_value(distinct: tuple[pa.Array, ...]) -> Numbers:
+    """The number of every value from the least key to the greatest, where keys are whole numbers that lie close
+    together, as those that a database has counted; else nothing. It is faster than to look them up."""
+    if len(distinct) > 1 or not pa.types.is_integer(distinct[0].type) or not len(distinct[0]):
+        return np.empty(0, np.int64)
+    values = distinct[0].to_numpy()
+    least, span = int(values.min()), int(values.max()) - int(values.min())
+    if span > CLOSE * len(values):
+        return np.empty(0, np.int64)
+    found = np.full(span + 1, NO_KEY, np.int64)
+    found[values - least] = np.arange(len(values))
+    return found
+
+
+def _picked(keys: pa.Array, least: int, by_value: Numbers) -> Numbers:
+    valid, values = _flags(keys.is_valid()), keys.cast(pa.int64()).fill_null(least).to_numpy()
+    inside = valid & (values >= least) & (values <= least + len(by_value) - 1)
+    return np.where(inside, by_value[np.where(inside, values - least, 0)], NO_KEY)
+
+
+def _flags(values: pa.Array) -> npt.NDArray[np.bool_]:
+    return values.to_numpy(zero_copy_only=False)
 
 
 def _looked_up(values: pa.Array, distinct: pa.Array) -> Numbers:

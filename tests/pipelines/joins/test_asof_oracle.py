@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines.runtime.plans import FromQuarantine
+from pipelines.runtime.releasing import columnar
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
 
@@ -176,16 +177,25 @@ def check(spark: SparkSession, directory: Path, size: Size, seed: int) -> Worklo
 SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 
 
+@pytest.fixture(params=["sql", "columns"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release is joined by SQL, or by whole columns (docs/decisions/0026), whatever its size."""
+    monkeypatch.setattr(columnar, "FEWEST_ROWS", 0 if request.param == "columns" else 10**12)
+
+
+@pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("number", range(3))
 def test_any_interleaving_gives_duckdbs_answer(spark: SparkSession, tmp_path: Path, number: int) -> None:
     check(spark, tmp_path, Size(keys=20, versions=400, probes=600, advances=5, span_ms=300), SEED + number)
 
 
+@pytest.mark.usefixtures("_way")
 def test_what_retention_takes_changes_no_answer(spark: SparkSession, tmp_path: Path) -> None:
     size = Size(keys=20, versions=400, probes=600, advances=6, span_ms=300, retention=20)
     assert check(spark, tmp_path, size, SEED).removed > 0
 
 
+@pytest.mark.usefixtures("_way")
 def test_a_million_rows_give_duckdbs_answer_where_one_key_has_a_fifth_of_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -226,7 +226,7 @@ def test_rows_that_wait_are_put_into_files_of_their_own(spark: SparkSession, tmp
     assert files[1] == [*range(100, 100 + SMALL_FILES), 201]
     assert files[0] == [*range(SMALL_FILES), 200]
     assert sorted(row["id"] for row in lake_rows.read(spark, landed).collect()) == before
-    assert DeltaTable(landed).history(1)[0]["userMetadata"] == "OPTIMIZE: waiting rows apart"
+    assert "OPTIMIZE: waiting rows apart" in [commit.get("userMetadata") for commit in DeltaTable(landed).history()]
     assert maintain(playing.harness)["orders"].files_after == 2  # there is nothing to do any more
     playing.order(202, "EUR", 502)
     assert playing.upto(orders=501, rates=501) == [(100, 100), (101, 100), (201, 100)]

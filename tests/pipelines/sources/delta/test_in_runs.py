@@ -33,7 +33,7 @@ def feed(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("point", ["source.planned", "source.committed"])
+@pytest.mark.parametrize("point", ["source.planned", "source.written", "source.appended", "source.watermarked"])
 def test_changes_are_met_once_however_a_step_ended(spark: SparkSession, tmp_path: Path, feed: Path, point: str) -> None:
     harness = Harness(SCRIPT.format(path=feed), spark, tmp_path / "lake")
 
