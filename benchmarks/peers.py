@@ -4,8 +4,10 @@ pyproject.toml, so that what it needs can not change what Tidegate runs with."""
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -14,6 +16,9 @@ from pathlib import Path
 from pipelines.jars import home, resolve
 
 ROOT = Path(__file__).resolve().parent.parent
+
+LONGEST_S = 600
+"""A peer that holds every pair of a hot key's rows together would never end."""
 
 FLINK_JARS = (
     "org.apache.flink:flink-sql-parquet:2.3.0",
@@ -41,12 +46,21 @@ def python_with(extra: str) -> Path:
 
 
 def run(extra: str, script: str, *arguments: str) -> float:
-    """Run `benchmarks/<script>` in the environment of `extra`; the seconds that it says its work took."""
+    """Run `benchmarks/<script>` in the environment of `extra`; the seconds that it says its work took, infinite where
+    it is not done after LONGEST_S."""
     # Neither this checkout nor what it runs with may be seen there.
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [str(python_with(extra)), str(ROOT / "benchmarks" / script), *arguments]
-    done = subprocess.run(command, check=True, env=outside, stdout=subprocess.PIPE, text=True)
-    return float(done.stdout.split()[-1])
+    peer = subprocess.Popen(command, env=outside, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        told, _ = peer.communicate(timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(peer.pid, signal.SIGKILL)  # its JVM, too
+        peer.wait()
+        return math.inf
+    if peer.returncode:
+        raise subprocess.CalledProcessError(peer.returncode, command)
+    return float(told.split()[-1])
 
 
 def flink_jars() -> list[str]:

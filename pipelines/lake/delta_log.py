@@ -65,7 +65,7 @@ def all_files(table: DeltaTable) -> list[str]:
 def size_of(path: Path) -> int:
     """The bytes of all files of the table at `path`; 0 where there is none."""
     table = opened(path)
-    return 0 if table is None else int(pc.sum(pa.table(table.get_add_actions())["size_bytes"]).as_py() or 0)
+    return 0 if table is None else sum(pa.table(table.get_add_actions())["size_bytes"].to_pylist())
 
 
 def paths_of(table: DeltaTable, names: Sequence[str]) -> list[str]:

@@ -12,7 +12,6 @@ from pipelines.lake.rows import quoted
 from pipelines.sources.arrow_types import arrow_type
 from pipelines.sql.model import Insert, Table
 
-
 _WIDTHS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _CAST = re.compile(rf"CAST\((`[^`]*`\.`[^`]*`) AS ({'|'.join(_WIDTHS)})\)")
 

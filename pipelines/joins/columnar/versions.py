@@ -123,22 +123,21 @@ class Versions:
             _write(folder / f"distinct-{number}.arrow", pa.RecordBatch.from_arrays([values], ["distinct"]))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def load(folder: Path) -> Versions:
     """What was saved; most of it stays on disk until it is looked at."""
-    arrays = [np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ARRAYS]
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ARRAYS}
     distinct = sorted(folder.glob("distinct-*.arrow"), key=lambda path: int(path.stem.partition("-")[2]))
-    return Versions(_mapped(folder / "rows.arrow"), *arrays, tuple(_mapped(path).column(0) for path in distinct))
+    found = tuple(_mapped(path).column(0) for path in distinct)
+    return Versions(_mapped(folder / "rows.arrow"), distinct=found, **arrays)
 
 
 def versions_of(changelog: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> Versions:
     """The versions of a changelog: `keys`, `columns`, BUILD_COLUMNS, `_rowtime`, `_seq`; one with a NULL key, or
     without a time, is none. There is no truncate in it."""
-    valid = changelog["_rowtime"].is_valid()
-    for key in keys:
-        valid = pc.and_(valid, changelog[key].is_valid())  # type: ignore[attr-defined]
-    if pc.sum(valid).as_py() != changelog.num_rows:
-        changelog = changelog.filter(valid)
+    for needed in ("_rowtime", *keys):
+        if changelog[needed].null_count:
+            changelog = changelog.filter(changelog[needed].is_valid())
     numbers, distinct = _numbered([_comparable(_whole(changelog[key])) for key in keys])
     times = changelog["_rowtime"].cast(pa.int64()).to_numpy()
     order = _ordered(numbers, times, changelog["_seq"])
@@ -190,9 +189,10 @@ def _numbered(keys: Sequence[pa.Array]) -> tuple[Numbers, tuple[pa.Array, ...]]:
 def _by_value(distinct: tuple[pa.Array, ...]) -> Numbers:
     """The number of every value from the least key to the greatest, where keys are whole numbers that lie close
     together, as those that a database has counted; else nothing. It is faster than to look them up."""
-    if len(distinct) > 1 or not pa.types.is_integer(distinct[0].type) or not len(distinct[0]):
+    first, *more = distinct
+    if more or not pa.types.is_integer(first.type) or not len(first):
         return np.empty(0, np.int64)
-    values = distinct[0].to_numpy()
+    values = first.to_numpy()
     least, span = int(values.min()), int(values.max()) - int(values.min())
     if span > CLOSE * len(values):
         return np.empty(0, np.int64)

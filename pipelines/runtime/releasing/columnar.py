@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 FEWEST_ROWS = 200_000
 """A smaller release is over before the tasks' Pythons have started."""
 
-MOST_VERSIONS, MOST_BYTES = 20_000_000, 256 << 20
+MOST_VERSIONS, MOST_BYTES = 10_000_000, 256 << 20
 """Each task maps the versions of a build into its memory: so many, of so many bytes in their files, at most."""
 
 ROWS_PER_TASK = 1_000_000
