@@ -17,7 +17,7 @@ from pipelines.jars import home, resolve
 
 ROOT = Path(__file__).resolve().parent.parent
 
-LONGEST_S = 600
+LONGEST_S = 300
 """A peer that holds every pair of a hot key's rows together would never end."""
 
 FLINK_JARS = (

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import json
 import logging
+import math
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -315,7 +316,8 @@ def _exact(low: Any, high: Any) -> bool:
         return False
     if isinstance(low, str):
         return len(low) < MAX_TEXT and len(high) < MAX_TEXT
-    return not (isinstance(low, float) and (low != low or high != high))
+    # Delta's log is JSON, which has neither NaN nor an infinity.
+    return not isinstance(low, float) or (math.isfinite(low) and math.isfinite(high))
 
 
 def _text(value: Any) -> Any:

@@ -56,6 +56,15 @@ def test_what_is_held_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: p
     assert column_bounds(footer, "k") == (0, 99)
 
 
+def test_numbers_with_nan_have_no_bounds(tmp_path: Path) -> None:
+    """Arrow leaves NaN out of them, and Spark takes it for the greatest number: a reader would pass rows over."""
+    struct = pa.struct([("deep", pa.float32()), ("k", pa.int64())])
+    values = pa.array([{"deep": 1.0, "k": 7}, {"deep": 2.0, "k": 8}], struct)
+    write_file(tmp_path / "a.parquet", [pa.RecordBatch.from_pydict({"x": [1.0, float("nan")], "s": values})])
+    footer = pq.read_metadata(tmp_path / "a.parquet")
+    assert [column_bounds(footer, name) for name in ("x", "s.deep", "s.k")] == [None, None, (7, 8)]
+
+
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
     assert write_file(tmp_path / "a.parquet", [batch(0, 0)]) == 0
     assert list(tmp_path.iterdir()) == []

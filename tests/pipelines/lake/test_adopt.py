@@ -108,3 +108,18 @@ def test_rows_of_somebody_else_are_never_taken_out(table: Path) -> None:
     with pytest.raises(LakeError, match="3 rows of epochs that published 2, so some are not this INSERT's"):
         adopt(table, folder, files, application="a", epoch=4, instead_of=Epochs(1, ((2, 2),), rows=2))
     assert there(table) == before
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("-inf"), float("nan")])
+def test_numbers_that_json_has_not_are_in_no_statistics(tmp_path: Path, odd: float) -> None:
+    rows = pa.table({"x": [1.5, odd], "n": [1, 2]})
+    DeltaTable.create(tmp_path, schema=rows.schema)
+    folder = tmp_path / "e1"
+    folder.mkdir()
+    pq.write_table(rows, folder / "a.parquet")
+    adopt(tmp_path, folder, survey(folder), application="published", epoch=1)
+    found = DeltaTable(tmp_path)
+    assert found.to_pyarrow_table().num_rows == 2
+    actions = pa.table(found.get_add_actions(flatten=True))
+    assert actions["max.n"].to_pylist() == [2]
+    assert actions["max.x"].to_pylist() == [None] if "max.x" in actions.column_names else True
