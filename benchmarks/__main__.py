@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import alignment, asof, binlog_decode, checks, growth, kafka, mysql, process, release, watermark
+from benchmarks import alignment, asof, binlog_decode, checks, growth, kafka, memory, mysql, process, release, watermark
 from benchmarks.measure import Figure, show
 
 BENCHMARKS = {
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "alignment": alignment.measure,
     "asof": asof.measure,
     "growth": growth.measure,
+    "memory": memory.measure,
     "process": process.measure,
 }
 

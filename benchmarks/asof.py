@@ -91,9 +91,10 @@ def _one(spark: SparkSession, scale: float, skew: float) -> tuple[list[Figure], 
             narrow = tables["orders"].select("id", "amount", "currency", "_rowtime")
             narrow.write.parquet(f"{folder}/warm-floor")
             floor = seconds(lambda: narrow.write.parquet(f"{folder}/floor"))
-            done = [how for how, took in sparks.items() if math.isfinite(took)]
-            answers = [f"{folder}/{peer}/*.parquet" for peer in ("window", *done)]
-            for found in (_staged(releasing), f"{folder}/polars.parquet", f"{folder}/flink/*", *answers):
+            took = {"polars.parquet": polars, "flink/*": flink}
+            took |= {f"{how}/*.parquet": found for how, found in sparks.items()}
+            answers = [f"{folder}/{peer}" for peer in ("window/*.parquet", *took) if math.isfinite(took.get(peer, 0))]
+            for found in (_staged(releasing), *answers):
                 _same(f"{folder}/duck.parquet", found)
     figures = [
         Figure(f"event-time join, {kind}: stage {PROBES * scale:,.0f} x {VERSIONS * scale:,.0f}", own, peer=duck,

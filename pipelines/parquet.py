@@ -69,7 +69,7 @@ class BatchWriter:
                 version="2.6",
                 compression="snappy",
                 use_dictionary=_repeating(table),  # pyright: ignore[reportArgumentType] also a list
-                write_statistics=_bounded(table.schema),  # pyright: ignore[reportArgumentType] also a list
+                write_statistics=bounded(table.schema),  # pyright: ignore[reportArgumentType] also a list
                 store_schema=False,
                 store_decimal_as_integer=True,
             )
@@ -95,7 +95,7 @@ def write_file(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
     return file.rows
 
 
-def _bounded(schema: pa.Schema) -> bool | list[str]:
+def bounded(schema: pa.Schema) -> bool | list[str]:
     """The columns whose bounds the footer tells: Arrow leaves NaN out of them, and Spark takes it for the greatest."""
     leaves = [(name, values.type) for name, values in _leaves("", schema.empty_table())]
     known = [name for name, kind in leaves if not pa.types.is_floating(kind)]

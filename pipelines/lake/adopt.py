@@ -21,13 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.errors import ConcurrentRun, LakeError
 from pipelines.lake.delta_log import data_files, plain, root_of
 from pipelines.lake.records import StagedFile
+from pipelines.parquet import bounded
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +201,10 @@ def replace(
         custom_metadata={"userMetadata": note},
         max_commit_retries=NO_RETRIES,
     )
-    delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=properties)
+    hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
+    delta.create_write_transaction(
+        actions, "append", delta.schema(), commit_properties=properties, post_commithook_properties=hooks
+    )
     _leave(delta, old)
 
 
@@ -240,7 +244,8 @@ def _without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str]
             old.append(name)
         if 0 < going < file.count_rows():
             rest.mkdir(exist_ok=True)
-            with pq.ParquetWriter(rest / f"{number}.parquet", file.schema) as writer:
+            told = bounded(file.schema)
+            with pq.ParquetWriter(rest / f"{number}.parquet", file.schema, write_statistics=told) as writer:  # pyright: ignore[reportArgumentType] also a list
                 for batch in file.to_batches(filter=~taken):
                     writer.write_batch(batch)
     if epochs.rows is not None and there != epochs.rows:

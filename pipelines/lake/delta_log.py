@@ -16,8 +16,9 @@ from deltalake import DeltaTable
 _open: dict[tuple[str, int], DeltaTable] = {}
 _lock = threading.Lock()
 
-PLAIN_READER = 1
-"""The reader version of tables whose rows are just what their Parquet files hold."""
+PLAIN_READER, MAPPING_READER = 1, 2
+"""The reader version of tables whose rows are just what their Parquet files hold, and of those that may give columns
+other names there; from the next one on, features are told one by one."""
 
 
 def opened(path: Path) -> DeltaTable | None:
@@ -49,6 +50,8 @@ def plain(table: DeltaTable) -> bool:
     """Whether the Parquet files alone tell the rows (no deletion vectors, no column mapping)."""
     protocol = table.protocol()
     features = set(protocol.reader_features or ())
+    if protocol.min_reader_version == MAPPING_READER:
+        return table.metadata().configuration.get("delta.columnMapping.mode", "none") == "none"
     return protocol.min_reader_version <= PLAIN_READER or features <= {"timestampNtz"}
 
 

@@ -82,6 +82,15 @@ class Lease:
         return not _same(self.started, _started(self.pid))
 
 
+_again = retry(
+    retry=retry_if_exception_type(CommitFailedError),
+    stop=stop_after_attempt(10),
+    wait=wait_random_exponential(multiplier=0.02, max=0.5),
+    reraise=True,
+)
+"""Somebody has written another owner's lease meanwhile."""
+
+
 class Leases:
     """The leases that one runner holds; close() lets them all go. Renewed by a thread while they are held."""
 
@@ -128,7 +137,11 @@ class Leases:
         with self._lock:
             lease = self._held.pop(owner, None)
             if lease is not None:
-                self._write(owner, Lease(**{**asdict(lease), "released": True}))
+                self._end(owner, Lease(**{**asdict(lease), "released": True}))
+
+    def holds(self, owner: str) -> bool:
+        """Whether this runner has it already."""
+        return owner in self._held
 
     def close(self) -> None:
         """Let every lease go. One whose end cannot be written (the disk is full, say) is logged and is over all the
@@ -152,12 +165,11 @@ class Leases:
         self._held.clear()
         _live.pop(self.holder, None)
 
-    @retry(
-        retry=retry_if_exception_type(CommitFailedError),
-        stop=stop_after_attempt(10),
-        wait=wait_random_exponential(multiplier=0.02, max=0.5),
-        reraise=True,
-    )
+    @_again
+    def _end(self, owner: str, lease: Lease) -> None:
+        self._write(owner, lease)
+
+    @_again
     def _swap(self, owner: str, lease: Lease) -> None:
         for held in read_leases(self._path.parent, owner):
             if held.holder != self.holder and not held.over(self._clock()):

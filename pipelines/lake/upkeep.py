@@ -11,13 +11,16 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import ColumnProperties, DeltaTable, PostCommitHookProperties, WriterProperties
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import LakeError
 
 SMALL_FILES = 16
 """A table with fewer files than this is left as it is."""
+
+
+_FLOATING = ('PrimitiveType("float")', 'PrimitiveType("double")')
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,15 @@ class Tidied:
 
 
 def compact(path: Path) -> None:
-    """Put small files together, whatever rows are in them."""
-    hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
-    DeltaTable(str(path)).optimize.compact(post_commithook_properties=hooks)
+    """Put small files together, whatever rows are in them. Numbers that may be NaN get no bounds: it is in none, and
+    Spark takes it for the greatest."""
+    table = DeltaTable(str(path))
+    kinds = {field.name: str(field.type) for field in table.schema().fields}
+    none = {name: ColumnProperties(statistics_enabled="NONE") for name, kind in kinds.items() if kind in _FLOATING}
+    table.optimize.compact(
+        writer_properties=WriterProperties(column_properties=none) if none else None,
+        post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
+    )
 
 
 def tidy(path: Path, *, keep: timedelta, together: Callable[[Path], None] = compact) -> Tidied | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from pipelines.errors import LakeError
 from pipelines.lake import Lake, delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import replace, survey
@@ -51,16 +52,25 @@ class Compaction:
         if opened is None or not delta_log.plain(opened):
             compact(path)
             return
-        files = pa.table(opened.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
-        small = {file["path"]: file["size_bytes"] for file in files if file["size_bytes"] < SMALL}
-        if len(small) < SMALL_FILES:
+        files = pa.table(opened.get_add_actions()).select(["path", "size_bytes", "num_records"]).to_pylist()
+        chosen = [file for file in files if file["size_bytes"] < SMALL and file["num_records"] is not None]
+        if len(chosen) < SMALL_FILES:
             return
+        small = {file["path"]: file["size_bytes"] for file in chosen}
         rows = lake_rows.of_files(self.spark(), opened, delta_log.paths_of(opened, list(small)))
         folder = path / f"together-{uuid.uuid4().hex[:8]}"
         apart = rows.selectExpr("*", f"coalesce({self._waits(probing)}, false) AS _waits")
         apart = apart.coalesce(max(sum(small.values()) // LARGE, 1))
         apart.write.partitionBy("_waits").parquet(str(folder))
-        replace(path, folder, survey(folder), list(small), note="OPTIMIZE: waiting rows apart", same_rows=True)
+        written, expected = survey(folder), sum(file["num_records"] for file in chosen)
+        if sum(file.rows for file in written) != expected:
+            raise LakeError(
+                f"{expected:,} rows were to be put together, and {sum(file.rows for file in written):,} were",
+                where=str(path),
+                state="the table is as it was",
+                next_command="tidegate maintain SCRIPT   (tries it again)",
+            )
+        replace(path, folder, written, list(small), note="OPTIMIZE: waiting rows apart", same_rows=True)
 
     def _waits(self, probing: Sequence[Insert]) -> str:
         """SQL: whether some INSERT has not released a row yet. It says where a row is put, and nothing hangs on it but

@@ -6,7 +6,8 @@ scheduled beside the pipeline: what a run works on just then is passed over, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -74,8 +75,7 @@ class Maintenance:
         task = self.progress.task("maintain", len(sources) + len(targets), "tables")
         found = []
         for table in sources:
-            owners = [table.name, *self._reading(table)]
-            found.append(self._leased(table.name, owners, lambda table=table: self._source(table)))
+            found.append(self._leased(table.name, [table.name], lambda table=table: self._source(table)))
             task.advance(1, table.name)
         for target, inserts in targets.items():
             owners = [insert_owner(insert.id) for insert in inserts]
@@ -84,38 +84,41 @@ class Maintenance:
         return found
 
     def _leased(self, name: str, owners: Sequence[str], work: Callable[[], Maintained]) -> Maintained:
-        taken: list[str] = []
         try:
-            for owner in owners:
-                self.leases.acquire(owner)
-                taken.append(owner)
-            return work()
+            with self._holding(owners):
+                return work()
         except LeaseHeld as error:
             return Maintained(name, skipped=f"{error.owner} is being worked on by {error.holder}")
-        finally:
-            for owner in taken:
-                self.leases.release(owner)
 
-    def _reading(self, table: Table) -> list[str]:
-        """The owners of the INSERTs that join a table whose versions go: an epoch that one of them planned meanwhile,
-        a backfill above all, may ask for what is just going."""
-        if self._keep(table) is None:
-            return []
-        return [insert_owner(insert.id) for insert in self.pipeline.inserts if table.name in insert.builds]
-
-    def _keep(self, table: Table) -> timedelta | None:
-        return self._retention.of(table) if table.role == "build" else None
-
-    @property
-    def _retention(self) -> Retention:
-        return Retention(self.lake, self.pipeline, self.clock, self.environment)
+    @contextmanager
+    def _holding(self, owners: Sequence[str]) -> Iterator[None]:
+        """The leases of `owners`; those that this runner had before, it keeps. Raises LeaseHeld."""
+        with ExitStack() as taken:
+            for owner in owners:
+                if not self.leases.holds(owner):
+                    self.leases.acquire(owner)
+                    taken.callback(self.leases.release, owner)
+            yield
 
     def _source(self, table: Table) -> Maintained:
-        keep = self._keep(table)
-        retained = self._retention.apply(self.spark, table, keep) if keep is not None else None
         together = Compaction(self.lake, self.pipeline, self.spark).of(table)
+        retained = self._retained(table)
         tidied = tidy(self.lake.table_path(table.name), keep=self.keep, together=together)
         return Maintained(table.name, retained, (tidied,) if tidied else ())
+
+    def _retained(self, table: Table) -> Retained | None:
+        """What retention did to a build, while nobody worked on an INSERT that joins it: an epoch that was planned
+        meanwhile, a backfill above all, might ask for what is just going."""
+        retention = Retention(self.lake, self.pipeline, self.clock, self.environment)
+        keep = retention.of(table) if table.role == "build" else None
+        if keep is None:
+            return None
+        joining = [insert_owner(insert.id) for insert in self.pipeline.inserts if table.name in insert.builds]
+        try:
+            with self._holding(joining):
+                return retention.apply(self.spark, table, keep)
+        except LeaseHeld as error:
+            return Retained(table.name, 0, reason=f"{error.owner} is being worked on by {error.holder}")
 
     def _target(self, name: str, inserts: Sequence[Insert]) -> Maintained:
         found = self._published(name, inserts)

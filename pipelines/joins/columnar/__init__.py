@@ -6,17 +6,17 @@ plan, row by row and count by count (docs/decisions/0026).
 """
 
 from pipelines.joins.columnar.plain import Plain, PlainJoin, Ref, plain_of
-from pipelines.joins.columnar.release import Found, Groups, Share, dealt, merged, row_groups, stage
+from pipelines.joins.columnar.release import Groups, Share, Staged, dealt, merged, row_groups, stage
 from pipelines.joins.columnar.versions import Changelog, save_versions
 
 __all__ = [
     "Changelog",
-    "Found",
     "Groups",
     "Plain",
     "PlainJoin",
     "Ref",
     "Share",
+    "Staged",
     "dealt",
     "merged",
     "plain_of",

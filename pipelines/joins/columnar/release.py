@@ -5,6 +5,7 @@ Files, columns and counts are those of `pipelines.joins.release`, which does the
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
@@ -44,8 +44,9 @@ Found = dict[str, int | None]
 
 Flags = npt.NDArray[np.bool_]
 
-AT_ONCE = 1 << 20
-"""Rows that are joined at once, at most: every look among the keys of a build begins with a table of them."""
+AT_ONCE, BYTES_AT_ONCE = 1 << 20, 256 << 20
+"""So many rows, of about so many bytes, are joined at once, at most; not fewer without need, as every look among the
+keys of a build begins with a table of them."""
 
 OWN = ("_op", "_epoch", "_generation", "_rowtime", "_split", "_offset")
 """What is read of a landed row beside its own columns."""
@@ -77,37 +78,49 @@ class Share:
     release: Release
     due: Due
     groups: tuple[Groups, ...]
-    versions: tuple[Path, ...]
+    versions: tuple[str, ...]
     pins: tuple[tuple[int, int], ...]
-    folder: Path
+    folder: str
     number: int
 
 
-def stage(share: Share) -> Found:
-    """Join and write one share; what was counted. A second attempt writes the same files. Raises OSError."""
+@dataclass(frozen=True)
+class Staged:
+    """What tasks have written: `files`, by their names in the folder of the release, and what they counted."""
+
+    files: list[str]
+    counts: Found
+
+
+def stage(share: Share) -> dict[str, Any]:
+    """Join and write one share: a `Staged`, as a dict. Another attempt at it writes other files, so that what a task
+    has told of stays as it is. Raises OSError."""
     counts = _Counts(share)
-    name = f"part-{share.number:05d}.parquet"
+    name = f"part-{share.number:05d}-{uuid.uuid4().hex[:8]}.parquet"
     with ExitStack() as open_files:
         files = {}
         for kind in ("publish", "quarantine"):
-            folder = share.folder / f"_disposition={kind}"
+            folder = Path(share.folder) / f"_disposition={kind}"
             folder.mkdir(parents=True, exist_ok=True)
             files[kind] = open_files.enter_context(BatchWriter(folder / name))
+        publish = share.release.on_unmatched == "publish"
+        last = Outcomes(share.plain.insert).last_published(publish_unmatched=publish)
         for rows in _due(share):
             matched = _Matched.of(share, rows)
             counts.add(matched)
-            last = Outcomes(share.plain.insert).last_published(
-                publish_unmatched=share.release.on_unmatched == "publish"
-            )
             published = matched.outcome <= last
-            kept_out = ~published & ~matched.dropped
             files["publish"].write(_staged(share, matched, published, told=False))
-            files["quarantine"].write(_staged(share, matched, kept_out, told=True))
-    return counts.found
+            files["quarantine"].write(_staged(share, matched, ~published & ~matched.dropped, told=True))
+    told = [f"_disposition={kind}/{name}" for kind, file in files.items() if file.rows]
+    return {"files": told, "counts": counts.found}
 
 
-def merged(found: Sequence[Found]) -> Found:
-    """The counts of all shares together."""
+def merged(staged: Sequence[Staged]) -> Staged:
+    """What all shares have written and counted."""
+    return Staged([name for each in staged for name in each.files], _added([each.counts for each in staged]))
+
+
+def _added(found: Sequence[Found]) -> Found:
     return {name: _together(name, [each[name] for each in found]) for name in found[0]}
 
 
@@ -121,19 +134,40 @@ def _together(name: str, values: Sequence[int | None]) -> int | None:
 
 
 def _due(share: Share) -> Iterator[pa.RecordBatch]:
-    """The due rows of a share, row group by row group."""
+    """The due rows of a share, in batches of about as many as may be joined at once."""
+    held: list[pa.RecordBatch] = []
+    wanted = _at_once([load(saved).rows for saved in share.versions])
+    for batch in _read(share, wanted):
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= wanted or sum(each.nbytes for each in held) >= BYTES_AT_ONCE:
+            yield _one(held)
+            held = []
+    if held:
+        yield _one(held)
+
+
+def _at_once(builds: Sequence[pa.RecordBatch]) -> int:
+    """How many rows are joined at once, by what is found for each on the average."""
+    width = sum(rows.nbytes / max(rows.num_rows, 1) for rows in builds)
+    return max(min(AT_ONCE, int(BYTES_AT_ONCE / max(width, 1))), 10_000)
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _read(share: Share, size: int) -> Iterator[pa.RecordBatch]:
+    """The due rows of a share, as they are read."""
     plain = share.plain
     text = dict.fromkeys(("_op", "_split"), pa.dictionary(pa.int32(), pa.string()))
     types = {**_OWN_TYPES, **text, **{name: plain.types[Ref(plain.probe, name)] for name in plain.probe_columns}}
     schema, due = pa.schema(list(types.items())), share.due.expression()
     for groups in share.groups:
-        whole = _FORMAT.make_fragment(groups.path, LocalFileSystem())
-        for number in groups.numbers:
-            one = whole.subset(row_group_ids=[number])
-            rows = one.to_table(schema=schema, filter=due, use_threads=False, batch_size=AT_ONCE)
-            for batch in rows.combine_chunks().to_batches(max_chunksize=AT_ONCE):
-                if batch.num_rows:
-                    yield batch
+        chosen = _FORMAT.make_fragment(groups.path, LocalFileSystem()).subset(row_group_ids=list(groups.numbers))
+        ahead = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
+        for batch in chosen.to_batches(schema=schema, filter=due, batch_size=size, **ahead):
+            if batch.num_rows:
+                yield batch
 
 
 @dataclass
@@ -186,7 +220,7 @@ class _Matched:
         met = known & ~early
         places = np.zeros(len(numbers), np.int64)
         places[met] = versions.order[after[met]]
-        gone = _flags(pc.equal(versions.rows.column("_op"), "d"))  # type: ignore[attr-defined]
+        gone = _flags(versions.rows.column("_gone"))
         why[met] = np.where(gone[places[met]], why_number(DELETED), _MATCH)
         why[early] = why_number(BEFORE_FIRST)
         why[~known] = why_number(KEY_ABSENT)
@@ -250,7 +284,7 @@ class _Counts:
         found["to:quarantine"] = len(matched.time) - (found["to:publish"] or 0) - (found["to:drop"] or 0)
         for number, join in enumerate(share.plain.joins):
             self._count_matches(found, matched, number, join.alias)
-        self.found = merged([self.found, found])
+        self.found = _added([self.found, found])
 
     def _count_matches(self, found: Found, matched: _Matched, number: int, alias: str) -> None:
         """Of a join, its matches, and whether they are what its pin allows: asked of the versions that were taken."""
@@ -272,7 +306,6 @@ def _staged(share: Share, matched: _Matched, chosen: Flags, *, told: bool) -> pa
     rows = None if chosen.all() else np.flatnonzero(chosen)
     size = len(chosen) if rows is None else len(rows)
     columns = {name: matched.column(plain, ref, rows) for name, ref, _ in plain.output}
-    types = {**{name: kind for name, _, kind in plain.output}, "_op": pa.string(), "_split": pa.string()}
 
     def own(name: str) -> pa.Array:
         return matched.column(plain, Ref(plain.probe, name), rows)
@@ -286,9 +319,12 @@ def _staged(share: Share, matched: _Matched, chosen: Flags, *, told: bool) -> pa
     names = pa.array(Outcomes(plain.insert).names)
     outcome = matched.outcome if rows is None else matched.outcome[rows]
     columns["_reason"] = names.take(pa.array(outcome)) if told else pa.nulls(size, pa.string())
-    return pa.RecordBatch.from_arrays(
-        [values.cast(types.get(name, values.type)) for name, values in columns.items()], list(columns)
-    )
+    return pa.RecordBatch.from_arrays([_plain(values) for values in columns.values()], list(columns))
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Text as it is written; what is found of a build is large text, which looks the same in a file."""
+    return values.cast(pa.string()) if pa.types.is_dictionary(values.type) else values
 
 
 def _flags(values: Any) -> Flags:

@@ -7,6 +7,7 @@ with many versions costs little more than one with few.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,10 +28,13 @@ Numbers = npt.NDArray[np.int64]
 NO_KEY = -1
 """The number of a key that the build has never had."""
 
-BUILD_COLUMNS = ("_generation", "_epoch", "_op")
-"""What is known of every version, beside its columns and its time."""
+BUILD_COLUMNS = ("_generation", "_epoch")
+"""What is known of every version, beside its columns, its time, and whether it is a delete (`_gone`)."""
 
-CLOSE = 8
+MOST_HELD = 1 << 30
+"""Bytes of a build's rows, in memory, at most."""
+
+CLOSE = 4
 """Keys lie close together where so many values are between two of them, at most, on the average."""
 
 ARRAYS = ("order", "times", "starts", "by_value")
@@ -45,7 +49,7 @@ _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 @dataclass(frozen=True)
 class Changelog:
     """A build at its pin: `files` that hold its rows, and maybe others. `types`: of `keys`, and of the `columns` that
-    are asked for. Its versions are saved to `folder`."""
+    are asked for. Its versions are saved in a folder of their own inside of `folder`."""
 
     files: tuple[str, ...]
     generation: int
@@ -53,26 +57,34 @@ class Changelog:
     keys: tuple[str, ...]
     columns: tuple[str, ...]
     types: Mapping[str, pa.DataType]
-    folder: Path
+    folder: str
 
 
-def save_versions(changelog: Changelog) -> None:
-    """Put the versions of a build in order, and save them. Raises OSError."""
-    own = {name: arrow_type(LAKE_COLUMNS[name]) for name in (*BUILD_COLUMNS, "_rowtime", "_seq")}
+def save_versions(changelog: Changelog) -> str | None:
+    """Put the versions of a build in order, and save them; the folder that `load` takes. None where they are more than
+    MOST_HELD. Another attempt at it has another folder. Raises OSError."""
+    own = {name: arrow_type(LAKE_COLUMNS[name]) for name in (*BUILD_COLUMNS, "_op", "_rowtime", "_seq")}
     schema = pa.schema(list({**own, **changelog.types}.items()))
     pinned = (pc.field("_generation") == changelog.generation) & (pc.field("_epoch") <= changelog.epoch)
-    rows = ds.dataset(list(changelog.files), schema=schema, format="parquet").to_table(
-        columns=schema.names, filter=pinned & (pc.field("_op") != "t")
-    )
-    versions_of(rows, changelog.keys, changelog.columns).save(changelog.folder)
+    files = ds.dataset(list(changelog.files), schema=schema, format="parquet")
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in files.to_batches(filter=pinned & (pc.field("_op") != "t"), batch_readahead=4, fragment_readahead=1):
+        held.append(batch)
+        size += batch.nbytes
+        if size > MOST_HELD:
+            return None
+    folder = Path(changelog.folder) / uuid.uuid4().hex
+    versions_of(pa.Table.from_batches(held, schema), changelog.keys, changelog.columns).save(folder)
+    return str(folder)
 
 
 @dataclass(frozen=True)
 class Versions:
     """The versions of one build at its pin.
 
-    `rows`: their columns and BUILD_COLUMNS, as they lay in the changelog; `order`: the row of each version; `times`:
-    its rowtime (us, UTC); `distinct`: see `_numbered`; `by_value`: see `_by_value`.
+    `rows`: their columns, BUILD_COLUMNS and `_gone`, as they lay in the changelog; `order`: the row of each version;
+    `times`: its rowtime (us, UTC); `distinct`: see `_numbered`; `by_value`: see `_by_value`.
     """
 
     rows: pa.RecordBatch
@@ -115,7 +127,7 @@ class Versions:
 
     def save(self, folder: Path) -> None:
         """Write them where `load` finds them."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True)
         for name in ARRAYS:
             np.save(folder / f"{name}.npy", getattr(self, name))
         _write(folder / "rows.arrow", self.rows)
@@ -124,8 +136,9 @@ class Versions:
 
 
 @lru_cache(maxsize=8)
-def load(folder: Path) -> Versions:
+def load(name: str) -> Versions:
     """What was saved; most of it stays on disk until it is looked at."""
+    folder = Path(name)
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ARRAYS}
     distinct = sorted(folder.glob("distinct-*.arrow"), key=lambda path: int(path.stem.partition("-")[2]))
     found = tuple(_mapped(path).column(0) for path in distinct)
@@ -133,7 +146,7 @@ def load(folder: Path) -> Versions:
 
 
 def versions_of(changelog: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> Versions:
-    """The versions of a changelog: `keys`, `columns`, BUILD_COLUMNS, `_rowtime`, `_seq`; one with a NULL key, or
+    """The versions of a changelog: `keys`, `columns`, BUILD_COLUMNS, `_op`, `_rowtime`, `_seq`; one with a NULL key, or
     without a time, is none. There is no truncate in it."""
     for needed in ("_rowtime", *keys):
         if changelog[needed].null_count:
@@ -143,7 +156,8 @@ def versions_of(changelog: pa.Table, keys: Sequence[str], columns: Sequence[str]
     order = _ordered(numbers, times, changelog["_seq"])
     starts = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=1))]).astype(np.int64)
     kept = list(dict.fromkeys([*columns, *BUILD_COLUMNS]))
-    rows = pa.RecordBatch.from_arrays([_whole(changelog[name]) for name in kept], kept)
+    gone = pc.equal(changelog["_op"], "d")  # type: ignore[attr-defined]
+    rows = pa.RecordBatch.from_arrays([*(_whole(changelog[name]) for name in kept), _whole(gone)], [*kept, "_gone"])
     return Versions(rows, order, times[order], starts, _by_value(distinct), distinct)
 
 

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from pipelines.joins import Release
 from pipelines.joins.columnar import (
     Changelog,
-    Found,
     Groups,
     Plain,
     PlainJoin,
     Ref,
     Share,
+    Staged,
     dealt,
     merged,
     plain_of,
@@ -41,7 +41,8 @@ FEWEST_ROWS = 200_000
 """A smaller release is over before the tasks' Pythons have started."""
 
 MOST_VERSIONS, MOST_BYTES = 10_000_000, 256 << 20
-"""Each task maps the versions of a build into its memory: so many, of so many bytes in their files, at most."""
+"""Each task maps the versions of a build into its memory: so many, of so many bytes in their files, at most (how much
+that is in memory is known once they are read: `joins.columnar.MOST_HELD`)."""
 
 ROWS_PER_TASK = 1_000_000
 
@@ -56,6 +57,8 @@ class ColumnarStager:
         """What the plan asks for, where that is columns of tables of the right size; else None, and SQL has to do."""
         if plan.time is None or plan.from_quarantine is not None or plan.lots or plan.kind == "discard":
             return None
+        if plan.probe != self.standing.insert.probe:  # it was planned for another text of the INSERT
+            return None
         if self.standing.released(plan) < FEWEST_ROWS or not all(self._fits(pin) for pin in plan.pins):
             return None
         tables = [self._opened(name) for name in (plan.probe, *(pin.table for pin in plan.pins))]
@@ -63,22 +66,28 @@ class ColumnarStager:
             return None
         return plain_of(self.standing.insert, self.standing.pipeline.tables)
 
-    def stage(self, spark: SparkSession, plan: ReleasePlan, plain: Plain, folder: Path) -> Found:
-        """Write the plan's rows to `folder`; what was counted. A task's error comes as Spark's, with its whole text."""
+    def stage(self, spark: SparkSession, plan: ReleasePlan, plain: Plain, folder: Path) -> Staged | None:
+        """Write the plan's rows to `folder`; None, and nothing is written, where a build is larger in memory than it
+        looked. A task's error comes as Spark's, with its whole text."""
         pins = [next(pin for pin in plan.pins if pin.table == join.build) for join in plain.joins]
-        saved = tuple(folder / "_versions" / str(number) for number in range(len(pins)))
+        versions = folder / "_versions"
         try:
-            builds = zip(plain.joins, pins, saved, strict=True)
-            _each(spark, save_versions, [self._changelog(plain, *build) for build in builds])
+            changelogs = [
+                self._changelog(plain, join, pin, versions) for join, pin in zip(plain.joins, pins, strict=True)
+            ]
+            saved = [where for where in _each(spark, save_versions, changelogs) if where is not None]
+            if len(saved) < len(changelogs):
+                shutil.rmtree(folder)
+                return None
             used = tuple((pin.generation, pin.epoch) for pin in pins)
             release = Release(plan.generation, plan.epoch, plan.instant, plan.on_unmatched, late_upto=plan.late_upto)
             shares = [
-                Share(plain, release, plan.due, groups, saved, used, folder, number)
+                Share(plain, release, plan.due, groups, tuple(saved), used, str(folder), number)
                 for number, groups in enumerate(self._dealt(spark, plan))
             ]
-            return merged(_each(spark, stage, shares))
+            return merged([Staged(**told) for told in _each(spark, stage, shares)])
         finally:
-            shutil.rmtree(folder / "_versions", ignore_errors=True)
+            shutil.rmtree(versions, ignore_errors=True)
 
     def _fits(self, pin: Pin) -> bool:
         """Whether a build fits into a task; and was never truncated, which is a version of every key."""
@@ -99,7 +108,7 @@ class ColumnarStager:
         assert table is not None
         files = delta_log.data_files(table, pin.generation, -1, pin.epoch).paths
         types = {name: plain.types[Ref(join.alias, name)] for name in (*keys, *join.columns)}
-        return Changelog(tuple(files), pin.generation, pin.epoch, keys, join.columns, types, folder)
+        return Changelog(tuple(files), pin.generation, pin.epoch, keys, join.columns, types, str(folder))
 
     def _dealt(self, spark: SparkSession, plan: ReleasePlan) -> list[tuple[Groups, ...]]:
         table = self._opened(plan.probe)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pipelines.frames import settings
 from pipelines.joins import FEW_PAIRS, TICK_PROBE, Build, HeavyKeysByTable, Probe, Release, joined
 from pipelines.lake import StagedRow, delta_log
 from pipelines.lake import rows as lake_rows
-from pipelines.lake.adopt import survey
+from pipelines.lake.adopt import footers_of, surveyed
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.accounting import rows_between
@@ -74,7 +74,7 @@ class Stager:
         self._prepare()
         folder = self.standing.staged_path / new_folder(plan)
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
-            found = self._written(spark, plan, folder)
+            found, names = self._written(spark, plan, folder)
         faults.point("insert.written", plan.insert)
         found |= counted(folder.glob("**/*.parquet"), self.standing.insert.constraints)
         return StagedRow(
@@ -84,23 +84,26 @@ class Stager:
             plan_digest=plan.digest,
             staged_at=self.clock(),
             folder=folder.name,
-            files=[asdict(file) for file in survey(folder)],
+            files=[asdict(file) for file in surveyed(folder, footers_of(folder, names))],
             counts={name: int(value) for name, value in found.items() if "@" not in name or ":" in name},
             facts={name: value for name, value in found.items() if "@" in name and ":" not in name},
         )
 
-    def _written(self, spark: SparkSession, plan: ReleasePlan, folder: Path) -> dict[str, Any]:
-        """What was counted while the rows were written: by whole columns where that can be done, which is several times
-        as fast; by SQL, which can do it always."""
+    def _written(
+        self, spark: SparkSession, plan: ReleasePlan, folder: Path
+    ) -> tuple[dict[str, Any], Sequence[str] | None]:
+        """What was counted while the rows were written, and the names of the files; None for all that are there. By
+        whole columns where that can be done, which is several times as fast; by SQL, which can do it always."""
         columnar = ColumnarStager(self.standing)
         plain = columnar.plain(plan)
-        if plain is not None:
-            return columnar.stage(spark, plan, plain, folder)
+        staged = None if plain is None else columnar.stage(spark, plan, plain, folder)
+        if staged is not None:
+            return dict(staged.counts), staged.files
         observed = Observation(f"staged {plan.insert} {plan.epoch}")
         with settings(spark, self._settings(plan)):
             frame = self.frame(spark, plan, observed)
             frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
-        return dict(observed.get)
+        return dict(observed.get), None
 
     def _settings(self, plan: ReleasePlan) -> dict[str, str]:
         """How Spark should plan a release of this size."""

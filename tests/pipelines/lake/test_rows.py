@@ -23,3 +23,17 @@ def test_a_table_with_partitions_takes_no_epochs(spark: SparkSession, tmp_path: 
         ensure_table(tmp_path / "divided", COLUMNS, "enriched")
     assert "'path'" in refused.value.next_command
     ensure_table(tmp_path / "whole", COLUMNS, "enriched")
+
+
+def test_columns_that_have_other_names_in_the_files_are_for_delta_to_read(spark: SparkSession, tmp_path: Path) -> None:
+    """By the protocol before features were told one by one (reader version 2), and since."""
+    for name, version in (("old", "2"), ("new", "3")):
+        path = tmp_path / name
+        spark.sql(
+            f"CREATE TABLE delta.`{path}` (k BIGINT) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
+            f"'delta.minReaderVersion' = '{version}', 'delta.minWriterVersion' = '{int(version) * 2 + 1}')"
+        )
+        table = delta_log.opened(path)
+        assert table is not None
+        assert table.protocol().min_reader_version == int(version)
+        assert not delta_log.plain(table)

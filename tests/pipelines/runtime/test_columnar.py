@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.joins.columnar import Changelog, save_versions
 from pipelines.lake import StagedRow
 from pipelines.runtime.releasing import Releasing, Waiting, columnar
 from pipelines.runtime.releasing.columnar import ColumnarStager
@@ -29,11 +30,14 @@ CREATE TABLE rates (currency STRING, kind INT, rate DECIMAL(10, 4), weight DOUBL
 ) WITH ('connector' = 'scripted');
 CREATE TABLE regions (region BIGINT, name STRING, since TIMESTAMP(3), WATERMARK FOR since AS since,
     PRIMARY KEY (region) NOT ENFORCED) WITH ('connector' = 'scripted');
-CREATE TABLE orders (id INT, currency STRING, kind SMALLINT, at TIMESTAMP(3), ok BOOLEAN, WATERMARK FOR at AS at)
+CREATE TABLE orders (id INT, currency STRING, kind SMALLINT, at TIMESTAMP(3), ok BOOLEAN, who STRING,
+    seen TIMESTAMP_LTZ(3), near FLOAT, WATERMARK FOR at AS at)
 WITH ('connector' = 'scripted');
 CREATE TABLE converted (id INT, ok BOOLEAN, at TIMESTAMP(3), rate DECIMAL(10, 4), weight DOUBLE, note BYTES, day DATE,
-    name STRING) WITH ('connector' = 'scripted', 'gate.on-unmatched' = '{policy}');
-INSERT INTO converted SELECT o.id, o.ok, o.at, r.rate, r.weight, r.note, r.day, g.name FROM orders AS o
+    name STRING, who STRING, seen TIMESTAMP_LTZ(3), near FLOAT, kind SMALLINT
+) WITH ('connector' = 'scripted', 'gate.on-unmatched' = '{policy}');
+INSERT INTO converted SELECT o.id, o.ok, o.at, r.rate, r.weight, r.note, r.day, g.name, o.who, o.seen, o.near,
+    o.kind FROM orders AS o
 {first} JOIN rates FOR SYSTEM_TIME AS OF o.at AS r ON o.currency = r.currency AND o.kind = r.kind
 {second} JOIN regions FOR SYSTEM_TIME AS OF o.at AS g ON r.region = g.region
 """
@@ -75,6 +79,9 @@ def push(harness: Harness, chance: random.Random, first: int) -> None:
             "kind": chance.choice([None, 0, 1, 2]),
             "at": at(chance),
             "ok": chance.choice([None, True, False]),
+            "who": chance.choice([None, "", "ä" * 50]),
+            "seen": chance.choice([None, START.replace(tzinfo=UTC)]),
+            "near": chance.choice([None, 0.25, float("nan")]),
         }
         for n in range(150)
     ]
@@ -145,6 +152,26 @@ def test_sql_does_what_does_not_fit(
     assert stager.plain(plan) is not None
     monkeypatch.setattr(columnar, limit, value)
     assert stager.plain(plan) is None
+
+
+def test_what_does_not_fit_into_memory_is_staged_by_sql_after_all(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columnar, "FEWEST_ROWS", 0)
+    monkeypatch.setattr(columnar, "save_versions", _too_large)
+    harness = Harness(SCRIPT.format(policy="publish", first="LEFT", second="LEFT"), spark, tmp_path)
+    push(harness, random.Random(1), 0)
+    for table in ("rates", "regions", "orders"):
+        harness.watermark(table, MAX_TIMESTAMP)
+        harness.runner.advance(table)
+    assert harness.runner.release("converted").published
+    assert len(harness.published("converted")) + len(harness.quarantined("converted")) == 170
+    assert harness.verify("converted").passed
+
+
+def _too_large(changelog: Changelog) -> str | None:
+    """One of two builds is saved, the other is not."""
+    return save_versions(changelog) if "name" in changelog.columns else None
 
 
 def test_a_truncated_build_is_for_sql(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pipelines.lake.upkeep import SMALL_FILES, live_files
 from pipelines.runtime.history import history_of
 from pipelines.runtime.maintenance import Maintained
 from pipelines.runtime.plans import FromQuarantine
+from pipelines.runtime.retention import Horizon, Retained
 from pipelines.runtime.runner import Runner
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
@@ -245,10 +247,10 @@ def test_no_version_goes_while_an_insert_that_joins_it_is_worked_on(spark: Spark
     releasing = Runner(harness.pipeline, harness.lake, spark=lambda: spark, label="backfill")
     releasing.releasing("converted").plan()
     other = Runner(harness.pipeline, harness.lake, spark=lambda: spark, label="upkeep")
-    found = {item.name: item.skipped for item in other.maintenance().run()}
-    assert "backfill" in found["rates"]
-    assert "converted" in found["rates"]
-    assert found["orders"] == ""
+    found = {item.name: item for item in other.maintenance().run()}
+    assert found["rates"].retained is not None
+    assert re.fullmatch(r"insert converted is being worked on by backfill.*", found["rates"].retained.reason)
+    assert found["rates"].skipped == found["orders"].skipped == ""
     assert len(versions(harness)) == 2
     releasing.close()
-    assert other.maintenance().run()[0].skipped == ""
+    assert other.maintenance().run()[0].retained == Retained("rates", 1, 2, 1, Horizon(told(50), None))

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.joins.columnar import versions as module
-from pipelines.joins.columnar.versions import NO_KEY, Versions, load, versions_of
+from pipelines.joins.columnar.versions import NO_KEY, Changelog, Versions, load, save_versions, versions_of
 from pipelines.sources.arrow_types import arrow_type
 from pipelines.sources.protocol import SEQ_PARTS, SEQ_TYPE
 
@@ -74,9 +75,9 @@ def test_a_row_meets_the_last_version_that_is_not_after_it(
 ) -> None:
     columns = ["number", "text"][:width]
     folder = tmp_path_factory.mktemp("versions")
-    versions_of(changelog(rows), columns, ["place"]).save(folder)
+    versions_of(changelog(rows), columns, ["place"]).save(folder / "saved")
     keys = [pa.array([each[0] for each in asked], pa.int64()), pa.array([each[1] for each in asked], pa.string())]
-    assert found(load(folder), keys[:width], [each[2] for each in asked]) == [
+    assert found(load(str(folder / "saved")), keys[:width], [each[2] for each in asked]) == [
         expected(rows, each[:2], each[2], width) for each in asked
     ]
 
@@ -100,8 +101,21 @@ def test_a_narrow_key_is_looked_up_by_a_wide_one(tmp_path: Path) -> None:
     assert found(versions, [pa.array([1, 2**40], pa.int64())], [1, 1]) == [0, "no key"]
 
 
+def test_a_build_that_is_larger_than_it_looked_is_left_to_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = changelog([(1, "a" * 1_000, 1, 0)] * 5_000)
+    pq.write_table(rows, tmp_path / "a.parquet")
+    columns, types = ("number", "text"), {"number": pa.int64(), "text": pa.string()}
+    told = Changelog((str(tmp_path / "a.parquet"),), 1, 1, ("number",), columns, types, str(tmp_path / "saved"))
+    saved = save_versions(told)
+    assert saved is not None
+    assert load(saved).rows.num_rows == 5_000
+    assert save_versions(told) != saved  # what another attempt saves is apart
+    monkeypatch.setattr(module, "MOST_HELD", 1_000_000)
+    assert save_versions(told) is None
+
+
 def test_no_versions_at_all(tmp_path: Path) -> None:
     versions_of(changelog([]), ["number", "text"], []).save(tmp_path / "none")
     keys = [pa.array([1], pa.int64()), pa.array(["a"])]
-    numbers, _ = load(tmp_path / "none").find(keys, np.array([1], np.int64))
+    numbers, _ = load(str(tmp_path / "none")).find(keys, np.array([1], np.int64))
     assert numbers.tolist() == [NO_KEY]

@@ -1,0 +1,69 @@
+"""A build that is ten times the driver's heap on disk: the event-time join still finishes, and is right.
+
+The heap is $TIDEGATE_DRIVER_MEMORY, 1g unless it is given: less than what anybody would run with. A build row has a
+kilobyte that no codec makes smaller; every probe row finds one, and the sum of what they found is known beforehand.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from benchmarks.measure import Figure, seconds
+from pipelines.lake import Lake
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.delta_log import size_of
+from pipelines.runtime.runner import Runner
+from pipelines.runtime.session import start_session
+from pipelines.sql import compile_script
+
+SCRIPT = """
+CREATE TABLE items (item BIGINT, price INT, valid_from TIMESTAMP(3), note AS CONCAT({note}),
+    WATERMARK FOR valid_from AS valid_from, PRIMARY KEY (item) NOT ENFORCED
+) WITH ('connector' = 'delta', 'path' = '{folder}/items');
+CREATE TABLE sales (id BIGINT, item BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at)
+WITH ('connector' = 'delta', 'path' = '{folder}/sales');
+CREATE TABLE priced (id BIGINT, price INT, note STRING) WITH ('connector' = 'delta');
+INSERT INTO priced SELECT s.id, i.price, i.note FROM sales AS s
+LEFT JOIN items FOR SYSTEM_TIME AS OF s.at AS i ON s.item = i.item
+"""
+TIMES, PROBES = 10, 200_000
+UNITS = {"g": 1 << 30, "m": 1 << 20}
+
+
+def measure() -> list[Figure]:
+    """How long landing and the release take, and how large the build was beside the heap."""
+    told = os.environ.setdefault("TIDEGATE_DRIVER_MEMORY", "1g")
+    heap = int(told[:-1]) * UNITS[told[-1].lower()]
+    rows = TIMES * heap // 1024
+    spark = start_session()
+    note = ", ".join(f"SHA2(CONCAT(CAST(item AS STRING), '{part}'), 512)" for part in range(8))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        moment = "CAST(timestamp_millis(1767225600000L + {}) AS TIMESTAMP_NTZ)"
+        items = ("id AS item", "CAST(id % 1000 AS INT) AS price", f"{moment.format('id % 1000')} AS valid_from")
+        spark.range(rows).selectExpr(*items).write.format("delta").save(f"{folder}/items")
+        sales = ("id", f"(id * 7919) % {rows} AS item", f"{moment.format('1000 + id % 1000')} AS at")
+        spark.range(PROBES).selectExpr(*sales).write.format("delta").save(f"{folder}/sales")
+        with Runner(
+            compile_script(SCRIPT.format(folder=folder, note=note)), Lake(folder / "lake"), spark=lambda: spark
+        ) as runner:
+            landing = seconds(lambda: [runner.advance(table) for table in ("items", "sales")])
+            shutil.rmtree(folder / "items")
+            size = size_of(runner.lake.table_path("items"))
+            print(f"landed {size:,} bytes in {landing:.0f} s", flush=True)
+            took = seconds(lambda: runner.release("priced"))
+            target = runner.lake.target_path(runner.pipeline.table("priced"))
+            wrong = f"price IS NULL OR price <> ((id * 7919) % {rows}) % 1000 OR length(note) <> 1024"
+            found = lake_rows.read(spark, target).agg(F.count(F.lit(1)), F.count_if(F.expr(wrong))).collect()[0]
+    assert found[0] > PROBES * 0.99, found  # the last second waits
+    assert found[1] == 0, found
+    return [
+        Figure(f"a build of {size / 1e9:.1f} GB, landed", landing),
+        Figure(f"… released to {PROBES:,} probes with a heap of {told}", took),
+        Figure("… the build on disk beside the heap", size / 1e9, "GB", heap / 1e9, "heap", aim="10, and it finishes"),
+    ]
