@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.joins.columnar import Changelog, save_versions
 from pipelines.lake import StagedRow
+from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Releasing, Waiting, columnar
 from pipelines.runtime.releasing.columnar import ColumnarStager
 from pipelines.testing import Harness
@@ -105,6 +106,19 @@ def types(releasing: Releasing, staged: StagedRow) -> set[tuple[tuple[str, str],
     return {tuple((field.name, str(field.type)) for field in schema) for schema in schemas}
 
 
+def planned(spark: SparkSession, directory: Path) -> tuple[Harness, ReleasePlan, ColumnarStager]:
+    """A plan over rows that have all landed, and who may stage it by whole columns."""
+    harness = Harness(SCRIPT.format(policy="publish", first="LEFT", second="LEFT"), spark, directory)
+    push(harness, random.Random(1), 0)
+    for table in ("rates", "regions", "orders"):
+        harness.watermark(table, MAX_TIMESTAMP)
+        harness.runner.advance(table)
+    releasing = harness.runner.releasing("converted")
+    plan = releasing.plan()
+    assert not isinstance(plan, Waiting)
+    return harness, plan, ColumnarStager(releasing.stager.standing)
+
+
 @pytest.mark.parametrize("policy", ["publish", "quarantine"])
 @pytest.mark.parametrize(("first", "second"), [("LEFT", "LEFT"), ("INNER", "LEFT"), ("LEFT", "INNER")])
 def test_it_stages_what_sql_stages(
@@ -140,15 +154,7 @@ def test_sql_does_what_does_not_fit(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(columnar, "FEWEST_ROWS", 0)
-    harness = Harness(SCRIPT.format(policy="publish", first="LEFT", second="LEFT"), spark, tmp_path)
-    push(harness, random.Random(1), 0)
-    for table in ("rates", "regions", "orders"):
-        harness.watermark(table, MAX_TIMESTAMP)
-        harness.runner.advance(table)
-    releasing = harness.runner.releasing("converted")
-    plan = releasing.plan()
-    assert not isinstance(plan, Waiting)
-    stager = ColumnarStager(releasing.stager.standing)
+    _, plan, stager = planned(spark, tmp_path)
     assert stager.plain(plan) is not None
     monkeypatch.setattr(columnar, limit, value)
     assert stager.plain(plan) is None
@@ -159,11 +165,7 @@ def test_what_does_not_fit_into_memory_is_staged_by_sql_after_all(
 ) -> None:
     monkeypatch.setattr(columnar, "FEWEST_ROWS", 0)
     monkeypatch.setattr(columnar, "save_versions", _too_large)
-    harness = Harness(SCRIPT.format(policy="publish", first="LEFT", second="LEFT"), spark, tmp_path)
-    push(harness, random.Random(1), 0)
-    for table in ("rates", "regions", "orders"):
-        harness.watermark(table, MAX_TIMESTAMP)
-        harness.runner.advance(table)
+    harness, _, _ = planned(spark, tmp_path)
     assert harness.runner.release("converted").published
     assert len(harness.published("converted")) + len(harness.quarantined("converted")) == 170
     assert harness.verify("converted").passed
@@ -176,15 +178,7 @@ def _too_large(changelog: Changelog) -> str | None:
 
 def test_a_truncated_build_is_for_sql(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columnar, "FEWEST_ROWS", 0)
-    harness = Harness(SCRIPT.format(policy="publish", first="LEFT", second="LEFT"), spark, tmp_path)
-    push(harness, random.Random(1), 0)
-    for table in ("rates", "regions", "orders"):
-        harness.watermark(table, MAX_TIMESTAMP)
-        harness.runner.advance(table)
-    releasing = harness.runner.releasing("converted")
-    plan = releasing.plan()
-    assert not isinstance(plan, Waiting)
-    stager = ColumnarStager(releasing.stager.standing)
+    harness, plan, stager = planned(spark, tmp_path)
     assert stager.plain(plan) is not None
     log = harness.lake.watermarks
     truncated = [replace(row, truncated=True) for row in log.rows("regions")]
