@@ -13,6 +13,7 @@ import socket
 import threading
 import uuid
 import weakref
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -82,15 +83,6 @@ class Lease:
         return not _same(self.started, _started(self.pid))
 
 
-_again = retry(
-    retry=retry_if_exception_type(CommitFailedError),
-    stop=stop_after_attempt(10),
-    wait=wait_random_exponential(multiplier=0.02, max=0.5),
-    reraise=True,
-)
-"""Somebody has written another owner's lease meanwhile."""
-
-
 class Leases:
     """The leases that one runner holds; close() lets them all go. Renewed by a thread while they are held."""
 
@@ -137,7 +129,8 @@ class Leases:
         with self._lock:
             lease = self._held.pop(owner, None)
             if lease is not None:
-                self._end(owner, Lease(**{**asdict(lease), "released": True}))
+                with suppress(LeaseHeld):  # another runner has taken it meanwhile: it is theirs to end
+                    self._swap(owner, Lease(**{**asdict(lease), "released": True}))
 
     def holds(self, owner: str) -> bool:
         """Whether this runner has it already."""
@@ -165,11 +158,12 @@ class Leases:
         self._held.clear()
         _live.pop(self.holder, None)
 
-    @_again
-    def _end(self, owner: str, lease: Lease) -> None:
-        self._write(owner, lease)
-
-    @_again
+    @retry(
+        retry=retry_if_exception_type(CommitFailedError),
+        stop=stop_after_attempt(10),
+        wait=wait_random_exponential(multiplier=0.02, max=0.5),
+        reraise=True,
+    )
     def _swap(self, owner: str, lease: Lease) -> None:
         for held in read_leases(self._path.parent, owner):
             if held.holder != self.holder and not held.over(self._clock()):

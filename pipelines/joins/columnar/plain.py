@@ -37,14 +37,13 @@ class PlainJoin:
 
 @dataclass(frozen=True)
 class Plain:
-    """An INSERT of this kind. `types`: the Arrow type of every column that is read; `output`: what the target gets,
-    with its Arrow type."""
+    """An INSERT of this kind. `types`: the Arrow type of every column that is read; `output`: what the target gets."""
 
     insert: Insert
     probe: str
     probe_columns: tuple[str, ...]
     joins: tuple[PlainJoin, ...]
-    output: tuple[tuple[str, Ref, pa.DataType], ...]
+    output: tuple[tuple[str, Ref], ...]
     types: Mapping[Ref, pa.DataType]
 
 
@@ -86,7 +85,7 @@ def plain_of(insert: Insert, tables: Mapping[str, Table]) -> Plain | None:
             )
             for join, pairs in zip(insert.joins, keys, strict=True)
         ),
-        tuple((name, ref, arrow_type(kind)) for name, ref, kind in output if ref),
+        tuple((name, ref) for name, ref, _ in output if ref),
         {ref: arrow_type(spark_types[ref]) for ref in read},
     )
 

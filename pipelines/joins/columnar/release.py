@@ -305,7 +305,7 @@ def _staged(share: Share, matched: _Matched, chosen: Flags, *, told: bool) -> pa
     plain, release = share.plain, share.release
     rows = None if chosen.all() else np.flatnonzero(chosen)
     size = len(chosen) if rows is None else len(rows)
-    columns = {name: matched.column(plain, ref, rows) for name, ref, _ in plain.output}
+    columns = {name: matched.column(plain, ref, rows) for name, ref in plain.output}
 
     def own(name: str) -> pa.Array:
         return matched.column(plain, Ref(plain.probe, name), rows)
