@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from pipelines.joins.columnar.plain import Plain, PlainJoin, Ref
-from pipelines.joins.columnar.versions import NO_KEY, Numbers, Versions, load
+from pipelines.joins.columnar.versions import NO_KEY, Flags, Numbers, Versions, flags, load
 from pipelines.joins.outcome import (
     BEFORE_FIRST,
     DELETED,
@@ -41,8 +40,6 @@ from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 Found = dict[str, int | None]
 """The counts of a release, by the names that `pipelines.joins.release` gives them."""
-
-Flags = npt.NDArray[np.bool_]
 
 AT_ONCE, BYTES_AT_ONCE = 1 << 20, 256 << 20
 """So many rows, of about so many bytes, are joined at once, at most; not fewer without need, as every look among the
@@ -191,7 +188,7 @@ class _Matched:
     @classmethod
     def of(cls, share: Share, rows: pa.RecordBatch) -> _Matched:
         times = rows.column("_rowtime").cast(pa.int64())
-        timed = times.is_valid().to_numpy(zero_copy_only=False)
+        timed = flags(times.is_valid())
         none = np.zeros(rows.num_rows, np.int64)
         found = cls(rows, times.fill_null(0).to_numpy(), timed, [], [], [], [], none, none.astype(bool))
         for join, saved in zip(share.plain.joins, share.versions, strict=True):
@@ -220,13 +217,13 @@ class _Matched:
         met = known & ~early
         places = np.zeros(len(numbers), np.int64)
         places[met] = versions.order[after[met]]
-        gone = _flags(versions.rows.column("_gone"))
+        gone = flags(versions.rows.column("_gone"))
         why[met] = np.where(gone[places[met]], why_number(DELETED), _MATCH)
         why[early] = why_number(BEFORE_FIRST)
         why[~known] = why_number(KEY_ABSENT)
         for values in keys:
             if values.null_count:
-                why[_flags(values.is_null())] = why_number(KEY_NULL)
+                why[flags(values.is_null())] = why_number(KEY_NULL)
         self.whys.append(why)
         self.places.append(places)
         self.since.append(versions.times[np.maximum(after, 0)] if len(versions.times) else places)
@@ -325,10 +322,6 @@ def _staged(share: Share, matched: _Matched, chosen: Flags, *, told: bool) -> pa
 def _plain(values: pa.Array) -> pa.Array:
     """Text as it is written; what is found of a build is large text, which looks the same in a file."""
     return values.cast(pa.string()) if pa.types.is_dictionary(values.type) else values
-
-
-def _flags(values: Any) -> Flags:
-    return values.fill_null(False).to_numpy(zero_copy_only=False)
 
 
 def row_groups(paths: Sequence[str]) -> list[tuple[str, int, int]]:

@@ -24,6 +24,7 @@ from pipelines.sources.arrow_types import arrow_type
 from pipelines.sources.protocol import SEQ_PARTS
 
 Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 NO_KEY = -1
 """The number of a key that the build has never had."""
@@ -216,12 +217,13 @@ def _by_value(distinct: tuple[pa.Array, ...]) -> Numbers:
 
 
 def _picked(keys: pa.Array, least: int, by_value: Numbers) -> Numbers:
-    valid, values = _flags(keys.is_valid()), keys.cast(pa.int64()).fill_null(least).to_numpy()
+    valid, values = flags(keys.is_valid()), keys.cast(pa.int64()).fill_null(least).to_numpy()
     inside = valid & (values >= least) & (values <= least + len(by_value) - 1)
     return np.where(inside, by_value[np.where(inside, values - least, 0)], NO_KEY)
 
 
-def _flags(values: pa.Array) -> npt.NDArray[np.bool_]:
+def flags(values: pa.Array) -> Flags:
+    """Booleans without NULLs, for numpy."""
     return values.to_numpy(zero_copy_only=False)
 
 
