@@ -7,7 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from pipelines.lake import delta_log
+
 
 def read(path: Path, *columns: str) -> pa.Table:
     """Today's rows of the table at `path`."""
-    return DeltaTable(str(path)).to_pyarrow_table(columns=list(columns))
+    return delta_log.read(DeltaTable(str(path)), *columns)

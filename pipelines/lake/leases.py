@@ -19,12 +19,14 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.clock import Clock, system_clock
 from pipelines.errors import LakeError, LeaseHeld
+from pipelines.lake import delta_log
 
 TIME_TO_LIVE_MS = 120_000
 RENEW_EVERY_S = 30.0
@@ -224,7 +226,7 @@ def read_leases(root: Path, owner: str | None = None) -> list[Lease]:
     path = root / "leases"
     if not DeltaTable.is_deltatable(str(path)):
         return []
-    rows = DeltaTable(str(path)).to_pyarrow_table(filters=None if owner is None else [("owner", "=", owner)])
+    rows = delta_log.read(DeltaTable(str(path)), where=None if owner is None else pc.field("owner") == owner)
     return [Lease(**row) for row in rows.to_pylist()]
 
 

@@ -84,3 +84,26 @@ def test_a_lease_whose_end_cannot_be_written_is_over_and_its_loss_is_logged(
         first.close()
     assert "clicks: the end of its lease was not written (No space left on device)" in caplog.text
     second.acquire("clicks")
+
+
+READ_AND_LEAVE = """
+import sys
+from pathlib import Path
+from pipelines.lake.leases import read_leases
+print(*sorted(lease.owner for lease in read_leases(Path(sys.argv[1]))), sep="\\n")
+"""
+
+
+def test_a_process_that_ends_right_after_reading_ends_well(tmp_path: Path) -> None:
+    """Arrow's threads once held a file system of Python's past the answer: about every second process was aborted."""
+    owners = sorted(["clicks", "a b", "schrägé", "100%25", "it's"])
+    leases = Leases(tmp_path, label="all")
+    for owner in owners:
+        leases.acquire(owner)
+        assert [lease.owner for lease in read_leases(tmp_path, owner)] == [owner]
+    readers = [
+        subprocess.Popen([sys.executable, "-c", READ_AND_LEAVE, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    ends = [(reader.communicate()[0].splitlines(), reader.returncode) for reader in readers]
+    assert ends == [(owners, 0)] * 6
