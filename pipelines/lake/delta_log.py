@@ -64,8 +64,8 @@ def root_of(table: DeltaTable) -> Path:
 def read(table: DeltaTable, *columns: str, where: ds.Expression | None = None) -> pa.Table:
     """The rows of a small table, without Spark; all columns when none is named.
 
-    Arrow opens the files itself. delta-rs would lend it a file system written in Python, which Arrow's threads let go of
-    a moment after the answer: a process that ends in that moment is aborted (SIGABRT) on its way out.
+    Arrow opens the files itself. delta-rs would lend it a file system written in Python, which Arrow's threads let go
+    of a moment after the answer: a process that ends in that moment is aborted (SIGABRT) on its way out.
     """
     files = fs.SubTreeFileSystem(str(root_of(table)), fs.LocalFileSystem())
     return table.to_pyarrow_table(columns=list(columns) or None, filters=where, filesystem=files)

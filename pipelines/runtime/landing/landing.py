@@ -155,7 +155,8 @@ class Landing:
             landed = time.heard(source.landed(stored, rows))
         faults.point("source.landed", self.table.name)
         with reading(self.own, source, stored, time.expression):
-            passes = time.passes(rows, counted.tally, stored, told=landed.watermarks is not None)
+            told = landed.watermarks is not None
+            passes = time.passes(rows, counted.tally, stored, files=counted.files, told=told)
         row = watermark_row(time, stored, landed, counted.rows, passes, signal, self.clock())
         row = replace(row, rejected=counted.rejected)
         if counted.tally["truncates"]:

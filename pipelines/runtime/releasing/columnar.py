@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -33,9 +29,7 @@ from pipelines.lake import delta_log
 from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.releasing.standing import Standing
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from pipelines.runtime.tasks import each
 
 FEWEST_ROWS = 200_000
 """A smaller release is over before the tasks' Pythons have started."""
@@ -75,7 +69,7 @@ class ColumnarStager:
             changelogs = [
                 self._changelog(plain, join, pin, versions) for join, pin in zip(plain.joins, pins, strict=True)
             ]
-            saved = [where for where in _each(spark, save_versions, changelogs) if where is not None]
+            saved = [where for where in each(spark, save_versions, changelogs) if where is not None]
             if len(saved) < len(changelogs):
                 shutil.rmtree(folder)
                 return None
@@ -85,7 +79,7 @@ class ColumnarStager:
                 Share(plain, release, plan.due, groups, tuple(saved), used, str(folder), number)
                 for number, groups in enumerate(self._dealt(spark, plan))
             ]
-            return merged([Staged(**told) for told in _each(spark, stage, shares)])
+            return merged([Staged(**told) for told in each(spark, stage, shares)])
         finally:
             shutil.rmtree(versions, ignore_errors=True)
 
@@ -115,15 +109,3 @@ class ColumnarStager:
         assert table is not None
         tasks = max(self.standing.released(plan) // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
         return dealt(row_groups(plan.due.files(table)), tasks)
-
-
-def _each(spark: SparkSession, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """What `work` gives for each item, in a task of its own. It is small: it comes to the driver."""
-
-    def of(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            told = [json.dumps(work(items[number])) for number in batch.column(0).to_pylist()]
-            yield pa.RecordBatch.from_pydict({"told": told})
-
-    rows = spark.range(0, len(items), 1, len(items)).mapInArrow(of, "told STRING").collect()
-    return [json.loads(row["told"]) for row in rows]

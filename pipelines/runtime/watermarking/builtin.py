@@ -7,7 +7,7 @@ left. Punctuated: emitted after every `gap` rows, so a row's place has what its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -48,7 +48,7 @@ def scan(
     rows = valued(rows, generator)
     cut = _blocks(tally or {}, gap, standing)
     found = None if cut is None else _cut(rows, cut, standing)
-    return [_pass(row, gap, standing) for row in found or _whole(rows, gap, standing)]
+    return [split_pass(row, gap, standing) for row in found or _whole(rows, gap, standing)]
 
 
 def _whole(rows: DataFrame, gap: int | None, standing: SplitsBefore) -> list[dict[str, Any]]:
@@ -66,18 +66,16 @@ def _blocks(tally: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -
     if gap != 1 or floor is None or rows is None or tally["rows"] < blocks.SMALL_EPOCH:
         return None
     only = tally.get(_FIRST) if tally.get(_FIRST) == tally.get(_LAST) else None
-    started = _started(standing, floor)
-    for name in standing.splits.keys() if only is None else standing.splits.keys() & {only}:
-        left, _ = remembered(standing.state(name))
-        if left is not None and left > started[name]:
-            return None
-    guess = max(value for value in (tally[_GREATEST], floor, *started.values()) if value is not None)
+    if pending(standing, standing.splits.keys() if only is None else standing.splits.keys() & {only}):
+        return None
+    told = (tally.get(_GREATEST), floor, *_started(standing).values())
+    guess = max(value for value in told if value is not None)
     return blocks.Blocks.of(rows, only, guess)
 
 
 def _cut(rows: DataFrame, cut: blocks.Blocks, standing: SplitsBefore) -> list[dict[str, Any]] | None:
     floor = MIN_TIMESTAMP if standing.floor is None else standing.floor
-    found = blocks.scan(rows, VALUE, cut, _started(standing, floor), floor)
+    found = blocks.scan(rows, VALUE, cut, _started(standing), floor)
     if found is None:
         return None
     return [
@@ -86,12 +84,23 @@ def _cut(rows: DataFrame, cut: blocks.Blocks, standing: SplitsBefore) -> list[di
     ]
 
 
-def _started(standing: SplitsBefore, floor: int) -> dict[str, int]:
-    """The watermark of each known split at the start of the epoch: the table's, or its own where it is further."""
-    return {name: max(split.timestamp, floor) for name, split in standing.splits.items()}
+def _started(standing: SplitsBefore) -> dict[str, int]:
+    """The watermark of each known split at the start of the epoch."""
+    return {name: standing.started(name) for name in standing.splits}
 
 
-def _pass(row: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> SplitPass:
+def pending(standing: SplitsBefore, splits: Iterable[str]) -> bool:
+    """Whether one of `splits` begins with something left to emit: the gap was longer before."""
+    for name in splits:
+        left, _ = remembered(standing.state(name))
+        if left is not None and left > standing.started(name):
+            return True
+    return False
+
+
+def split_pass(row: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> SplitPass:
+    """What is said of a split by what was counted of its rows: _split, rows, late, greatest (value, ms), rowtime (the
+    greatest, ms), and with a `gap` above 1 what was emitted."""
     split, before = row["_split"], standing.emitted(row["_split"])
     known, since = remembered(standing.state(split))
     greatest = max((value for value in (known, row["greatest"]) if value is not None), default=None)
@@ -122,7 +131,7 @@ def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
     """
     if gap is not None and gap > 1:
         return [F.count(VALUE).alias("values")]
-    found = [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(standing)]
+    found = [F.max(VALUE).alias(_GREATEST), _rowtime(), late(standing)]
     return found if gap is None else [*found, F.min(F.unix_micros("_rowtime")).alias(_LEAST)]
 
 
@@ -159,7 +168,7 @@ def counted(found: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -
     floor, least = standing.floor, found.get(_LEAST)
     if floor is not None and least is not None and least <= 1000 * max(floor, standing.emitted(split).timestamp, *told):
         return None
-    return [_pass({"_split": split, **found}, gap, standing)]
+    return [split_pass({"_split": split, **found}, gap, standing)]
 
 
 VALUE = "_watermark"
@@ -203,14 +212,14 @@ def _by_split(values: Mapping[str, int], default: int) -> Column:
     return F.coalesce(F.try_element_at(F.create_map(*entries), F.col("_split")), F.lit(default).cast("bigint"))
 
 
-def _late(standing: SplitsBefore, also: Column | None = None) -> Column:
+def late(standing: SplitsBefore, also: Column | None = None) -> Column:
     """Rows that are late by the watermark at the start of the epoch, or are `also`; before the flip none is."""
     floor = standing.floor
     if floor is None:
         return F.lit(0).cast("bigint").alias("late")
-    started = {name: micros(watermark) for name, watermark in _started(standing, floor).items()}
-    late = late_by(_by_split(started, micros(floor)))
-    return F.count_if(late if also is None else late | also).alias("late")
+    started = {name: micros(watermark) for name, watermark in _started(standing).items()}
+    found = late_by(_by_split(started, micros(floor)))
+    return F.count_if(found if also is None else found | also).alias("late")
 
 
 def _periodic(rows: DataFrame, standing: SplitsBefore) -> DataFrame:
@@ -218,7 +227,7 @@ def _periodic(rows: DataFrame, standing: SplitsBefore) -> DataFrame:
         F.count(F.lit(1)).alias("rows"),
         F.max(VALUE).alias("greatest"),
         _rowtime(),
-        _late(standing),
+        late(standing),
     )
 
 
@@ -247,5 +256,5 @@ def _punctuated(rows: DataFrame, gap: int, standing: SplitsBefore) -> DataFrame:
         F.max(VALUE).alias("greatest"),
         F.max("_emitted").alias("emitted"),
         _rowtime(),
-        _late(standing, rowtime_ms() <= F.coalesce("_told", F.lit(MIN_TIMESTAMP))),
+        late(standing, rowtime_ms() <= F.coalesce("_told", F.lit(MIN_TIMESTAMP))),
     )

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
 from pipelines.errors import SourceError
 from pipelines.lake import WatermarkRow
 from pipelines.runtime.splits import stored_splits
-from pipelines.runtime.watermarking import builtin, custom
+from pipelines.runtime.watermarking import builtin, columnar, custom
+from pipelines.runtime.watermarking.lags import lag_of
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.sources.protocol import Landed, StoredStep
 from pipelines.sources.registry import connector
@@ -85,8 +87,9 @@ class EpochTime:
             return generator
         return None
 
-    def counted(self, rows: DataFrame) -> tuple[DataFrame, list[Column]]:
-        """`rows` (of the source, or committed) and what to count of them while they pass by; see `passes`.
+    def counted(self, rows: DataFrame, *, written: bool = False) -> tuple[DataFrame, list[Column]]:
+        """`rows` (of the source, or committed) and what to count of them while they pass by; see `passes`. `written`:
+        on their way into files, whose footers tell the rest.
 
         Rows of one split need no second look then, unless what is told row by row may make some of them late. The
         frame may have a column more than `rows`. Every value is computed, also where the count is not enough: an
@@ -95,6 +98,8 @@ class EpochTime:
         generator = self._built_in
         if self.processing_time or generator is None:
             return rows, []
+        if written and lag_of(generator) is not None and self.strategy.gap in (None, 1):
+            return rows, columnar.tally(self.standing, self.strategy.gap)
         return builtin.valued(rows, generator), builtin.tally(self.standing, self.strategy.gap)
 
     @property
@@ -106,13 +111,20 @@ class EpochTime:
         return None
 
     def passes(
-        self, rows: DataFrame | None, tally: Mapping[str, Any], step: StoredStep, *, told: bool = False
+        self,
+        rows: DataFrame | None,
+        tally: Mapping[str, Any],
+        step: StoredStep,
+        *,
+        files: Mapping[str, pq.FileMetaData] | None = None,
+        told: bool = False,
     ) -> list[SplitPass]:
         """What the epoch says of each split that has rows.
 
         Args:
             rows: Its committed rows, None when there are none.
             tally: What was `counted`, by name.
+            files: The epoch's files, by path, if they have just been written; their footers.
             told: The source itself has emitted the watermarks; only rows and late rows are counted.
 
         Raises SourceError that names split and offset where a generator of one's own failed.
@@ -124,6 +136,11 @@ class EpochTime:
             columns = [column.name for column in self.table.stored_columns]
             return self._own(lambda: custom.scan(rows, self.strategy, self.standing, self.now, columns), step)
         gap = None if told else self.strategy.gap
+        lag = lag_of(generator)
+        if files is not None and lag is not None and rows is not None:
+            found = columnar.scan(files, lag, gap, self.standing, rows.sparkSession, tally.get("late"))
+            if found is not None:
+                return found
         counted = builtin.counted(tally, gap, self.standing)
         return builtin.scan(rows, generator, gap, self.standing, tally) if counted is None else counted
 

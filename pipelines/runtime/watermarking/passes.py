@@ -54,3 +54,9 @@ class SplitsBefore:
         """The state of its generator, None where there is none."""
         known = self.splits.get(split)
         return known.state if known else None
+
+    def started(self, split: str) -> int:
+        """The watermark (ms) that a row of `split` is held against from the start: the table's, or the split's own
+        where that is further."""
+        floor = MIN_TIMESTAMP if self.floor is None else self.floor
+        return max(self.emitted(split).timestamp, floor)

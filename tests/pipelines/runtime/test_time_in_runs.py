@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import SourceError
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.runtime.runner import Runner
-from pipelines.runtime.watermarking import blocks
+from pipelines.runtime.watermarking import blocks, builtin, columnar
 from pipelines.sql import compile_script
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkStrategy
 from tests.pipelines.runtime import tape
@@ -27,6 +27,8 @@ CREATE TABLE kept (id BIGINT) WITH ('connector' = 'delta');
 INSERT INTO kept SELECT id FROM clicks
 """
 WATERMARK = ", WATERMARK FOR at AS at - INTERVAL '0.005' SECOND"
+NO_LAG = ", WATERMARK FOR at AS GREATEST(at, at) - INTERVAL '0.005' SECOND"
+ON_EVENT = {"scan.watermark.emit.strategy": "on-event"}
 
 
 @pytest.fixture(autouse=True)
@@ -114,14 +116,43 @@ def test_late_rows_of_a_large_epoch_are_counted_by_blocks(spark, tmp_path, monke
     looked, scan = [], blocks.scan
     monkeypatch.setattr(blocks, "scan", lambda *given: looked.append(given[2]) or scan(*given))
     monkeypatch.setattr(blocks, "SMALL_EPOCH", 5)
-    run = Run(spark, tmp_path, {"scan.watermark.emit.strategy": "on-event"})
+    some_rows_are_late(Run(spark, tmp_path, ON_EVENT, NO_LAG))
+    assert [cut.split for cut in looked] == ["a", None]
+
+
+def test_late_rows_of_a_large_epoch_are_counted_by_columns(spark, tmp_path, monkeypatch) -> None:
+    """Where a row's watermark is its rowtime less a constant: those of the row groups that bounds leave open."""
+    looked, each = [], columnar.each
+    monkeypatch.setattr(columnar, "each", lambda *given: looked.append(given[2]) or each(*given))
+    monkeypatch.setattr(columnar, "SMALL_EPOCH", 3)
+    some_rows_are_late(Run(spark, tmp_path, ON_EVENT))
+    assert [[look.split for look in looks] for looks in looked] == [["a"]]  # a file of two splits is left to SQL
+
+
+def test_late_rows_of_a_small_epoch_are_counted_without_a_job(spark, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(columnar, "each", None)
+    monkeypatch.setattr(builtin, "scan", None)
+    some_rows_are_late(Run(spark, tmp_path, ON_EVENT))
+
+
+def test_an_epoch_that_a_crash_left_committed_is_told_by_its_rows(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, ON_EVENT)
+    run.step("a", 100)
+    run.push("a", 200, 195, 196, 300, 250)
+    with dying("source.appended"):
+        run.advance()
+    row = run.advance()
+    assert (row.timestamp, row.late) == (295, 2)
+
+
+def some_rows_are_late(run: Run) -> None:
+    """In epochs of five rows of one split, and of two splits."""
     run.step("a", 100)
     row = run.step("a", 200, 195, 196, 300, 250)
     assert (row.timestamp, row.late) == (295, 2)
     run.push("b", 400)
     row = run.step("a", 290, 310, 300, 400)  # a's own 295 and then 305
     assert (row.timestamp, row.late) == (395, 2)
-    assert [cut.split for cut in looked] == ["a", None]
 
 
 def test_a_gap_waits_for_so_many_rows_across_epochs(spark, tmp_path) -> None:
