@@ -73,4 +73,6 @@ def _tell(harness: Harness, epoch: int, chance: np.random.Generator) -> None:
 
 
 def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*.parquet"))
+    """Of all data files that are there, whether the table still names them or not. Its log grows for as long as
+    `delta.logRetentionDuration` says, in days of the clock."""
+    return sum(file.stat().st_size for file in path.glob("**/*.parquet") if "_delta_log" not in file.parts)

@@ -17,6 +17,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from pipelines.lake import delta_log
 from pipelines.lake.records import Record
 
 R = TypeVar("R", bound=Record)
@@ -43,7 +44,7 @@ class ControlTable(Generic[R]):
                 schema=self.record.schema,
                 mode="ignore",
                 partition_by=["owner"],
-                configuration={"delta.logRetentionDuration": "interval 7 days", "delta.checkpointInterval": "100"},
+                configuration={**delta_log.OWN, "delta.checkpointInterval": "100"},
             )
         if not self._wide:
             self._widen(self._table)

@@ -234,7 +234,9 @@ def _open(path: Path) -> DeltaTable:
     if DeltaTable.is_deltatable(str(path)):
         return DeltaTable(str(path))
     path.mkdir(parents=True, exist_ok=True)
-    return DeltaTable.create(str(path), schema=_SCHEMA, mode="ignore", partition_by=["owner"])
+    return DeltaTable.create(
+        str(path), schema=_SCHEMA, mode="ignore", partition_by=["owner"], configuration={**delta_log.OWN}
+    )
 
 
 def machine() -> str:

@@ -56,21 +56,20 @@ def struct_type(columns: dict[str, str]) -> StructType:
 def ensure_table(path: Path, columns: dict[str, str], name: str, *, whole: bool = False) -> None:
     """Make the Delta table of `name`, or check that the one at `path` still has the script's columns.
 
-    `whole`: it must have no others either, since rows without them would read NULL for whoever asks for them.
+    `whole`: it is all Tidegate's. It must have no other columns either, since rows without them would read NULL for
+    whoever asks for them.
     Through delta-rs, which takes ms where Spark takes s. Raises LakeError that names the difference.
     """
     wanted = Schema.from_json(struct_type(columns).json())
     if DeltaTable.is_deltatable(str(path)):
         _compare(DeltaTable(str(path)), wanted, path, name, whole)
         return
+    configuration = {"delta.dataSkippingNumIndexedCols": "-1" if len(columns) < 60 else "32"}
+    if whole:
+        configuration |= delta_log.OWN
     try:
         path.mkdir(parents=True, exist_ok=True)
-        DeltaTable.create(
-            str(path),
-            schema=wanted,
-            mode="ignore",
-            configuration={"delta.dataSkippingNumIndexedCols": "-1" if len(columns) < 60 else "32"},
-        )
+        DeltaTable.create(str(path), schema=wanted, mode="ignore", configuration=configuration)
     except (DeltaError, OSError) as error:
         raise LakeError(
             f"the table of {name} can not be made: {error}",

@@ -126,7 +126,7 @@ def test_late_rows_of_a_large_epoch_are_counted_by_columns(spark, tmp_path, monk
     monkeypatch.setattr(columnar, "each", lambda *given: looked.append(given[2]) or each(*given))
     monkeypatch.setattr(columnar, "SMALL_EPOCH", 3)
     some_rows_are_late(Run(spark, tmp_path, ON_EVENT))
-    assert [[look.split for look in looks] for looks in looked] == [["a"]]  # a file of two splits is left to SQL
+    assert [{look.split for look in looks} for looks in looked] == [{"a"}]  # a file of two splits is left to SQL
 
 
 def test_late_rows_of_a_small_epoch_are_counted_without_a_job(spark, tmp_path, monkeypatch) -> None:
