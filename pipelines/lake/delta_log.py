@@ -18,8 +18,8 @@ _open: dict[tuple[str, int], DeltaTable] = {}
 _lock = threading.Lock()
 
 OWN = {"delta.logRetentionDuration": "interval 7 days"}
-"""How long tables that are Tidegate's alone (sources' and control tables) keep the log of their commits: it is no history
-that anybody reads, and every commit looks for its end."""
+"""How long tables that are Tidegate's alone (sources' and control tables) keep the log of their commits: nobody reads
+it as a history, and every commit looks for its end."""
 
 PLAIN_READER, MAPPING_READER = 1, 2
 """The reader version of tables whose rows are just what their Parquet files hold, and of those that may give columns

@@ -131,7 +131,7 @@ def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
     """
     if gap is not None and gap > 1:
         return [F.count(VALUE).alias("values")]
-    found = [F.max(VALUE).alias(_GREATEST), _rowtime(), late(standing)]
+    found = [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(standing)]
     return found if gap is None else [*found, F.min(F.unix_micros("_rowtime")).alias(_LEAST)]
 
 
@@ -212,7 +212,7 @@ def _by_split(values: Mapping[str, int], default: int) -> Column:
     return F.coalesce(F.try_element_at(F.create_map(*entries), F.col("_split")), F.lit(default).cast("bigint"))
 
 
-def late(standing: SplitsBefore, also: Column | None = None) -> Column:
+def _late(standing: SplitsBefore, also: Column | None = None) -> Column:
     """Rows that are late by the watermark at the start of the epoch, or are `also`; before the flip none is."""
     floor = standing.floor
     if floor is None:
@@ -227,7 +227,7 @@ def _periodic(rows: DataFrame, standing: SplitsBefore) -> DataFrame:
         F.count(F.lit(1)).alias("rows"),
         F.max(VALUE).alias("greatest"),
         _rowtime(),
-        late(standing),
+        _late(standing),
     )
 
 
@@ -256,5 +256,5 @@ def _punctuated(rows: DataFrame, gap: int, standing: SplitsBefore) -> DataFrame:
         F.max(VALUE).alias("greatest"),
         F.max("_emitted").alias("emitted"),
         _rowtime(),
-        late(standing, rowtime_ms() <= F.coalesce("_told", F.lit(MIN_TIMESTAMP))),
+        _late(standing, rowtime_ms() <= F.coalesce("_told", F.lit(MIN_TIMESTAMP))),
     )

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 
 from pipelines.lake.footers import Times, statistics_of, times_of_groups
 from pipelines.runtime.tasks import each
@@ -44,28 +44,21 @@ _ALWAYS = micros(2**63)
 """The last µs there is."""
 
 
-def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
-    """What is still counted of rows on their way into the lake: those that are late by where the epoch before has left
-    the table, where nothing else makes a row late."""
-    return [] if gap is not None or standing.floor is None else [builtin.late(standing)]
-
-
 def scan(
     files: Mapping[str, pq.FileMetaData],
     lag: Lag,
     gap: int | None,
     standing: SplitsBefore,
     spark: SparkSession,
-    late: int | None = None,
 ) -> list[SplitPass] | None:
     """What the rows in `files` (by path, with their footers) say of every split that they have; None where that is not
-    to be told from them. `late`: what `tally` counted."""
+    to be told from them."""
     if gap is not None and (gap > 1 or builtin.pending(standing, standing.splits)):
         return None
     if sum(footer.num_rows for footer in files.values()) <= SMALL_EPOCH:
         told = _by_rows(files, lag, gap, standing)
     else:
-        told = _by_groups(files, lag, gap, standing, spark, late)
+        told = _by_groups(files, lag, gap, standing, spark)
     return None if told is None else [builtin.split_pass(item, gap, standing) for item in told]
 
 
@@ -106,7 +99,6 @@ def _by_groups(
     gap: int | None,
     standing: SplitsBefore,
     spark: SparkSession,
-    late: int | None,
 ) -> list[Told] | None:
     groups = _groups(files, lag)
     if groups is None:
@@ -119,14 +111,9 @@ def _by_groups(
         return None
     counts: dict[str, int] = dict.fromkeys(splits, 0)
     looks: list[Look] = []
-    if standing.floor is None or late == 0:
-        pass  # no row is late
-    elif late is not None and len(splits) == 1:
-        counts = dict.fromkeys(splits, late)
-    else:
-        for split, own in splits.items():
-            counts[split], open_ones = _decided(own, standing.started(split), lag, emits)
-            looks += open_ones
+    for split, own in splits.items() if standing.floor is not None else ():
+        counts[split], undecided = _decided(own, standing.started(split), lag, emits)
+        looks += undecided
     found = each(spark, count_late, looks) if looks else []
     for look, count in zip(looks, found, strict=True):
         if count is None:

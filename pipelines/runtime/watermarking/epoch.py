@@ -99,7 +99,7 @@ class EpochTime:
         if self.processing_time or generator is None:
             return rows, []
         if written and lag_of(generator) is not None and self.strategy.gap in (None, 1):
-            return rows, columnar.tally(self.standing, self.strategy.gap)
+            return rows, []
         return builtin.valued(rows, generator), builtin.tally(self.standing, self.strategy.gap)
 
     @property
@@ -138,7 +138,7 @@ class EpochTime:
         gap = None if told else self.strategy.gap
         lag = lag_of(generator)
         if files is not None and lag is not None and rows is not None:
-            found = columnar.scan(files, lag, gap, self.standing, rows.sparkSession, tally.get("late"))
+            found = columnar.scan(files, lag, gap, self.standing, rows.sparkSession)
             if found is not None:
                 return found
         counted = builtin.counted(tally, gap, self.standing)

@@ -186,16 +186,6 @@ def test_bounds_spare_a_look(
     assert (found.late, len(looks)) == (late, looked)
 
 
-def test_what_was_counted_on_the_way_spares_a_look(tmp_path: Path, looks: list[columnar.Look]) -> None:
-    rows: list[Row] = [("a", 0, 60, None), ("a", 1, 80, None)]
-    one, two = written(tmp_path, [rows]), written(tmp_path, [rows, [("b", 0, 60, None), ("b", 1, 80, None)]])
-    assert [item.late for item in in_order(columnar.scan(one, OWN, None, before(7), NO_SPARK, 1))] == [1]
-    assert [item.late for item in in_order(columnar.scan(two, OWN, None, before(5), NO_SPARK, 0))] == [0, 0]
-    assert not looks
-    assert [item.late for item in in_order(columnar.scan(two, OWN, None, before(7), NO_SPARK, 2))] == [1, 1]
-    assert len(looks) == 2
-
-
 OLD_AND_NEW: list[Row] = [("a", 0, 10, None), ("a", 1, 500, None)]
 
 
