@@ -6,12 +6,14 @@ read back: so a commit that was repeated after a crash, or lost to another runne
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -34,6 +36,7 @@ class ControlTable(Generic[R]):
         self.record = record
         self._table: DeltaTable | None = None
         self._wide = False
+        self._listed: tuple[int, list[_File]] | None = None
 
     def create(self) -> DeltaTable:
         """The Delta table, made if it is not there yet."""
@@ -63,7 +66,7 @@ class ControlTable(Generic[R]):
             if not DeltaTable.is_deltatable(str(self.path)):
                 return None
             self._table = DeltaTable(str(self.path))
-        self._table.update_incremental()
+        delta_log.bring_up_to_date(self._table)
         return self._table
 
     def version(self, application: str) -> int:
@@ -107,40 +110,37 @@ class ControlTable(Generic[R]):
 
     def rows(self, owner: str, *, generation: int | None = None, epoch: int | None = None, since: int = 0) -> list[R]:
         """The rows of `owner` (of one generation, of one epoch, of epochs from `since` on) in order of generation and
-        epoch."""
+        epoch. What is not of one epoch is a history, and shared by all who ask: nobody may change what is in it."""
         found: list[R] = []
-        for path, low, high, generations in self._index(owner):
-            if high < since or (epoch is not None and not low <= epoch <= high):
+        for file in self._index(owner):
+            if file.epochs[1] < since or (epoch is not None and not file.epochs[0] <= epoch <= file.epochs[1]):
                 continue
-            if generation is not None and not generations[0] <= generation <= generations[1]:
+            if generation is not None and not file.generations[0] <= generation <= file.generations[1]:
                 continue
-            for row in _read(str(self.path / path)):
-                if row["epoch"] < since:
+            for row in self._read(file.path, owner, shared=epoch is None):
+                if row.epoch < since:
                     continue
-                if (generation is None or row["generation"] == generation) and (epoch is None or row["epoch"] == epoch):
-                    found.append(self.record.from_row({**row, "owner": owner}))
+                if (generation is None or row.generation == generation) and (epoch is None or row.epoch == epoch):
+                    found.append(row)
         return sorted(found, key=lambda row: (row.generation, row.epoch))
 
     def last(self, owner: str, generation: int | None = None) -> R | None:
         """The newest row of `owner`, by generation and epoch."""
-        index = self._index(owner)
-        if not index:
+        files = self._index(owner)
+        if not files:
             return None
-        top = max(entry[3][1] for entry in index) if generation is None else generation
-        index = [entry for entry in index if entry[3][0] <= top <= entry[3][1]]
-        if any(entry[3][0] != entry[3][1] for entry in index):
+        top = max(file.generations[1] for file in files) if generation is None else generation
+        files = [file for file in files if file.generations[0] <= top <= file.generations[1]]
+        if any(file.generations[0] != file.generations[1] for file in files):
             # Put together, generations share a file: its greatest epoch may be the other one's.
             rows = self.rows(owner, generation=top)
             return rows[-1] if rows else None
-        newest = max(index, key=lambda entry: entry[2], default=None)
-        if newest is None:
-            return None
-        found = [self.record.from_row({**row, "owner": owner}) for row in _read(str(self.path / newest[0]))]
-        return max(found, key=lambda row: row.epoch)
+        newest = max(files, key=lambda file: file.epochs[1], default=None)
+        return None if newest is None else max(self._read(newest.path, owner), key=lambda row: row.epoch)
 
     def owners(self) -> list[str]:
         """Every owner that has a row."""
-        return sorted(set(self._files().column("partition.owner").to_pylist())) if len(self._files()) else []
+        return sorted({file.owner for file in self._files()})
 
     def compact(self) -> None:
         """Put the small files of each owner together; no row changes."""
@@ -148,35 +148,48 @@ class ControlTable(Generic[R]):
         if table is not None:
             table.optimize.compact()
 
-    def _files(self) -> pa.Table:
+    def _files(self) -> list[_File]:
+        """The data files, of all owners."""
         table = self.refresh()
         if table is None:
-            return pa.table({})
-        return pa.table(table.get_add_actions(flatten=True))
-
-    def _index(self, owner: str) -> list[tuple[str, int, int, tuple[int, int]]]:
-        files = self._files()
-        if not len(files):
             return []
-        own = files.filter(pc.field("partition.owner") == owner).to_pylist()
-        return [
-            (
-                _decoded(file["path"]),
-                file["min.epoch"],
-                file["max.epoch"],
-                (file["min.generation"], file["max.generation"]),
-            )
-            for file in own
-        ]
+        if self._listed is None or self._listed[0] != table.version():
+            rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+            self._listed = table.version(), [_File.of(row) for row in rows]
+        return self._listed[1]
+
+    def _index(self, owner: str) -> list[_File]:
+        return [file for file in self._files() if file.owner == owner]
+
+    def _read(self, path: str, owner: str, *, shared: bool = False) -> tuple[R, ...]:
+        """The rows of one data file, which never changes once it is written."""
+        read = _shared_records if shared else _records
+        return read(self.record, str(self.path / path), owner)
 
 
-def _decoded(path: str) -> str:
-    from urllib.parse import unquote
+@dataclass(frozen=True)
+class _File:
+    """A data file and what its epochs and generations are: first and last."""
 
-    return unquote(path)
+    owner: str
+    path: str
+    epochs: tuple[int, int]
+    generations: tuple[int, int]
+
+    @classmethod
+    def of(cls, action: Mapping[str, Any]) -> _File:
+        epochs = action["min.epoch"], action["max.epoch"]
+        generations = action["min.generation"], action["max.generation"]
+        return cls(action["partition.owner"], unquote(action["path"]), epochs, generations)
 
 
 @lru_cache(maxsize=4096)
-def _read(path: str) -> tuple[dict[str, Any], ...]:
-    """The rows of one data file, which never changes once it is written."""
+def _stored(path: str) -> tuple[dict[str, Any], ...]:
     return tuple(pq.ParquetFile(path).read().to_pylist())
+
+
+def _records(record: type[R], path: str, owner: str) -> tuple[R, ...]:
+    return tuple(record.from_row({**row, "owner": owner}) for row in _stored(path))
+
+
+_shared_records = lru_cache(maxsize=4096)(_records)

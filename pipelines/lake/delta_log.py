@@ -18,8 +18,8 @@ _open: dict[tuple[str, int], DeltaTable] = {}
 _lock = threading.Lock()
 
 OWN = {"delta.logRetentionDuration": "interval 7 days"}
-"""How long tables that are Tidegate's alone (sources' and control tables) keep the log of their commits: nobody reads
-it as a history, and every commit looks for its end."""
+"""How a table is made that is Tidegate's alone (a source's, a control table): how long it keeps the log of its commits.
+Nobody reads that as a history, and every commit looks for its end."""
 
 PLAIN_READER, MAPPING_READER = 1, 2
 """The reader version of tables whose rows are just what their Parquet files hold, and of those that may give columns
@@ -40,8 +40,17 @@ def opened(path: Path) -> DeltaTable | None:
             table = DeltaTable(str(path))
             _open[key] = table
         else:
-            table.update_incremental()
+            bring_up_to_date(table)
         return table
+
+
+def bring_up_to_date(table: DeltaTable) -> None:
+    """Let a table that was opened before know the commits made since. Where there are none, two looks into its log say
+    so: to list it takes longer the longer it is."""
+    log, version = root_of(table) / "_delta_log", table.version()
+    gone = not (log / f"{version:020}.json").exists()  # the log was cleaned up meanwhile, past where this table stands
+    if gone or (log / f"{version + 1:020}.json").exists():
+        table.update_incremental()
 
 
 def committed(path: Path, application: str) -> int:

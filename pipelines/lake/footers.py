@@ -65,7 +65,8 @@ def times_of_groups(footer: pq.FileMetaData, column: str) -> list[Times] | None:
     if paths.count(column) != 1:
         return None
     index = paths.index(column)
-    if json.loads(footer.schema.column(index).logical_type.to_json()).get("timeUnit") != "microseconds":
+    kind = json.loads(footer.schema.column(index).logical_type.to_json())
+    if (kind["Type"], kind.get("timeUnit")) != ("Timestamp", "microseconds"):
         return None
     found: list[Times] = []
     for group in map(footer.row_group, range(footer.num_row_groups)):

@@ -112,7 +112,8 @@ class Standing:
         """Landed probe rows with after < epoch <= upto, by the watermark log."""
         if upto <= after:
             return 0
-        return rows_between(self.lake.watermarks.rows(self.insert.probe, generation=generation), after, upto)
+        log = self.lake.watermarks.rows(self.insert.probe, generation=generation, since=after + 1)
+        return rows_between(log, after, upto)
 
     def released(self, plan: ReleasePlan) -> int:
         """The probe rows that a plan releases, by the watermark log; in event time, and out of quarantine, as they were

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from pipelines.lake.footers import Times, statistics_of, times_of_groups
+from pipelines.lake.footers import statistics_of, times_of_groups
 from pipelines.runtime.tasks import each
 from pipelines.runtime.watermarking import builtin
 from pipelines.runtime.watermarking.lags import Lag
@@ -29,6 +29,7 @@ from pipelines.runtime.watermarking.late import micros
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 
 Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 Told = dict[str, Any]
 """What was counted of a split's rows, as `builtin.split_pass` takes it."""
@@ -39,9 +40,7 @@ SMALL_EPOCH = 65_536
 AT_ONCE = 1 << 18
 """Rows that are held at once."""
 
-_LEAST = -(2**63)
-_ALWAYS = micros(2**63)
-"""The last µs there is."""
+_LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def scan(
@@ -62,23 +61,63 @@ def scan(
     return None if told is None else [builtin.split_pass(item, gap, standing) for item in told]
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What is known of rows that were not looked at one by one.
+
+    Attributes:
+        timed: How many of them have a rowtime.
+        least: rowtime (µs), and the `newest` one; None where none has one.
+        greatest: value (ms); None where none has one.
+    """
+
+    rows: int
+    timed: int
+    least: int | None
+    newest: int | None
+    greatest: int | None
+
+    @classmethod
+    def of(cls, parts: Iterable[Bounds]) -> Bounds:
+        """Those of all `parts` together."""
+        known = list(parts)
+        return cls(
+            sum(part.rows for part in known),
+            sum(part.timed for part in known),
+            min((part.least for part in known if part.least is not None), default=None),
+            max((part.newest for part in known if part.newest is not None), default=None),
+            max((part.greatest for part in known if part.greatest is not None), default=None),
+        )
+
+    def told_after(self, before: int, emits: bool) -> int:
+        """What is told after the rows, where `before` (ms) was told before them, and each tells its value or none."""
+        return max(before, self.greatest) if emits and self.greatest is not None else before
+
+    def late(self, before: int, after: int) -> int | None:
+        """How many of the rows are late, in whatever order they lie; None where that is not to be told."""
+        if self.least is None or self.newest is None or self.least > micros(after):
+            return 0
+        return self.timed if self.newest <= micros(before) else None
+
+    def told(self, split: str, late: int) -> Told:
+        """That, of a whole split."""
+        rowtime = None if self.newest is None else self.newest // 1000
+        return {"_split": split, "rows": self.rows, "late": late, "greatest": self.greatest, "rowtime": rowtime}
+
+
 # A large epoch, by its row groups.
 
 
 @dataclass(frozen=True)
 class Group:
-    """A row group with rows of one split. Times in µs, the greatest value in ms; None where all are NULL."""
+    """A row group with rows of one split, from its `first` offset to its `last`."""
 
     path: str
     number: int
     split: str
     first: int
     last: int
-    rows: int
-    timed: int
-    least: int | None
-    newest: int | None
-    greatest: int | None
+    bounds: Bounds
 
 
 @dataclass(frozen=True)
@@ -94,11 +133,7 @@ class Look:
 
 
 def _by_groups(
-    files: Mapping[str, pq.FileMetaData],
-    lag: Lag,
-    gap: int | None,
-    standing: SplitsBefore,
-    spark: SparkSession,
+    files: Mapping[str, pq.FileMetaData], lag: Lag, gap: int | None, standing: SplitsBefore, spark: SparkSession
 ) -> list[Told] | None:
     groups = _groups(files, lag)
     if groups is None:
@@ -106,35 +141,19 @@ def _by_groups(
     splits: dict[str, list[Group]] = defaultdict(list)
     for group in sorted(groups, key=lambda group: (group.split, group.first)):
         splits[group.split].append(group)
-    emits = gap is not None and standing.floor is not None
-    if emits and any(one.last >= next.first for own in splits.values() for one, next in pairwise(own)):
-        return None
-    counts: dict[str, int] = dict.fromkeys(splits, 0)
-    looks: list[Look] = []
+    counts, looks = dict.fromkeys(splits, 0), list[Look]()
     for split, own in splits.items() if standing.floor is not None else ():
-        counts[split], undecided = _decided(own, standing.started(split), lag, emits)
-        looks += undecided
+        decided = _decided(own, standing.started(split), lag, emits=gap is not None)
+        if decided is None:
+            return None
+        counts[split] = decided[0]
+        looks += decided[1]
     found = each(spark, count_late, looks) if looks else []
     for look, count in zip(looks, found, strict=True):
         if count is None:
             return None
         counts[look.split] += count
-    return [_told(split, own, counts[split]) for split, own in splits.items()]
-
-
-def _told(split: str, own: Sequence[Group], late: int) -> Told:
-    newest = _most(group.newest for group in own)
-    return {
-        "_split": split,
-        "rows": sum(group.rows for group in own),
-        "late": late,
-        "greatest": _most(group.greatest for group in own),
-        "rowtime": None if newest is None else newest // 1000,
-    }
-
-
-def _most(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
+    return [Bounds.of(group.bounds for group in own).told(split, counts[split]) for split, own in splits.items()]
 
 
 def _groups(files: Mapping[str, pq.FileMetaData], lag: Lag) -> list[Group] | None:
@@ -143,43 +162,46 @@ def _groups(files: Mapping[str, pq.FileMetaData], lag: Lag) -> list[Group] | Non
         known = _bounds(footer, lag)
         if known is None:
             return None
-        for number, (rowtime, value) in enumerate(known):
-            group = footer.row_group(number)
-            if not group.num_rows:
+        for number, bounds in enumerate(known):
+            if not bounds.rows:
                 continue
+            group = footer.row_group(number)
             split, offsets = statistics_of(group, "_split"), statistics_of(group, "_offset")
             if split is None or split.null_count or split.min != split.max or offsets is None or offsets.null_count:
                 return None
-            greatest = None if value.greatest is None else lag.value(value.greatest)
-            timed = group.num_rows - rowtime.nulls
-            own = (rowtime.least, rowtime.greatest, greatest)
-            found.append(Group(path, number, split.min, offsets.min, offsets.max, group.num_rows, timed, *own))
+            found.append(Group(path, number, split.min, offsets.min, offsets.max, bounds))
     return found
 
 
-def _bounds(footer: pq.FileMetaData, lag: Lag) -> list[tuple[Times, Times]] | None:
-    """Of every row group those of the rowtime, and of the column that the values come from."""
+def _bounds(footer: pq.FileMetaData, lag: Lag) -> list[Bounds] | None:
+    """Of every row group."""
     rowtimes, values = times_of_groups(footer, "_rowtime"), times_of_groups(footer, lag.column)
     if rowtimes is None or values is None:
         return None
-    if any(value.least is not None and value.least - lag.micros < _LEAST for value in values):
-        return None  # what is left is no number of 64 bits
-    return list(zip(rowtimes, values, strict=True))
+    found: list[Bounds] = []
+    for number, (rowtime, value) in enumerate(zip(rowtimes, values, strict=True)):
+        if value.least is not None and value.least - lag.micros < _LEAST:
+            return None  # what is left is no number of 64 bits
+        rows, greatest = footer.row_group(number).num_rows, value.greatest
+        latest = None if greatest is None else lag.value(greatest)
+        found.append(Bounds(rows, rows - rowtime.nulls, rowtime.least, rowtime.greatest, latest))
+    return found
 
 
-def _decided(own: Sequence[Group], before: int, lag: Lag, emits: bool) -> tuple[int, list[Look]]:
-    """Late rows of a split's groups, in order, as far as bounds tell, and what has to be looked at. `emits`: what the
-    rows say is told row by row."""
+def _decided(own: Sequence[Group], before: int, lag: Lag, *, emits: bool) -> tuple[int, list[Look]] | None:
+    """Late rows of a split's groups, by their first offset, as far as bounds tell, and what has to be looked at; None
+    where rows that emit lie in groups that are not one after the other. `emits`: each row's value is told after it."""
     late, looks = 0, list[Look]()
+    if emits and any(one.last >= after.first for one, after in pairwise(own)):
+        together = Bounds.of(group.bounds for group in own)
+        known = together.late(before, together.told_after(before, emits))
+        return None if known is None else (known, [])
     for group in own:
-        after = max(before, group.greatest) if emits and group.greatest is not None else before
-        if group.least is None or group.newest is None or group.least > micros(after):
-            pass
-        elif group.newest <= micros(before):
-            late += group.timed
-        else:
+        after = group.bounds.told_after(before, emits)
+        known = group.bounds.late(before, after)
+        if known is None:
             looks.append(Look(group.split, group.path, group.number, before, after > before, lag))
-        before = after
+        late, before = late + (known or 0), after
     return late, looks
 
 
@@ -220,39 +242,34 @@ def _by_rows(
     named = rows.column("_split").dictionary_encode()
     numbers = named.indices.to_numpy()
     order = np.lexsort((offsets, numbers))
-    edges = np.flatnonzero(np.diff(numbers[order])) + 1
-    emits, found = gap is not None and standing.floor is not None, list[Told]()
-    for own in np.split(order, edges):
+    found: list[Told] = []
+    for own in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
         split = named.dictionary[int(numbers[own[0]])].as_py()
-        if emits and not bool(np.all(np.diff(offsets[own]) > 0)):
-            return None
-        before = standing.started(split)
-        if standing.floor is None:
-            late = 0
-        elif emits:
-            late, _ = _emitting(rowtimes[own], timed[own], values[own], before)
-        else:
+        bounds, before, emits = _bounds_of(rowtimes[own], timed[own], values[own]), standing.started(split), gap == 1
+        late = 0 if standing.floor is None else bounds.late(before, bounds.told_after(before, emits))
+        if late is None and not emits:
             late = _count(timed[own] & (rowtimes[own] <= micros(before)))
-        greatest, newest = int(values[own].max()), int(rowtimes[own].max())
-        found.append(
-            {
-                "_split": split,
-                "rows": len(own),
-                "late": late,
-                "greatest": None if greatest == _LEAST else greatest,
-                "rowtime": newest // 1000 if bool(timed[own].any()) else None,
-            }
-        )
+        elif late is None and bool(np.all(np.diff(offsets[own]) > 0)):
+            late, _ = _emitting(rowtimes[own], timed[own], values[own], before)
+        if late is None:
+            return None
+        found.append(bounds.told(split, late))
     return found
+
+
+def _bounds_of(rowtimes: Numbers, timed: Flags, values: Numbers) -> Bounds:
+    count, greatest = _count(timed), int(values.max())
+    least, newest = (int(rowtimes[timed].min()), int(rowtimes.max())) if count else (None, None)
+    return Bounds(len(rowtimes), count, least, newest, None if greatest == _LEAST else greatest)
 
 
 # Columns of a batch.
 
 
-def _emitting(rowtimes: Numbers, timed: npt.NDArray[np.bool_], values: Numbers, before: int) -> tuple[int, int]:
+def _emitting(rowtimes: Numbers, timed: Flags, values: Numbers, before: int) -> tuple[int, int]:
     """Of rows in order, each of which emits its value: how many are late, and what was emitted after the last."""
     emitted = np.maximum.accumulate(np.concatenate(([before], values)))
-    told = np.clip(emitted[:-1], _LEAST // 1000 + 1, _ALWAYS // 1000) * 1000
+    told = np.clip(emitted[:-1], _LEAST // 1000 + 1, _MOST // 1000) * 1000  # in µs, as `micros` has it
     return _count(timed & (rowtimes <= told)), int(emitted[-1])
 
 
@@ -262,7 +279,7 @@ def _values(batch: pa.RecordBatch, lag: Lag) -> Numbers:
     return np.where(there, lag.value(times), _LEAST)  # type: ignore[call-overload]
 
 
-def _times(batch: pa.RecordBatch, path: str) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+def _times(batch: pa.RecordBatch, path: str) -> tuple[Numbers, Flags]:
     """A column of times in µs, and which of them there are; the others are before all."""
     first, *fields = path.split(".")
     column = batch.column(first)
@@ -271,5 +288,5 @@ def _times(batch: pa.RecordBatch, path: str) -> tuple[Numbers, npt.NDArray[np.bo
     return column.cast(pa.int64()).fill_null(_LEAST).to_numpy(), there
 
 
-def _count(flags: npt.NDArray[np.bool_]) -> int:
+def _count(flags: Flags) -> int:
     return int(np.count_nonzero(flags))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import sqlglot
@@ -11,11 +12,15 @@ from sqlglot.errors import SqlglotError
 from pipelines.sql.intervals import length
 from pipelines.watermarks import BoundedOutOfOrderness, ExpressionWatermarks
 
+_UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
+_AMOUNT = re.compile(r"-?\d[\d :.]*")
+_LONGEST = 2**62
+
 
 @dataclass(frozen=True)
 class Lag:
     """A row's value in ms: the time in `column` (a dotted path; µs) less `micros`, parts of a ms left out, less
-    `millis`."""
+    `millis`. As SQL has it where the session's time zone is UTC."""
 
     column: str
     micros: int = 0
@@ -51,6 +56,12 @@ def _read(expression: str) -> Lag | None:
 
 
 def _length(interval: exp.Interval) -> int | None:
+    """In µs. None of an interval that is not written as WATERMARK FOR has it, though Spark may know it."""
     text, unit = interval.this, interval.args.get("unit")
-    fixed = isinstance(text, exp.Literal) and text.is_string and isinstance(unit, exp.Var | exp.IntervalSpan)
-    return length(interval) if fixed else None
+    units = [unit.this, unit.expression] if isinstance(unit, exp.IntervalSpan) else [unit]
+    if not all(isinstance(each, exp.Var) and each.name in _UNITS for each in units):
+        return None
+    if not isinstance(text, exp.Literal) or not text.is_string or not _AMOUNT.fullmatch(text.name):
+        return None
+    found = length(interval)
+    return found if found is not None and abs(found) < _LONGEST else None

@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
+from pipelines.lake import delta_log
 from pipelines.lake.delta_log import data_files, opened
 
 
@@ -32,3 +33,22 @@ def test_files_of_a_pin(tmp_path: Path, folder: str) -> None:
     assert found(1, 1, 3) == ([[2], [3, 4]], False)
     assert found(2, 0, 9) == ([[1]], True)
     assert found(3, 0, 9) == ([], True)
+
+
+def test_a_table_is_brought_up_to_date_also_over_a_log_that_was_cleaned_up(tmp_path: Path) -> None:
+    rows = pa.table({"a": [1]})
+    write_deltalake(tmp_path, rows)
+    held = DeltaTable(str(tmp_path))
+    delta_log.bring_up_to_date(held)
+    assert held.version() == 0
+    write_deltalake(tmp_path, rows, mode="append")
+    delta_log.bring_up_to_date(held)
+    assert held.version() == 1
+    for _ in range(3):
+        write_deltalake(tmp_path, rows, mode="append")
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    for version in range(4):
+        (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    delta_log.bring_up_to_date(held)
+    assert held.version() == 4
+    assert len(delta_log.all_files(held)) == 5

@@ -71,7 +71,7 @@ def test_times_of_a_nested_column(tmp_path: Path) -> None:
     assert times_of_groups(found, "at") is None
 
 
-@pytest.mark.parametrize("of", [pa.int64(), pa.timestamp("ms"), pa.timestamp("ns"), pa.date32()])
+@pytest.mark.parametrize("of", [pa.int64(), pa.timestamp("ms"), pa.timestamp("ns"), pa.date32(), pa.time64("us")])
 def test_other_columns_tell_no_times(tmp_path: Path, of: pa.DataType) -> None:
     assert times_of_groups(timed(tmp_path / "a.parquet", pa.array([1], of)), "at") is None
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
-from pipelines.lake import Lake, WatermarkRow
+from pipelines.errors import SourceError, TidegateError
+from pipelines.lake import Lake, WatermarkRow, delta_log
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.watermarking import blocks, builtin, columnar
 from pipelines.sql import compile_script
@@ -21,7 +21,7 @@ from tests.pipelines.runtime import tape
 from tests.pipelines.runtime.crashing import dying
 
 SCRIPT = """
-CREATE TABLE clicks (id BIGINT, at_ms BIGINT, at AS TO_TIMESTAMP_LTZ(at_ms, 3){watermark})
+CREATE TABLE clicks (id BIGINT, at_ms BIGINT, at AS TO_TIMESTAMP_LTZ(at_ms, 3){label}{watermark})
 WITH ('connector' = 'tape'{options});
 CREATE TABLE kept (id BIGINT) WITH ('connector' = 'delta');
 INSERT INTO kept SELECT id FROM clicks
@@ -48,13 +48,14 @@ class Run:
     interval: timedelta | None = None
     now: int = 1_000_000
     told: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    label: str = ""
 
     def __post_init__(self) -> None:
         self.lake = Lake(self.folder)
 
     def runner(self) -> Runner:
         options = "".join(f", '{name}' = '{value}'" for name, value in self.options.items())
-        pipeline = compile_script(SCRIPT.format(watermark=self.watermark, options=options))
+        pipeline = compile_script(SCRIPT.format(watermark=self.watermark, options=options, label=self.label))
         if self.strategy is not None:
             pipeline = pipeline.with_strategy("clicks", self.strategy)
         return Runner(
@@ -143,6 +144,49 @@ def test_an_epoch_that_a_crash_left_committed_is_told_by_its_rows(spark, tmp_pat
         run.advance()
     row = run.advance()
     assert (row.timestamp, row.late) == (295, 2)
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("no_such_column", "no_such_column"),
+        ("no_such_column - INTERVAL '5' SECOND", "no_such_column"),
+        ("at - INTERVAL '1.5' DAY", "INTERVAL"),
+        ("at - INTERVAL '5' M", "M"),
+        ("label - INTERVAL '5' SECOND", "CAST_INVALID_INPUT"),
+    ],
+)
+def test_a_watermark_that_fails_does_so_before_rows_are_committed(
+    spark: SparkSession, tmp_path: Path, expression: str, told: str
+) -> None:
+    """However much it looks like a column less a constant."""
+    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_expression(expression))
+    run.label = ", label AS IF(id = 1, 'soon', CAST(at_ms AS STRING))"
+    run.push("a", 100, 200)
+    with pytest.raises(TidegateError, match=told):
+        run.advance()
+    assert not delta_log.committed(run.lake.table_path("clicks"), run.lake.application("clicks", "data", 1)) > 0
+
+
+@pytest.mark.parametrize("gap", [None, 1])
+def test_texts_and_days_are_times_for_spark_alone(spark: SparkSession, tmp_path: Path, gap: int | None) -> None:
+    """They are no numbers of microseconds in a file."""
+    strategy = WatermarkStrategy.for_expression("label - INTERVAL '5' SECOND")
+    strategy = strategy if gap is None else strategy.with_emission_on_event(gap)
+    run = Run(spark, tmp_path, strategy=strategy)
+    run.label = ", label AS '2026-01-01 00:00:10'"
+    assert run.step("a", 100).timestamp == 1_767_225_605_000
+
+
+def test_a_time_without_a_zone_is_read_as_the_session_has_it(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_expression("label - INTERVAL '5' SECOND"))
+    run.label = ", label AS TIMESTAMP '2026-01-01 00:00:10'"
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        assert run.step("a", 100).timestamp == 1_767_225_605_000 - 9 * 3_600_000
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
 
 
 def some_rows_are_late(run: Run) -> None:

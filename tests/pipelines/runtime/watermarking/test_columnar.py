@@ -196,6 +196,7 @@ OLD_AND_NEW: list[Row] = [("a", 0, 10, None), ("a", 1, 500, None)]
         ([[("a", 0, 500, None), ("a", 0, 10, None)]], 1, False),  # two at one offset: _seq has the order
         ([[("a", 0, 500, None), ("a", 0, 10, None)]], 1, True),
         ([OLD_AND_NEW, [("a", 1, 500, None), ("a", 2, 10, None)]], 1, False),  # of two files at one offset
+        ([[("a", 1, 500, None)], [("a", 0, 10, None), ("a", 2, 10, None)]], 1, False),  # one inside of the other
         ([[("a", 0, 10, None), ("b", 1, 500, None)]], None, False),  # two splits in one row group
         ([OLD_AND_NEW], 2, False),
         ([OLD_AND_NEW], 2, True),
@@ -210,6 +211,25 @@ def test_what_files_do_not_tell(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columnar, "SMALL_EPOCH", 1_000 if small else -1)
         assert columnar.scan(written(tmp_path, files), lag, gap, before(5), NO_SPARK) is None
+
+
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize(
+    ("floor", "times", "late"),
+    [
+        (0, [100, 105, 110], 0),  # all later than the last that is told
+        (9, [60, 90, 70], 3),  # all late before they begin
+        (9, [60, None, 70], 2),
+    ],
+)
+def test_where_bounds_are_enough_no_order_is_asked_for(
+    tmp_path: Path, looks: list[columnar.Look], floor: int, times: list[int | None], late: int, small: bool
+) -> None:
+    rows: list[Row] = [("a", 2 - n % 2, at, None) for n, at in enumerate(times)]  # two at one offset, and none in order
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columnar, "SMALL_EPOCH", 1_000 if small else -1)
+        (found,) = in_order(columnar.scan(written(tmp_path, [[row] for row in rows]), OWN, 1, before(floor), NO_SPARK))
+    assert (found.late, looks) == (late, [])
 
 
 def test_a_split_with_something_left_to_emit_needs_an_order(tmp_path: Path) -> None:

@@ -68,6 +68,20 @@ def test_bounded_out_of_orderness() -> None:
         ExpressionWatermarks("`at` - INTERVAL '5' SECOND - INTERVAL '5' SECOND", "TIMESTAMP(3)"),
         ExpressionWatermarks("TIMESTAMP '2026-01-01 00:00:00'", "TIMESTAMP(3)"),
         ExpressionWatermarks("`a.b`", "TIMESTAMP(3)"),
+        *(
+            ExpressionWatermarks(f"`at` - INTERVAL {written}", "TIMESTAMP(3)")
+            for written in (
+                "5 SECONDS",
+                "'5' SECONDS",
+                "'5 seconds'",
+                "500 MILLISECONDS",
+                "'1' WEEKS",
+                "'+-5' SECOND",
+                "'--5' SECOND",
+                "'' SECOND",
+                "'99999999999999' DAY",
+            )
+        ),
         ExpressionWatermarks("what is this", "TIMESTAMP(3)"),
         SourceWatermarks("`at`", "TIMESTAMP(3)"),
         NoWatermarks(),
