@@ -147,8 +147,7 @@ class EpochTime:
             columns = [column.name for column in self.table.stored_columns]
             return self._own(lambda: custom.scan(rows, self.strategy, self.standing, self.now, columns), step)
         gap = None if told else self.strategy.gap
-        lag = None if told or files is None or rows is None else self._lag(rows)
-        if files is not None and lag is not None and rows is not None:
+        if files is not None and rows is not None and not told and (lag := self._lag(rows)) is not None:
             found = columnar.scan(files, lag, gap, self.standing, rows.sparkSession)
             if found is not None:
                 return found
