@@ -57,11 +57,12 @@ def maintenance_asset(pipeline: Pipeline, lake: Layout, names: Names, look: Pres
                 item.files_after,
                 item.freed,
                 item.retained.removed if item.retained else None,
+                item.copies.size if item.copies else None,
                 item.skipped or (item.retained.reason if item.retained else ""),
             )
             for item in found
         ]
-        headers = ("table", "files before", "files", "bytes freed", "versions removed", "")
+        headers = ("table", "files before", "files", "bytes freed", "versions removed", "bytes of copies", "")
         return dg.MaterializeResult(
             asset_key=key,
             metadata={

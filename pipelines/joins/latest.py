@@ -16,6 +16,7 @@ def latest_sql(
     columns: Sequence[str],
     *,
     wanted: str | None = None,
+    looked: str | None = None,
     truncated: bool = True,
     seq: bool = False,
 ) -> str:
@@ -28,6 +29,7 @@ def latest_sql(
         changelog: A relation: a build side's rows of one generation up to the pinned epoch.
         wanted: A relation of keys (the same columns). The build is then only scanned, not shuffled: for a probe batch
             that is small beside it.
+        looked: SQL that gives rows of those keys that are not in the changelog (joins.lookup).
         truncated: False when the log says that the table was never truncated, which saves a scan, and a look at each
             row's `_op`.
         seq: Whether to give `_seq`, too.
@@ -36,7 +38,7 @@ def latest_sql(
     by_key = [quoted(key) for key in keys]
     carried = ", ".join(dict.fromkeys([*by_key, *payload]))
     chosen = f"SELECT {carried}, _op, _seq FROM {changelog}" + (" WHERE _op <> 't'" if truncated else "")
-    newest = _ranked(chosen, by_key) if wanted is None else _greatest(chosen, wanted, by_key, payload)
+    newest = _ranked(chosen, by_key) if wanted is None else _greatest(chosen, wanted, looked, by_key, payload)
     if seq:
         carried += ", _seq"
     if not truncated:
@@ -51,10 +53,13 @@ def _ranked(chosen: str, keys: Sequence[str]) -> str:
     return f"SELECT * FROM (SELECT *, {rank} AS _rank FROM ({chosen})) WHERE _rank = 1"
 
 
-def _greatest(chosen: str, wanted: str, keys: Sequence[str], payload: Sequence[str]) -> str:
+def _greatest(chosen: str, wanted: str, looked: str | None, keys: Sequence[str], payload: Sequence[str]) -> str:
     """One pass over the build, and hardly a row of it shuffled: for a few wanted keys."""
     equal = " AND ".join(f"b.{key} = w.{key}" for key in keys)
     pruned = f"SELECT /*+ BROADCAST(w) */ b.* FROM ({chosen}) b LEFT SEMI JOIN {wanted} w ON {equal}"
+    if looked is not None:
+        carried = ", ".join(dict.fromkeys([*keys, *payload, "_op", "_seq"]))
+        pruned = f"SELECT {carried} FROM ({pruned}) UNION ALL SELECT {carried} FROM ({looked})"
     rest = [name for name in payload if name not in keys]
     version = f"max_by(struct({', '.join([*rest, '_op', '_seq'])}), _seq) AS _version"
     return (

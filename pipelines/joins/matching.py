@@ -30,7 +30,8 @@ class Build:
     """A build side at its pin: `changelog` holds generation `generation` up to `epoch`, `columns` are the table's.
 
     `rows`: about how many there are, for a join in event time. `truncated`: whether the table may have been truncated
-    meanwhile. `heavy`: its heavy keys (joins.heavy), for a join in event time.
+    meanwhile. `heavy`: its heavy keys (joins.heavy), for a join in event time. `lookup`: where the rest of its rows is,
+    if `changelog` is without some; never of one that was truncated, and only for up to SMALL_PROBE rows.
     """
 
     changelog: DataFrame
@@ -40,6 +41,23 @@ class Build:
     rows: int = 0
     truncated: bool = True
     heavy: DataFrame | None = None
+    lookup: Lookup | None = None
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Where the rows of a build are that its `changelog` leaves out: `function` is a function of its `keys`, in this
+    order, that gives those of a key (joins.lookup)."""
+
+    function: str
+    keys: tuple[str, ...]
+
+    def sql(self, wanted: str) -> str:
+        """The rows of the keys in the relation `wanted`."""
+        names = [quoted(key) for key in self.keys]
+        some = " AND ".join(f"{name} IS NOT NULL" for name in names)
+        keys = f"SELECT DISTINCT {', '.join(names)} FROM {wanted} WHERE {some}"
+        return f"SELECT inline({self.function}({', '.join(names)})) FROM ({keys})"
 
 
 @dataclass(frozen=True)
@@ -113,11 +131,21 @@ Met = tuple[Sequence[str], str, str, Sequence[str]]
 """Conditions of the match beside the key's, cases of why the version met is no match, a hint, columns to be counted."""
 
 
+def _looked(build: Build, wanted: str | None) -> str | None:
+    return None if build.lookup is None or wanted is None else build.lookup.sql(wanted)
+
+
 def _latest(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
     """By processing time: one version a key."""
     build = side.build
     text = latest_sql(
-        side.changelog, side.keys, build.columns, wanted=wanted, truncated=build.truncated, seq=side.proof
+        side.changelog,
+        side.keys,
+        build.columns,
+        wanted=wanted,
+        looked=_looked(build, wanted),
+        truncated=build.truncated,
+        seq=side.proof,
     )
     query.aside(f"versions{side.number}", text)
     hint = "/*+ BROADCAST(v) */" if probes <= TICK_PROBE else ""
@@ -128,7 +156,13 @@ def _at_row_time(query: Query, side: Side, wanted: str | None, probes: int) -> M
     """By event time: the intervals of a key, of which a row meets one."""
     build, number = side.build, side.number
     text = versions_sql(
-        side.changelog, side.keys, build.columns, wanted=wanted, truncated=build.truncated, seq=side.proof
+        side.changelog,
+        side.keys,
+        build.columns,
+        wanted=wanted,
+        looked=_looked(build, wanted),
+        truncated=build.truncated,
+        seq=side.proof,
     )
     also = ["v._from <= p._probe_time", "p._probe_time < v._until"]
     if side.heavy is not None:

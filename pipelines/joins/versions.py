@@ -22,6 +22,7 @@ def versions_sql(
     columns: Sequence[str],
     *,
     wanted: str | None = None,
+    looked: str | None = None,
     truncated: bool = True,
     seq: bool = False,
 ) -> str:
@@ -35,6 +36,7 @@ def versions_sql(
         changelog: A relation: a build side's rows of one generation up to the pinned epoch. One without a rowtime is at
             no time and has no version.
         wanted: A relation of keys (the same columns) to which the build is cut down first.
+        looked: SQL that gives rows of those keys that are not in the changelog (joins.lookup).
         truncated: False when the log says that the table was never truncated, which saves a scan.
         seq: Whether to give `_seq`, too.
     """
@@ -45,6 +47,8 @@ def versions_sql(
     if wanted is not None:
         equal = " AND ".join(f"b.{key} = w.{key}" for key in by_key)
         chosen = f"SELECT /*+ BROADCAST(w) */ b.* FROM ({chosen}) b LEFT SEMI JOIN {wanted} w ON {equal}"
+    if looked is not None:
+        chosen += f" UNION ALL SELECT {read} FROM ({looked}) WHERE _rowtime IS NOT NULL"
     order = f"PARTITION BY {', '.join(by_key)} ORDER BY {_IN_ORDER}"
     ended, rows = f"IF(_op = 'd', _since, {END})", f"({chosen})"
     if truncated:

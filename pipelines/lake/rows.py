@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import cast
@@ -152,13 +152,16 @@ def read(spark: SparkSession, path: Path) -> DataFrame:
     return spark.read.format("delta").load(str(path))
 
 
-def at(spark: SparkSession, path: Path, generation: int, epoch: int) -> DataFrame:
+def at(spark: SparkSession, path: Path, generation: int, epoch: int, *, without: Collection[str] = ()) -> DataFrame:
     """The rows that a pin (generation, epoch) sees."""
-    return between(spark, path, generation, -1, epoch)
+    return between(spark, path, generation, -1, epoch, without=without)
 
 
-def between(spark: SparkSession, path: Path, generation: int, after: int, upto: int) -> DataFrame:
-    """The rows of one generation with after < epoch <= upto.
+def between(
+    spark: SparkSession, path: Path, generation: int, after: int, upto: int, *, without: Collection[str] = ()
+) -> DataFrame:
+    """The rows of one generation with after < epoch <= upto; `without` those of some files (paths), which only a table
+    whose files alone tell its rows may be asked for.
 
     The files are chosen here, by their statistics: Delta's own reader runs a Spark job for that choice at every scan.
     Where they hold nothing else, no condition is put on the rows: it would be new code to compile at every epoch.
@@ -168,7 +171,7 @@ def between(spark: SparkSession, path: Path, generation: int, after: int, upto: 
     if table is None or not delta_log.plain(table):
         return read(spark, path).where(wanted)
     files = delta_log.data_files(table, generation, after, upto)
-    rows = of_files(spark, table, files.paths)
+    rows = of_files(spark, table, [path for path in files.paths if path not in without])
     return rows if files.exact else rows.where(wanted)
 
 

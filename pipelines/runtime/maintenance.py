@@ -17,10 +17,11 @@ from pipelines.clock import Clock
 from pipelines.errors import LeaseHeld
 from pipelines.lake import Lake
 from pipelines.lake.leases import Leases
-from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
+from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, tidying, vacuum
 from pipelines.progress import Progress
 from pipelines.runtime.compaction import Compaction
 from pipelines.runtime.history import history_of
+from pipelines.runtime.lookups import Copies, Lookups
 from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.releasing.staging import folder_prefix
 from pipelines.runtime.retention import Retained, Retention
@@ -39,6 +40,7 @@ class Maintained:
     retained: Retained | None = None
     tidied: tuple[Tidied, ...] = ()
     skipped: str = ""
+    copies: Copies | None = None
 
     @property
     def files_before(self) -> int:
@@ -103,8 +105,11 @@ class Maintenance:
     def _source(self, table: Table) -> Maintained:
         together = Compaction(self.lake, self.pipeline, self.spark).of(table)
         retained = self._retained(table)
-        tidied = tidy(self.lake.table_path(table.name), keep=self.keep, together=together)
-        return Maintained(table.name, retained, (tidied,) if tidied else ())
+        path = self.lake.table_path(table.name)
+        tidied = tidy(path, keep=self.keep, together=together)
+        with tidying(path):
+            copies = Lookups(self.lake, self.pipeline, self.environment).keep(self.spark, table)
+        return Maintained(table.name, retained, (tidied,) if tidied else (), copies=copies)
 
     def _retained(self, table: Table) -> Retained | None:
         """What retention did to a build, while nobody worked on an INSERT that joins it: an epoch that was planned

@@ -77,6 +77,14 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         "Default: everything stays.",
     ),
     OptionSpec(
+        "changelog.lookup",
+        "boolean",
+        default="false",
+        doc="Whether maintenance keeps a copy of each large file of a build's changelog, in which rows are found by "
+        "key: a release of up to 200000 probe rows then reads those alone. It takes the disk of all rows, not "
+        "compressed.",
+    ),
+    OptionSpec(
         "scan.max-rows-per-epoch",
         "integer",
         doc="About how many rows one epoch may have, where the source can tell. So far may an aligned one overshoot. "

@@ -5,7 +5,7 @@ the probe, and writes the files that are staged. What comes out is what `pipelin
 plan, row by row and count by count (docs/decisions/0026).
 """
 
-from pipelines.joins.columnar.plain import Plain, PlainJoin, Ref, plain_of
+from pipelines.joins.columnar.plain import Plain, PlainJoin, Ref, compares, plain_of
 from pipelines.joins.columnar.release import Groups, Share, Staged, dealt, merged, row_groups, stage
 from pipelines.joins.columnar.versions import Changelog, save_versions
 
@@ -17,6 +17,7 @@ __all__ = [
     "Ref",
     "Share",
     "Staged",
+    "compares",
     "dealt",
     "merged",
     "plain_of",

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.lake.rows import quoted
 from pipelines.sources.arrow_types import arrow_type
-from pipelines.sql.model import Insert, Table
+from pipelines.sql.model import Insert, Join, Table
 
 _WIDTHS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _CAST = re.compile(rf"CAST\((`[^`]*`\.`[^`]*`) AS ({'|'.join(_WIDTHS)})\)")
@@ -99,6 +99,17 @@ def _key(text: str, refs: Mapping[str, Ref], spark_types: Mapping[Ref, str]) -> 
     found = refs.get(cast[1])
     narrower = _WIDTHS[: _WIDTHS.index(cast[2])]
     return found if found is not None and spark_types[found] in narrower else None
+
+
+def compares(insert: Insert, join: Join, tables: Mapping[str, Table]) -> bool:
+    """Whether the keys of a join are columns, equal to Arrow where they are equal to Spark."""
+    named = {insert.probe_alias: tables[insert.probe]} | {other.alias: tables[other.build] for other in insert.joins}
+    types = {
+        Ref(alias, column.name): column.spark_type for alias, own in named.items() for column in own.stored_columns
+    }
+    refs = {f"{quoted(ref.alias)}.{quoted(ref.column)}": ref for ref in types}
+    pairs = [(_key(key.probe, refs, types), Ref(join.alias, key.column)) for key in join.keys]
+    return all(one is not None and _comparable(types[one], types[two]) for one, two in pairs)
 
 
 def _columns(refs: set[Ref], alias: str) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ class Releasing(Standing):
 
     @cached_property
     def stager(self) -> Stager:
-        return Stager(self, self.spark, self.clock, self.progress, self.ready, self.heavy)
+        return Stager(self, self.spark, self.clock, self.progress, self.ready, self.heavy, self.environment)
 
     # --- plan ----------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from pipelines.clock import Clock
 from pipelines.frames import settings
-from pipelines.joins import FEW_PAIRS, TICK_PROBE, Build, HeavyKeysByTable, Probe, Release, joined
+from pipelines.joins import FEW_PAIRS, SMALL_PROBE, TICK_PROBE, Build, HeavyKeysByTable, Probe, Release, joined
 from pipelines.lake import StagedRow, delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import footers_of, surveyed
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.accounting import rows_between
+from pipelines.runtime.lookups import Lookups, registered
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.releasing.columnar import ColumnarStager
 from pipelines.runtime.releasing.requeued import landed_again
@@ -67,6 +68,7 @@ class Stager:
     progress: Progress
     ready: set[Path]
     heavy: HeavyKeysByTable
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def stage(self, plan: ReleasePlan) -> StagedRow:
         """Join the plan's probe rows at its pins and write them; the row that describes the files."""
@@ -149,7 +151,15 @@ class Stager:
         lake, table = self.standing.lake, self.standing.pipeline.table(pin.table)
         landed = lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)
         rows = self._versions(pin) if self.standing.insert.time == "event" else 0
-        changelog = lake_rows.at(spark, lake.table_path(pin.table), pin.generation, pin.epoch)
+        truncated = not landed or landed[0].truncated
+        copies: dict[str, list[str]] = {}
+        if probes <= SMALL_PROBE and not truncated:
+            copies = Lookups(lake, self.standing.pipeline, self.environment).of(self.standing.insert, table, pin)
+        changelog = lake_rows.at(spark, lake.table_path(pin.table), pin.generation, pin.epoch, without=copies)
+        lookup = None
+        if copies:
+            files = [path for paths in copies.values() for path in paths]
+            lookup = registered(spark, self.standing.insert, table, files, pin)
         heavy = None
         if probes * rows > FEW_PAIRS:
             path = (str(lake.table_path(pin.table)), pin.generation)
@@ -160,8 +170,9 @@ class Stager:
             pin.generation,
             pin.epoch,
             rows,
-            truncated=not landed or landed[0].truncated,
+            truncated=truncated,
             heavy=heavy,
+            lookup=lookup,
         )
 
     def _prepare(self) -> None:
