@@ -201,7 +201,7 @@ def test_what_a_crash_has_left_is_made_again(spark: SparkSession, tmp_path: Path
     assert read[-1] > 0
 
 
-def test_a_table_that_was_truncated_and_a_large_release_are_scanned(
+def test_a_large_release_scans_the_build(
     spark: SparkSession, tmp_path: Path, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness, market = settled(spark, tmp_path)
