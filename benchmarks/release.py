@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -45,8 +48,12 @@ CREATE TABLE enriched (user_id BIGINT, item_id BIGINT, gender STRING, score INT)
 INSERT INTO enriched SELECT c.user_id, item_id, gender, score FROM click_event AS c
 LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.at ON c.user_id = user_info.user_id
 """
-LOOKUP = "'changelog.lookup' = 'true', 'connector' = 'datagen', 'number-of-rows'"
 BUILD, TICK, LARGE = 3_000_000, 10_000, 2_000_000
+
+
+def looked_up(script: str) -> str:
+    """The same script with copies of the build to look rows up in."""
+    return script.replace("WITH (", "WITH ('changelog.lookup' = 'true', ", 1)
 
 
 def tick() -> list[Figure]:
@@ -71,7 +78,7 @@ def tick() -> list[Figure]:
 def lookup_tick() -> list[Figure]:
     """The same with 'changelog.lookup', after maintenance has made its copies."""
     spark = start_session()
-    script = SCRIPT.replace("'connector' = 'datagen', 'number-of-rows'", LOOKUP, 1)
+    script = looked_up(SCRIPT)
     plain, few, many = _ticks(spark, SCRIPT, BUILD), _ticks(spark, script, BUILD), _ticks(spark, script, 10 * BUILD)
     return [
         Figure(f"tick with 'changelog.lookup', {BUILD:,} build rows", few.whole, peer=plain.whole, peer_name="without"),
@@ -83,16 +90,29 @@ def lookup_tick() -> list[Figure]:
     ]  # fmt: skip
 
 
+def cold_tick() -> list[Figure]:
+    """The first tick of a process of its own, after Spark's start; its files have to be read from the disk."""
+    plain, looked = ([_cold(script, build) for build in (BUILD, 10 * BUILD)] for script in (SCRIPT, looked_up(SCRIPT)))
+    return [
+        Figure(f"join of a process' first tick, nothing in memory, {10 * BUILD:,} build rows", many, peer=few,
+               peer_name=f"against {BUILD:,}{how}", aim="at most 4")
+        for how, (few, many) in {"": plain, ", with 'changelog.lookup'": looked}.items()
+    ]  # fmt: skip
+
+
 def event_tick() -> list[Figure]:
     """The same of a join at the rows' own time."""
     spark = start_session()
-    few, many = _ticks(spark, AT_ROW_TIME, BUILD), _ticks(spark, AT_ROW_TIME, 10 * BUILD)
-    return [
-        Figure(f"tick in event time: 10,000 landed probes to published commit, {BUILD:,} versions", few.whole),
-        Figure("its plan, join and stage", few.warm["join"]),
-        Figure(f"tick in event time against {10 * BUILD:,} versions", many.whole, peer=few.whole,
-               peer_name=f"against {BUILD:,}"),
-    ]  # fmt: skip
+    figures: list[Figure] = []
+    for how, script in {"": AT_ROW_TIME, " with 'changelog.lookup'": looked_up(AT_ROW_TIME)}.items():
+        few, many = _ticks(spark, script, BUILD), _ticks(spark, script, 10 * BUILD)
+        figures += [
+            Figure(f"tick in event time{how}: 10,000 landed probes to published commit, {BUILD:,} versions", few.whole),
+            Figure("its plan, join and stage", few.warm["join"]),
+            Figure(f"tick in event time{how} against {10 * BUILD:,} versions", many.whole, peer=few.whole,
+                   peer_name=f"against {BUILD:,}"),
+        ]  # fmt: skip
+    return figures
 
 
 @dataclass(frozen=True)
@@ -117,7 +137,7 @@ def _ticks(spark: SparkSession, script: str, build: int, ticks: int = 10, warm: 
         lake = Lake(Path(folder) / "lake")
         with Runner(pipeline, lake, spark=lambda: spark, clock=lambda: now) as runner:
             runner.advance("user_info")
-            if LOOKUP in script:
+            if "changelog.lookup" in script:
                 print(upkeep_lines(runner.maintenance(timedelta(0)).run())[0], flush=True)
             for _ in range(warm + ticks):
                 runner.advance("user_info")
@@ -127,6 +147,36 @@ def _ticks(spark: SparkSession, script: str, build: int, ticks: int = 10, warm: 
                 parts["publish"].append(seconds(lambda: runner.publish("enriched")))
                 now += 1_000
     return Ticks(parts["join"][0], {name: statistics.median(values[warm:]) for name, values in parts.items()})
+
+
+def _cold(script: str, build: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = script.format(build=build, probe=TICK, limit="rows-per-second")
+        _in_a_process(_landed, compiled, folder)
+        os.sync()
+        for file in [path for path in Path(folder).rglob("*") if path.is_file()]:
+            with file.open("rb") as opened:
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return _in_a_process(_first_join, compiled, folder)
+
+
+def _in_a_process(body: Callable[[str, str], float], script: str, folder: str) -> float:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(body, script, folder).result()
+
+
+def _landed(script: str, folder: str) -> float:
+    with Runner(compile_script(script), Lake(Path(folder)), spark=start_session) as runner:
+        runner.advance("user_info")
+        took = seconds(lambda: runner.maintenance(timedelta(0)).run())
+        runner.advance("click_event")
+    return took
+
+
+def _first_join(script: str, folder: str) -> float:
+    spark = start_session()
+    with Runner(compile_script(script), Lake(Path(folder)), spark=lambda: spark) as runner:
+        return seconds(lambda: runner.stage("enriched"))
 
 
 def large() -> list[Figure]:

@@ -42,5 +42,8 @@ def _told(item: Maintained) -> str:
     if item.retained is not None:
         told.append(f"{item.retained.removed:,} old versions gone" if item.retained.removed else item.retained.reason)
     if item.copies is not None:
-        told.append(f"{item.copies.made} files copied to look rows up in, {item.copies.size / 1e6:,.1f} MB of copies")
+        why = f"; none is made: {item.copies.reason}" if item.copies.reason else ""
+        told.append(
+            f"{item.copies.made} files copied to look rows up in, {item.copies.size / 1e6:,.1f} MB of copies{why}"
+        )
     return ", ".join(told)

@@ -8,10 +8,10 @@ for as long as its file is there.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.joins.columnar.mapped import LARGE, key_type, mapped, write
+
 Numbers = npt.NDArray[np.int64]
 
-_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-"""More than 2 GiB of text do not fit into a column of the others."""
+BATCH = 10_000
+"""Keys that are looked up in one call, at most (Spark's Arrow batch)."""
 
 
 @dataclass(frozen=True)
@@ -37,30 +39,57 @@ class Copying:
     types: Mapping[str, pa.DataType]
 
 
-def copy(work: Copying) -> list[str]:
-    """Make a copy; the paths of its files, of which there may be none. Rows with a NULL in their key are found by
-    nobody, and not in it. Another attempt at it has another folder. Raises OSError."""
-    folder, paths = Path(work.folder) / uuid.uuid4().hex, list[str]()
+def copy(work: Copying) -> tuple[list[str], int]:
+    """Make a copy: the paths of its files, of which there may be none, and its `crowd`, how many rows BATCH keys have
+    at most beyond one each. Rows with a NULL in their key are found by nobody, and not in it. Another attempt at it has
+    another folder. Raises OSError."""
+    folder, paths, crowd = Path(work.folder) / uuid.uuid4().hex, list[str](), 0
     folder.mkdir(parents=True)
-    schema = pa.schema([(name, _kept(kind, name in work.keys)) for name, kind in work.types.items()])
+    kinds = {name: key_type(kind) if name in work.keys else LARGE.get(kind, kind) for name, kind in work.types.items()}
     with pq.ParquetFile(work.path) as file:
+        names = [name for name in kinds if name in file.schema_arrow.names]
         for number in range(file.num_row_groups):
-            rows = file.read_row_group(number, columns=schema.names).select(schema.names).cast(schema)
+            read = file.read_row_group(number, columns=names)
             for key in work.keys:
-                if rows[key].null_count:
-                    rows = rows.filter(rows[key].is_valid())
-            if not rows.num_rows:
+                if read[key].null_count:
+                    read = read.filter(read[key].is_valid())
+            if not read.num_rows:
                 continue
-            rows = rows.sort_by([(key, "ascending") for key in work.keys]).combine_chunks()
-            paths.append(str(folder / f"{number}.arrow"))
-            with pa.OSFile(paths[-1], "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                writer.write_batch(rows.to_batches()[0])
-    return paths
+            order = pc.sort_indices(read, [(key, "ascending") for key in work.keys])  # type: ignore[attr-defined]
+            # A column at a time: that much is in memory twice.
+            columns = [_in_order(read, name, kind, order) for name, kind in kinds.items()]
+            rows = pa.RecordBatch.from_arrays(columns, list(kinds))
+            crowd += _crowd([rows.column(key) for key in work.keys])
+            path = folder / f"{number}.arrow"
+            write(path, rows)
+            _to_disk(path)
+            paths.append(str(path))
+    return paths, crowd
 
 
-def _kept(kind: pa.DataType, key: bool) -> pa.DataType:
-    """The type that a column has in a copy: whole numbers of all widths are looked up among those of one."""
-    return pa.int64() if key and pa.types.is_integer(kind) else _LARGE.get(kind, kind)
+def _in_order(rows: pa.Table, name: str, kind: pa.DataType, order: pa.Array) -> pa.Array:
+    if name not in rows.column_names:  # the file is older than the column
+        return pa.nulls(len(order), kind)
+    return _whole(rows[name].cast(kind).combine_chunks().take(order), kind)
+
+
+def _crowd(keys: Sequence[pa.Array]) -> int:
+    count = len(keys[0])
+    new = np.ones(count, bool)
+    if count > 1:
+        same = [_flags(pc.equal(key.slice(1), key.slice(0, count - 1))) for key in keys]  # type: ignore[attr-defined]
+        new[1:] = ~np.logical_and.reduce(same)
+    sizes = np.diff(np.append(np.flatnonzero(new), count))
+    return int(np.sort(sizes)[-BATCH:].sum()) - min(len(sizes), BATCH)
+
+
+def _to_disk(path: Path) -> None:
+    """A copy outlives a loss of power, or is not there."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def looking_up(
@@ -89,7 +118,7 @@ def _rows_of(
     owners: list[Numbers] = [np.empty(0, np.int64)]
     found: list[pa.RecordBatch] = []
     for file in files:
-        rows = _mapped(file)
+        rows = mapped(Path(file))
         owner, places = _places([rows.column(key) for key in keys], wanted)
         taken = rows.take(pa.array(places))
         pinned = _flags(pc.equal(taken.column("_generation"), generation)) & _flags(  # type: ignore[attr-defined]
@@ -104,11 +133,6 @@ def _rows_of(
     rows_of_all = pa.StructArray.from_arrays(columns, fields=list(schema))
     ends = np.concatenate([[0], np.cumsum(np.bincount(whose, minlength=count))])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), rows_of_all)
-
-
-@lru_cache(maxsize=4096)
-def _mapped(path: str) -> pa.RecordBatch:
-    return pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
 
 
 def _places(kept: Sequence[pa.Array], wanted: Sequence[pa.Array]) -> tuple[Numbers, Numbers]:
@@ -146,8 +170,12 @@ def _halved(kept: Sequence[pa.Array], wanted: Sequence[pa.Array], *, equal: bool
     return low
 
 
-def _whole(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    return column.chunk(0) if column.num_chunks else pa.array([], kind)
+def _whole(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """A column in one piece."""
+    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(found, pa.ChunkedArray):
+        return found.chunk(0) if found.num_chunks else pa.array([], kind)
+    return found
 
 
 def _flags(values: pa.Array) -> npt.NDArray[np.bool_]:

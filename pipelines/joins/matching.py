@@ -132,7 +132,11 @@ Met = tuple[Sequence[str], str, str, Sequence[str]]
 
 
 def _looked(build: Build, wanted: str | None) -> str | None:
-    return None if build.lookup is None or wanted is None else build.lookup.sql(wanted)
+    if build.lookup is None:
+        return None
+    if wanted is None:  # the rows that the changelog is without would be lost
+        raise ValueError("rows are looked up for small releases only")
+    return build.lookup.sql(wanted)
 
 
 def _latest(query: Query, side: Side, wanted: str | None, probes: int) -> Met:

@@ -63,7 +63,7 @@ def vacuum(path: Path, *, keep: timedelta) -> Tidied | None:
 def _tidied(path: Path, keep: timedelta, together: Callable[[Path], None] | None) -> Tidied | None:
     if not DeltaTable.is_deltatable(str(path)):
         return None
-    with tidying(path):
+    with _told(path):
         before, size = len(live_files(path)), _size(path)
         if together is not None and before >= SMALL_FILES:
             together(path)
@@ -85,7 +85,7 @@ def sweep(staged: Path, finished: Sequence[Path], live: set[Path], *, keep: time
     Raises LakeError.
     """
     oldest, gone, freed = time.time() - keep.total_seconds(), 0, 0
-    with tidying(staged):
+    with _told(staged):
         for folder in finished:
             for file in [found for found in folder.rglob("*") if found.is_file()]:
                 status = file.stat()
@@ -107,8 +107,7 @@ def live_files(path: Path) -> set[Path]:
 
 
 @contextmanager
-def tidying(path: Path) -> Iterator[None]:
-    """Raise what goes wrong with the files of the table at `path` as LakeError."""
+def _told(path: Path) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:

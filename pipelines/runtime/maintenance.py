@@ -17,7 +17,7 @@ from pipelines.clock import Clock
 from pipelines.errors import LeaseHeld
 from pipelines.lake import Lake
 from pipelines.lake.leases import Leases
-from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, tidying, vacuum
+from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
 from pipelines.progress import Progress
 from pipelines.runtime.compaction import Compaction
 from pipelines.runtime.history import history_of
@@ -105,10 +105,8 @@ class Maintenance:
     def _source(self, table: Table) -> Maintained:
         together = Compaction(self.lake, self.pipeline, self.spark).of(table)
         retained = self._retained(table)
-        path = self.lake.table_path(table.name)
-        tidied = tidy(path, keep=self.keep, together=together)
-        with tidying(path):
-            copies = Lookups(self.lake, self.pipeline, self.environment).keep(self.spark, table)
+        tidied = tidy(self.lake.table_path(table.name), keep=self.keep, together=together)
+        copies = Lookups(self.lake, self.pipeline, self.environment).keep(self.spark, table, self.keep)
         return Maintained(table.name, retained, (tidied,) if tidied else (), copies=copies)
 
     def _retained(self, table: Table) -> Retained | None:

@@ -53,11 +53,7 @@ def plain_of(insert: Insert, tables: Mapping[str, Table]) -> Plain | None:
         return None
     if any(join.predicate is not None or join.time != "event" for join in insert.joins):
         return None
-    named = {insert.probe_alias: tables[insert.probe]} | {join.alias: tables[join.build] for join in insert.joins}
-    spark_types = {
-        Ref(alias, column.name): column.spark_type for alias, table in named.items() for column in table.stored_columns
-    }
-    refs = {f"{quoted(ref.alias)}.{quoted(ref.column)}": ref for ref in spark_types}
+    spark_types, refs = _columns_of(insert, tables)
     output = [(item.name, refs.get(item.expression), item.spark_type) for item in insert.projections]
     # Of the probe or of an earlier build, and of this one.
     keys = [
@@ -103,13 +99,18 @@ def _key(text: str, refs: Mapping[str, Ref], spark_types: Mapping[Ref, str]) -> 
 
 def compares(insert: Insert, join: Join, tables: Mapping[str, Table]) -> bool:
     """Whether the keys of a join are columns, equal to Arrow where they are equal to Spark."""
-    named = {insert.probe_alias: tables[insert.probe]} | {other.alias: tables[other.build] for other in insert.joins}
-    types = {
-        Ref(alias, column.name): column.spark_type for alias, own in named.items() for column in own.stored_columns
-    }
-    refs = {f"{quoted(ref.alias)}.{quoted(ref.column)}": ref for ref in types}
+    types, refs = _columns_of(insert, tables)
     pairs = [(_key(key.probe, refs, types), Ref(join.alias, key.column)) for key in join.keys]
     return all(one is not None and _comparable(types[one], types[two]) for one, two in pairs)
+
+
+def _columns_of(insert: Insert, tables: Mapping[str, Table]) -> tuple[dict[Ref, str], dict[str, Ref]]:
+    """The columns of all tables of an INSERT with their Spark types, and the columns by how SQL names them."""
+    named = {insert.probe_alias: tables[insert.probe]} | {join.alias: tables[join.build] for join in insert.joins}
+    types = {
+        Ref(alias, column.name): column.spark_type for alias, table in named.items() for column in table.stored_columns
+    }
+    return types, {f"{quoted(ref.alias)}.{quoted(ref.column)}": ref for ref in types}
 
 
 def _columns(refs: set[Ref], alias: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from pipelines.joins.columnar.mapped import LARGE, key_type, mapped, write
 from pipelines.lake.rows import LAKE_COLUMNS
 from pipelines.sources.arrow_types import arrow_type
 from pipelines.sources.protocol import SEQ_PARTS
@@ -42,9 +43,6 @@ ARRAYS = ("order", "times", "starts", "by_value")
 
 _LEAST = np.iinfo(np.int64).min
 """Spark puts NULLs first."""
-
-_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-"""More than 2 GiB of text do not fit into a column of the others."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +129,9 @@ class Versions:
         folder.mkdir(parents=True)
         for name in ARRAYS:
             np.save(folder / f"{name}.npy", getattr(self, name))
-        _write(folder / "rows.arrow", self.rows)
+        write(folder / "rows.arrow", self.rows)
         for number, values in enumerate(self.distinct):
-            _write(folder / f"distinct-{number}.arrow", pa.RecordBatch.from_arrays([values], ["distinct"]))
+            write(folder / f"distinct-{number}.arrow", pa.RecordBatch.from_arrays([values], ["distinct"]))
 
 
 @lru_cache(maxsize=8)
@@ -142,8 +140,8 @@ def load(name: str) -> Versions:
     folder = Path(name)
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ARRAYS}
     distinct = sorted(folder.glob("distinct-*.arrow"), key=lambda path: int(path.stem.partition("-")[2]))
-    found = tuple(_mapped(path).column(0) for path in distinct)
-    return Versions(_mapped(folder / "rows.arrow"), distinct=found, **arrays)
+    found = tuple(mapped(path).column(0) for path in distinct)
+    return Versions(mapped(folder / "rows.arrow"), distinct=found, **arrays)
 
 
 def versions_of(changelog: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> Versions:
@@ -237,25 +235,13 @@ def _places(indices: pa.Array) -> Numbers:
 
 
 def _comparable(keys: pa.Array) -> pa.Array:
-    """Whole numbers of all widths are looked up among those of one."""
-    kind = pa.int64() if pa.types.is_integer(keys.type) else _LARGE.get(keys.type, keys.type)
-    return keys.cast(kind)
+    return keys.cast(key_type(keys.type))
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     """A column in one piece."""
-    column = column.cast(_LARGE.get(column.type, column.type))
+    column = column.cast(LARGE.get(column.type, column.type))
     if column.num_chunks == 1:
         return column.chunk(0)
     found = column.combine_chunks()
     return found if isinstance(found, pa.Array) else found.chunk(0)
-
-
-def _write(path: Path, rows: pa.RecordBatch) -> None:
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
-        writer.write_batch(rows)
-
-
-def _mapped(path: Path) -> pa.RecordBatch:
-    reader = pa.ipc.open_file(pa.memory_map(str(path)))
-    return reader.get_batch(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class Stager:
     progress: Progress
     ready: set[Path]
     heavy: HeavyKeysByTable
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str]
 
     def stage(self, plan: ReleasePlan) -> StagedRow:
         """Join the plan's probe rows at its pins and write them; the row that describes the files."""
@@ -157,13 +157,13 @@ class Stager:
             copies = Lookups(lake, self.standing.pipeline, self.environment).of(self.standing.insert, table, pin)
         changelog = lake_rows.at(spark, lake.table_path(pin.table), pin.generation, pin.epoch, without=copies)
         lookup = None
-        if copies:
-            files = [path for paths in copies.values() for path in paths]
-            lookup = registered(spark, self.standing.insert, table, files, pin)
+        if files := [path for paths in copies.values() for path in paths]:
+            lookup = registered(spark, lake, self.standing.insert, table, files, pin)
         heavy = None
         if probes * rows > FEW_PAIRS:
-            path = (str(lake.table_path(pin.table)), pin.generation)
-            heavy = self.heavy.of(path, changelog, table.primary_key, rows)
+            path = lake.table_path(pin.table)
+            all_rows = lake_rows.at(spark, path, pin.generation, pin.epoch) if copies else changelog
+            heavy = self.heavy.of((str(path), pin.generation), all_rows, table.primary_key, rows)
         return Build(
             changelog,
             [column.name for column in table.stored_columns],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.joins import lookup
 from pipelines.joins.lookup import Copying, copy, looking_up
 
 OWN = {"_generation": pa.int32(), "_epoch": pa.int64()}
@@ -24,7 +26,7 @@ KEYS: dict[str, tuple[dict[str, pa.DataType], st.SearchStrategy[tuple[Any, ...]]
     "two": ({"a": pa.string(), "b": pa.int16()}, st.tuples(st.sampled_from("xyz"), st.integers(-2, 2))),
     "three": (
         {"a": pa.bool_(), "b": pa.date32(), "c": pa.decimal128(9, 2)},
-        st.tuples(st.booleans(), st.dates().map(lambda day: day.replace(year=2026)), st.decimals("-1", "1", places=2)),
+        st.tuples(st.booleans(), st.dates(date(2026, 1, 1), date(2026, 1, 9)), st.decimals("-1", "1", places=2)),
     ),
 }
 
@@ -32,7 +34,7 @@ KEYS: dict[str, tuple[dict[str, pa.DataType], st.SearchStrategy[tuple[Any, ...]]
 def copied(tmp: Path, types: dict[str, pa.DataType], rows: list[dict[str, Any]], group: int) -> list[str]:
     path = tmp / "data.parquet"
     pq.write_table(pa.Table.from_pylist(rows, pa.schema(list(types.items()))), path, row_group_size=group)
-    return copy(Copying(str(path), str(tmp / "copies"), tuple(name for name in types if name in "abc"), types))
+    return copy(Copying(str(path), str(tmp / "copies"), tuple(name for name in types if name in "abc"), types))[0]
 
 
 @pytest.mark.parametrize("kind", KEYS)
@@ -91,3 +93,30 @@ def test_another_attempt_has_files_of_its_own(tmp_path: Path) -> None:
     types = {**OWN, "a": pa.int32()}
     rows = [{"_generation": 1, "_epoch": 1, "a": 1}]
     assert copied(tmp_path, types, rows, 1) != copied(tmp_path, types, rows, 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "crowd"), [([1, 2, 3], 0), ([1, 1, 2], 1), ([5] * 40, 39), ([1] * 3 + [2] * 3 + [3], 4), ([7], 0)]
+)
+def test_a_crowd_is_what_keys_have_beyond_one_row_each(
+    tmp_path: Path, keys: list[int], crowd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = {**OWN, "a": pa.int32()}
+    path = tmp_path / "data.parquet"
+    rows = [{"_generation": 1, "_epoch": 1, "a": key} for key in keys]
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema(list(types.items()))), path)
+    work = Copying(str(path), str(tmp_path), ("a",), types)
+    assert copy(work)[1] == crowd
+    monkeypatch.setattr(lookup, "BATCH", 1)
+    assert copy(work)[1] == max(keys.count(key) for key in keys) - 1
+
+
+def test_a_column_that_came_later_is_null(tmp_path: Path) -> None:
+    types = {**OWN, "a": pa.int32()}
+    path = tmp_path / "data.parquet"
+    pq.write_table(
+        pa.table({"_generation": pa.array([1], pa.int32()), "_epoch": [1], "a": pa.array([4], pa.int32())}), path
+    )
+    files, _ = copy(Copying(str(path), str(tmp_path), ("a",), {**types, "b": pa.string()}))
+    found = looking_up(files, ["a"], {**types, "b": pa.string()}, 1, 1)(pa.array([4], pa.int32()))
+    assert found.to_pylist() == [[{"_generation": 1, "_epoch": 1, "a": 4, "b": None}]]
