@@ -94,8 +94,10 @@ def _one(spark: SparkSession, scale: float, skew: float) -> tuple[list[Figure], 
             took = {"polars.parquet": polars, "flink/*": flink}
             took |= {f"{how}/*.parquet": found for how, found in sparks.items()}
             answers = [f"{folder}/{peer}" for peer in ("window/*.parquet", *took) if math.isfinite(took.get(peer, 0))]
-            for found in (_staged(releasing), *answers):
-                _same(f"{folder}/duck.parquet", found)
+            whole = f"{folder}/duck.parquet"
+            _same(whole, _staged(releasing), _due(files["orders"], plan))
+            for found in answers:
+                _same(whole, found, int(PROBES * scale))
     figures = [
         Figure(f"event-time join, {kind}: stage {PROBES * scale:,.0f} x {VERSIONS * scale:,.0f}", own, peer=duck,
                peer_name="DuckDB ASOF JOIN", aim="at most 2.5" if not skew else ""),
@@ -169,12 +171,17 @@ def _staged(releasing: Releasing) -> str:
     return f"{releasing.staged_path / staged.folder}/_disposition=publish/*.parquet"
 
 
-def _same(expected: str, found: str) -> None:
-    """Every row that was found is DuckDB's. Where a key has two versions at one time either answer is right: a probe in
-    ten thousand may differ in that.
+def _due(orders: str, plan: ReleasePlan) -> int:
+    """How many probes the release has: those whose time has come. The peers take the few of the last second as well."""
+    assert plan.time is not None
+    query = f"SELECT count(*) FROM read_parquet('{orders}') WHERE epoch_us(_rowtime) <= {plan.time.watermark * 1000}"
+    with duckdb.connect() as database:
+        return int(database.execute(query).fetchall()[0][0])
 
-    Rows whose time had not come are in the peers' answers alone, a few of the last second.
-    """
+
+def _same(expected: str, found: str, probes: int) -> None:
+    """All `probes` were found, each as DuckDB has it. Where a key has two versions at one time either answer is right:
+    a probe in ten thousand may differ in that."""
     either = "read_parquet('{}') e JOIN read_parquet('{}') f USING (id)"
     odd = "count_if(e.amount <> f.amount OR (e.rate IS NULL) <> (f.rate IS NULL))"
     tied = "count_if(e.rate IS DISTINCT FROM f.rate OR e.label IS DISTINCT FROM f.label)"
@@ -182,6 +189,7 @@ def _same(expected: str, found: str) -> None:
         counted = f"SELECT count(*), {odd}, {tied} FROM {either.format(expected, found)}"
         rows, wrong, other = database.execute(counted).fetchall()[0]
         whole = database.execute(f"SELECT count(*), count(DISTINCT id) FROM read_parquet('{found}')").fetchall()[0]
-    assert whole == (rows, rows), f"{whole[0]} rows of {whole[1]} probes, {rows} of them are DuckDB's"
+    assert whole == (probes, probes), f"{whole[0]} rows of {whole[1]} probes; there are {probes}"
+    assert rows == probes, f"{rows} of {probes} probes are DuckDB's"
     assert wrong == 0, f"{wrong} rows differ from DuckDB's"
     assert other <= rows / 10_000, f"{other} rows have another version than DuckDB's"

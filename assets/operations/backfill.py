@@ -1,7 +1,8 @@
 """The output of an event-time INSERT by time: one partition is one span, and Dagster's backfills make them.
 
 Materialising a partition releases the rows of its span that have landed, in the place of those that were released
-before; so history can be made ahead of the stream, in any order, and any part of it again.
+before; so history can be made ahead of the stream, in any order, and any part of it again. A partition is materialised
+when all that has landed of its span is released: while a row of it waits, the run fails and says for what.
 """
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
@@ -57,13 +58,23 @@ def by_time_asset(
     def fill(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         low, high = map(milliseconds_of, context.partition_time_window)
         with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
-            done = runner.backfill(insert.id, low, high)
             releasing = runner.releasing(insert.id)
+            short = releasing.unreached(low, high)  # asked for first: what lands meanwhile may not be in the epoch
+            done = runner.backfill(insert.id, low, high)
             told: dict[str, Any] = {"from": instant(low), "before": instant(high)}
             if done.waiting is not None:
                 told |= of_waiting(releasing, done.waiting)
             elif done.published:
                 told |= of_published(releasing, NOTHING, done.published[-1])
+            if short is not None and (short.rows or short.unflipped):
+                released = sum(item.rows for item in done.published)
+                raise dg.Failure(
+                    f"{short.rows:,} rows of this span wait: {short.reason}; {released:,} were published",
+                    metadata={**told, "next": "launch it again once they can be released"},
+                    allow_retries=False,
+                )
+            if short is not None:
+                told["rows may still come"] = short.reason
             return dg.MaterializeResult(asset_key=spec.key, metadata=told)
 
     return fill

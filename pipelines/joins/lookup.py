@@ -117,8 +117,7 @@ def _rows_of(
     schema = pa.schema(list(types.items()))
     owners: list[Numbers] = [np.empty(0, np.int64)]
     found: list[pa.RecordBatch] = []
-    for file in files:
-        rows = mapped(Path(file))
+    for rows in _opened(files):
         owner, places = _places([rows.column(key) for key in keys], wanted)
         taken = rows.take(pa.array(places))
         pinned = _flags(pc.equal(taken.column("_generation"), generation)) & _flags(  # type: ignore[attr-defined]
@@ -133,6 +132,25 @@ def _rows_of(
     rows_of_all = pa.StructArray.from_arrays(columns, fields=list(schema))
     ends = np.concatenate([[0], np.cumsum(np.bincount(whose, minlength=count))])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), rows_of_all)
+
+
+_OPEN: dict[tuple[str, int, int], pa.RecordBatch] = {}
+"""What this process has mapped: the next release of a worker finds the pages that the last one has touched."""
+
+
+def _opened(files: Sequence[str]) -> list[pa.RecordBatch]:
+    """The rows of the files. Those of files that are there no more are let go: their disk would not be free."""
+    wanted = []
+    for path in files:
+        status = os.stat(path)
+        wanted.append((path, status.st_ino, status.st_mtime_ns))
+    for key in _OPEN.keys() - set(wanted):
+        if key[0] in files or not os.path.exists(key[0]):
+            del _OPEN[key]
+    for key in wanted:
+        if key not in _OPEN:
+            _OPEN[key] = mapped(Path(key[0]))
+    return [_OPEN[key] for key in wanted]
 
 
 def _places(kept: Sequence[pa.Array], wanted: Sequence[pa.Array]) -> tuple[Numbers, Numbers]:

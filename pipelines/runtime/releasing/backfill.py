@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pipelines.errors import PlanningError
 from pipelines.lake import delta_log
-from pipelines.lake.areas import just_before, micros
+from pipelines.lake.areas import Area, Part, just_before, micros
 from pipelines.lake.due import Due
 from pipelines.runtime.accounting import landed_rows
 from pipelines.runtime.history import ReleasedEpoch
@@ -76,6 +76,19 @@ class BackfillPlanner(EventTimePlanner):
         self._refuse_closed_files(replaced)
         return replace(plan, time=replace(span, rows=rows, ahead=(*span.ahead, *fill.new)), backfill=fill)
 
+    def unreached(self, last: ReleasePlan | None, low: int, high: int) -> Waiting | None:
+        """The landed rows with low <= rowtime < high (ms, UTC) that have to wait, and for what; none where rows may
+        still come; None where the whole span is reached."""
+        seen = self._seen(last)
+        if isinstance(seen, Waiting):
+            return seen
+        beyond = Area(0, seen.landed.epoch, max(just_before(low), micros(seen.watermark)), just_before(high))
+        if beyond.empty:
+            return None
+        path = self.standing.lake.table_path(self.standing.insert.probe)
+        rows = Due(seen.landed.generation, (Part((beyond,)),)).count(path, self.spark)
+        return Waiting(_stands(seen), rows)
+
     def _refuse_closed_files(self, replaced: Sequence[ReleasedEpoch]) -> None:
         """Raise PlanningError where rows could not be taken out of a table again, before anything is planned."""
         for path in (self.standing.target_path, self.standing.quarantine_path) if replaced else ():
@@ -125,8 +138,11 @@ def _none_between(insert: Insert, low: int, high: int, seen: Seen) -> str:
     after = "" if low == MIN_TIMESTAMP else f" from {instant(low)}"
     upto = "" if high == MAX_TIMESTAMP else f" before {instant(high)}"
     told = f"no row of {insert.probe}{after}{upto} can be released"
-    if seen.waiting and seen.watermark < high:
-        held = f" (held by {' and '.join(seen.holds)})" if seen.holds else ""
-        stands = "no watermark is told yet" if seen.watermark == MIN_TIMESTAMP else instant(seen.watermark)
-        return f"{told}; the watermark stands at {stands}{held}"
-    return told
+    return f"{told}; {_stands(seen)}" if seen.waiting and seen.watermark < high else told
+
+
+def _stands(seen: Seen) -> str:
+    held = f" (held by {' and '.join(seen.holds)})" if seen.holds else ""
+    if seen.watermark == MIN_TIMESTAMP:
+        return f"no watermark is told yet{held}"
+    return f"the watermark stands at {instant(seen.watermark)}{held}"

@@ -101,6 +101,12 @@ class Releasing(Standing):
         planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
         return self._stored(planner.backfill(position.plan, self._history(), low, high))
 
+    def unreached(self, low: int, high: int) -> Waiting | None:
+        """The landed rows with low <= rowtime < high (ms, UTC) that can not be released yet, and why; with `rows` 0
+        where some may still come; None where the whole span is reached."""
+        planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
+        return planner.unreached(self.position().plan, low, high)
+
     def out_of_quarantine(self, request: FromQuarantine, on_unmatched: OnUnmatched | None = None) -> ReleasePlan | None:
         """Plan the epoch that takes what a request names of the quarantine, once the newest epoch is published; None
         where that is nothing.

@@ -55,6 +55,39 @@ def test_partitions_release_their_days_alone_together_and_again(harness: Harness
     assert rows == [(n, 100 + n // 2) for n in range(8)]
 
 
+@pytest.mark.parametrize(
+    ("reached", "ids", "waits"),
+    [(None, [], 2), (2 * DAY + DAY // 4, [4], 1), (2 * DAY + DAY // 2, [4, 5], 0), (3 * DAY - 1, [4, 5], None)],
+)
+def test_a_day_of_which_rows_wait_fails_and_says_for_what(
+    harness: Harness, reached: int | None, ids: list[int], waits: int | None
+) -> None:
+    harness.push("rates", [{"currency": "EUR", "rate": 1, "valid_from": moment(0)}])
+    harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY // 2)} for n in range(7)])
+    for table in ("rates", "orders") if reached is not None else ("rates",):
+        harness.watermark(table, told(0 if reached is None else reached))
+    defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
+    key = dg.AssetKey(["shop", "converted_by_time"])
+    sources = [dg.AssetKey(["shop", "rates"]), dg.AssetKey(["shop", "orders"])]
+    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    job = defs.resolve_job_def("shop_backfill")
+    done = job.execute_in_process(instance=instance, partition_key="2026-01-03", raise_on_error=False)
+    assert sorted(row["id"] for row in harness.published("converted")) == ids
+    assert done.success == (not waits)
+    assert instance.get_materialized_partitions(key) == (set() if waits else {"2026-01-03"})
+    if waits:
+        [failed] = [event for event in done.all_events if event.is_step_failure]
+        said = failed.step_failure_data.user_failure_data
+        assert said is not None
+        assert f"{waits} rows of this span wait" in (said.description or "")
+        assert f"{len(ids)} were published" in (said.description or "")
+        assert "launch it again" in str(said.metadata["next"].value)
+    else:
+        [event] = [found for found in done.get_asset_materialization_events() if found.asset_key == key]
+        metadata = event.step_materialization_data.materialization.metadata
+        assert ("rows may still come" in metadata) == (waits == 0)
+
+
 def test_partitions_are_there_where_they_are_asked_for(harness: Harness) -> None:
     keys = {key.to_user_string() for key in definitions(harness).resolve_asset_graph().get_all_asset_keys()}
     assert "shop/converted_by_time" in keys

@@ -120,3 +120,14 @@ def test_a_column_that_came_later_is_null(tmp_path: Path) -> None:
     files, _ = copy(Copying(str(path), str(tmp_path), ("a",), {**types, "b": pa.string()}))
     found = looking_up(files, ["a"], {**types, "b": pa.string()}, 1, 1)(pa.array([4], pa.int32()))
     assert found.to_pylist() == [[{"_generation": 1, "_epoch": 1, "a": 4, "b": None}]]
+
+
+def test_files_that_are_gone_are_let_go(tmp_path: Path) -> None:
+    types = {**OWN, "a": pa.int32()}
+    rows = [{"_generation": 1, "_epoch": 1, "a": 1}]
+    one, other = (copied(tmp_path, types, rows, 1) for _ in range(2))
+    for files in (one, other):
+        assert looking_up(files, ["a"], types, 1, 1)(pa.array([1], pa.int32())).to_pylist() == [rows]
+    Path(one[0]).unlink()
+    looking_up(other, ["a"], types, 1, 1)(pa.array([1], pa.int32()))
+    assert {path for path, _, _ in lookup._OPEN} & {*one, *other} == set(other)
