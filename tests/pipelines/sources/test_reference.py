@@ -4,6 +4,7 @@ import pytest
 
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sources.reference import filled, options_table
+from pipelines.sources.registry import names
 
 PAGE = Path(__file__).parents[3] / "docs" / "sources.md"
 
@@ -13,9 +14,7 @@ def test_the_page_has_the_options_that_the_connectors_have():
     assert filled(text) == text, "run: python -m pipelines.sources.reference docs/sources.md"
 
 
-@pytest.mark.parametrize(
-    "name", ["datagen", "print", "delta", "scripted", "filesystem", "hybrid", "kafka", "upsert-kafka"]
-)
+@pytest.mark.parametrize("name", names())
 def test_the_page_has_a_section_of_every_connector(name):
     assert f"\n## {name}\n" in PAGE.read_text()
     assert f"<!-- options: {name} -->" in PAGE.read_text()
