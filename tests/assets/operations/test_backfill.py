@@ -57,7 +57,7 @@ def test_partitions_release_their_days_alone_together_and_again(harness: Harness
 
 @pytest.mark.parametrize(
     ("reached", "ids", "waits"),
-    [(None, [], 2), (2 * DAY + DAY // 4, [4], 1), (2 * DAY + DAY // 2, [4, 5], 0), (3 * DAY - 1, [4, 5], None)],
+    [(None, [], 2), (2 * DAY + DAY // 4, [4], 1), (2 * DAY + DAY // 2, [4, 5], 0), (3 * DAY, [4, 5], None)],
 )
 def test_a_day_of_which_rows_wait_fails_and_says_for_what(
     harness: Harness, reached: int | None, ids: list[int], waits: int | None
