@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import GateHeld, PlanningError
 from pipelines.lake import upkeep
 from pipelines.runtime.history import history_of
-from pipelines.runtime.releasing import Waiting
+from pipelines.runtime.releasing import Waiting, columnar
 from pipelines.runtime.runner import Released
 from pipelines.sql import compile_script
 from pipelines.testing import Harness
@@ -38,6 +38,11 @@ def land(play: Play, rates: int, orders: int) -> None:
 
 def out(play: Play) -> list[tuple[int, int | None]]:
     return sorted((row["id"], row["rate"]) for row in play.harness.published("converted"))
+
+
+def rows(play: Play) -> Counter[tuple[int, int | None, str]]:
+    """Whole rows of the target, with their op."""
+    return Counter((row["id"], row["rate"], row["op"]) for row in play.harness.published("converted"))
 
 
 def states(play: Play) -> list[str]:
@@ -249,10 +254,18 @@ def test_rows_without_a_time_of_their_own_have_no_spans(spark: SparkSession, tmp
         harness.runner.backfill("sink", told(0), told(100))
 
 
-def test_any_order_of_spans_and_streaming_gives_the_streams_rows(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "policy", "fewest"),
+    [("LEFT", "quarantine", 10**6), ("INNER", "quarantine", 0), ("LEFT", "publish", 0)],
+    ids=["left", "inner by whole columns", "published by whole columns"],
+)
+def test_any_order_of_spans_and_streaming_gives_the_streams_rows(
+    spark: SparkSession, tmp_path: Path, kind: str, policy: str, fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     print(f"seed {SEED}")
+    monkeypatch.setattr(columnar, "FEWEST_ROWS", fewest)
     chance = random.Random(SEED)
-    streamed, filled = Play(spark, tmp_path / "streamed"), Play(spark, tmp_path / "filled")
+    streamed, filled = (Play(spark, tmp_path / name, policy, kind) for name in ("streamed", "filled"))
     number = 0
     for turn in range(1, 5):
         low, high = 100 * turn, 100 * turn + 100
@@ -264,9 +277,9 @@ def test_any_order_of_spans_and_streaming_gives_the_streams_rows(spark: SparkSes
         for _ in range(chance.randrange(1, 8)):
             # Some are late: in a span that may have been released before.
             at = None if chance.random() < 0.05 else chance.randrange(max(0, low - 250), high)
-            key = chance.choice(["EUR", "USD", "GBP"])
+            key, op = chance.choice(["EUR", "USD", "GBP"]), chance.choice(["+I", "+I", "-U", "+U", "-D"])
             for play in (streamed, filled):
-                play.order(number, key, at)
+                play.order(number, key, at, op)
             number += 1
         land(filled, high, high)
         for _ in range(chance.randrange(3)):
@@ -278,7 +291,7 @@ def test_any_order_of_spans_and_streaming_gives_the_streams_rows(spark: SparkSes
             filled.harness.restart()
         streamed.upto(rates=high, orders=high)
     filled.upto()
-    assert Counter(out(filled)) == Counter(out(streamed))
+    assert rows(filled) == rows(streamed)
     assert filled.kept_out == streamed.kept_out
     filled.prove()
 
