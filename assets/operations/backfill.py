@@ -7,6 +7,7 @@ when all that has landed of its span is released: while a row of it waits, the r
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
+from collections.abc import Iterator
 from datetime import UTC
 from typing import Any
 
@@ -41,6 +42,14 @@ def partitions_of(wanted: Partitions) -> dg.TimeWindowPartitionsDefinition:
     return kinds[wanted.every](start_date=wanted.start.astimezone(UTC), timezone="UTC")
 
 
+def ends_of(context: dg.AssetExecutionContext) -> Iterator[tuple[str, int]]:
+    """The partitions of a run by name, and when each ends (ms, UTC)."""
+    definition = context.assets_def.partitions_def
+    assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
+    for name in context.partition_keys:
+        yield name, milliseconds_of(definition.time_window_for_partition_key(name).end)
+
+
 def by_time_asset(
     pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation, wanted: Partitions
 ) -> dg.AssetsDefinition:
@@ -67,6 +76,9 @@ def by_time_asset(
             elif done.published:
                 told |= of_published(releasing, NOTHING, done.published[-1])
             if short is not None and (short.rows or short.unflipped):
+                for name, end in ends_of(context):
+                    if end <= short.reached:  # the others of the run are not to be done again
+                        context.log_event(dg.AssetMaterialization(spec.key, partition=name, metadata=told))
                 released = sum(item.rows for item in done.published)
                 raise dg.Failure(
                     f"{short.rows:,} rows of this span wait: {short.reason}; {released:,} were published",

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import closing
@@ -236,15 +237,22 @@ def strict_script() -> str:
 
 
 @pytest.fixture(scope="module")
-def ui(played: tuple[Site, str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the pipelines that are not the demo's."""
+    return tmp_path_factory.mktemp("scripts")
+
+
+@pytest.fixture(scope="module")
+def ui(played: tuple[Site, str, str], scripts: Path) -> Iterator[Ui]:
     """`tidegate ui --demo`, with two more pipelines on the demo's lake: `strict` joins the same two tables and holds
     what has no match, `rates` can be backfilled by months."""
-    site, folder = played[0], tmp_path_factory.mktemp("scripts")
+    site, folder = played[0], scripts
     strict = folder / "strict.sql"
     strict.write_text(strict_script())
     (folder / "suite.json").write_text(json.dumps(SUITE))
+    shutil.copytree(RATES.parent, folder / "rates")
     rates = folder / "rates.sql"
-    rates.write_text(RATES.read_text().replace("'path' = '", f"'path' = '{RATES.parent}/"))
+    rates.write_text(RATES.read_text().replace("'path' = '", f"'path' = '{folder}/rates/"))
     env = environment(
         site.dagster,
         TIDEGATE_SCRIPT=f"{SCRIPT}:{strict}:{rates}",
@@ -450,7 +458,19 @@ def test_numbers_are_plotted(page: Page, ui: Ui, asset: str, name: str) -> None:
     expect(page.get_by_text(name, exact=True).first).to_be_visible()
 
 
-def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake) -> None:
+LATER = {
+    "rates": '{"data": {"currency": "EUR", "rate": 1.5, "valid_from": "2100-01-01 00:00:00"}, "op": "+U"}',
+    "orders": '{"order_id": 6, "currency": "EUR", "amount": 1.00, "order_time": "2100-01-01 00:00:05"}',
+}
+"""What lets the watermark go past all partitions."""
+
+
+def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake, scripts: Path) -> None:
+    for table, line in LATER.items():
+        later = scripts / "rates" / table / "later.json"
+        later.write_text(line + "\n")
+        os.utime(later, (time.time() - 60,) * 2)  # it is whole, and no writer's any more
+    assert ui.ended(materialize_all(page, ui.address, "rates")) == "SUCCESS"
     page.goto(f"{ui.address}{LOCATION}/jobs/rates_backfill")
     page.get_by_role("button", name="Materialize").first.click()
     page.get_by_text("Show all partitions").click()
@@ -459,7 +479,8 @@ def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake) -> N
     page.get_by_role("button", name="Launch backfill").click()
     run = until(lambda: ui.runs("rates_backfill"), "the run of the backfill")[0]
     assert ui.ended(run) == "SUCCESS"
-    assert converted(lake) == [(1, "110.00"), (2, "120.00")], "released again, in the place of what was there"
+    rows = [(1, "110.00"), (2, "120.00"), (4, "65.00"), (5, "12.00")]
+    assert converted(lake) == rows, "released again, in the place of what was there"
     page.goto(f"{ui.address}/assets/rates/converted_order_by_time")
     again = page.get_by_text("rows released again", exact=True).first
     expect(again).to_be_visible()

@@ -87,7 +87,7 @@ class BackfillPlanner(EventTimePlanner):
             return None
         path = self.standing.lake.table_path(self.standing.insert.probe)
         rows = Due(seen.landed.generation, (Part((beyond,)),)).count(path, self.spark)
-        return Waiting(_stands(seen), rows)
+        return Waiting(_stands(seen), rows, reached=seen.watermark)
 
     def _refuse_closed_files(self, replaced: Sequence[ReleasedEpoch]) -> None:
         """Raise PlanningError where rows could not be taken out of a table again, before anything is planned."""

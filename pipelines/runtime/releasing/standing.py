@@ -17,17 +17,20 @@ from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Insert, OnUnmatched, Options, Table
 from pipelines.sql.options import on_unmatched
 from pipelines.sql.pipeline import Pipeline
+from pipelines.watermarks import MIN_TIMESTAMP
 
 OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Nothing can be released. `reason` is a sentence; `rows` landed probe rows wait; `unflipped` builds still load."""
+    """Nothing can be released. `reason` is a sentence; `rows` landed probe rows wait; `unflipped` builds still load;
+    `reached` (ms, UTC): the watermark up to which none waits, where that was asked for."""
 
     reason: str
     rows: int
     unflipped: tuple[str, ...] = ()
+    reached: int = MIN_TIMESTAMP
 
 
 @dataclass(frozen=True)

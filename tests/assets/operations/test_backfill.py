@@ -88,6 +88,22 @@ def test_a_day_of_which_rows_wait_fails_and_says_for_what(
         assert ("rows may still come" in metadata) == (waits == 0)
 
 
+def test_of_several_days_those_that_are_reached_are_done(harness: Harness) -> None:
+    harness.push("rates", [{"currency": "EUR", "rate": 1, "valid_from": moment(0)}])
+    harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY // 2)} for n in range(6)])
+    for table in ("rates", "orders"):
+        harness.watermark(table, told(2 * DAY + DAY // 4))
+    defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
+    key = dg.AssetKey(["shop", "converted_by_time"])
+    sources = [dg.AssetKey(["shop", "rates"]), dg.AssetKey(["shop", "orders"])]
+    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-04"}
+    job = defs.resolve_job_def("shop_backfill")
+    assert not job.execute_in_process(instance=instance, tags=tags, raise_on_error=False).success
+    assert instance.get_materialized_partitions(key) == {"2026-01-01", "2026-01-02"}
+    assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 2, 3, 4]
+
+
 def test_partitions_are_there_where_they_are_asked_for(harness: Harness) -> None:
     keys = {key.to_user_string() for key in definitions(harness).resolve_asset_graph().get_all_asset_keys()}
     assert "shop/converted_by_time" in keys
