@@ -256,6 +256,7 @@ def ui(played: tuple[Site, str, str], scripts: Path) -> Iterator[Ui]:
     env = environment(
         site.dagster,
         TIDEGATE_SCRIPT=f"{SCRIPT}:{strict}:{rates}",
+        TIDEGATE_FILES_ROOT=str(folder),
         TIDEGATE_PARTITIONS_FROM="2026-01-01",
         TIDEGATE_PARTITIONS_EVERY="month",
     )
