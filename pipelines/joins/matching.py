@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -131,26 +131,27 @@ Met = tuple[Sequence[str], str, str, Sequence[str]]
 """Conditions of the match beside the key's, cases of why the version met is no match, a hint, columns to be counted."""
 
 
-def _looked(build: Build, wanted: str | None) -> str | None:
-    if build.lookup is None:
-        return None
-    if wanted is None:  # the rows that the changelog is without would be lost
-        raise ValueError("rows are looked up for small releases only")
-    return build.lookup.sql(wanted)
-
-
-def _latest(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
-    """By processing time: one version a key."""
-    build = side.build
-    text = latest_sql(
+def _versions(sql: Callable[..., str], side: Side, wanted: str | None) -> str:
+    """What `sql` (latest_sql, versions_sql) makes of a build's rows, wherever they are."""
+    build, looked = side.build, None
+    if build.lookup is not None:
+        if wanted is None:  # the rows that the changelog is without would be lost
+            raise ValueError("rows are looked up for small releases only")
+        looked = build.lookup.sql(wanted)
+    return sql(
         side.changelog,
         side.keys,
         build.columns,
         wanted=wanted,
-        looked=_looked(build, wanted),
+        looked=looked,
         truncated=build.truncated,
         seq=side.proof,
     )
+
+
+def _latest(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
+    """By processing time: one version a key."""
+    text = _versions(latest_sql, side, wanted)
     query.aside(f"versions{side.number}", text)
     hint = "/*+ BROADCAST(v) */" if probes <= TICK_PROBE else ""
     return (), f"WHEN v._gone THEN {why_number(DELETED)}", hint, ()
@@ -159,15 +160,7 @@ def _latest(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
 def _at_row_time(query: Query, side: Side, wanted: str | None, probes: int) -> Met:
     """By event time: the intervals of a key, of which a row meets one."""
     build, number = side.build, side.number
-    text = versions_sql(
-        side.changelog,
-        side.keys,
-        build.columns,
-        wanted=wanted,
-        looked=_looked(build, wanted),
-        truncated=build.truncated,
-        seq=side.proof,
-    )
+    text = _versions(versions_sql, side, wanted)
     also = ["v._from <= p._probe_time", "p._probe_time < v._until"]
     if side.heavy is not None:
         heavy = HeavyKeys(side.heavy, tuple(side.keys))

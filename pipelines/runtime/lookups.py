@@ -149,10 +149,11 @@ class Lookups:
         found: dict[str, list[str]] = {}
         crowd = 0
         for data in delta_log.data_files(opened, pin.generation, -1, pin.epoch).paths:
-            told = _told(folder / _name(path, data, table), data)
+            kept = folder / _name(path, data, table)
+            told = _told(kept, data)
             if told is not None and crowd + told["crowd"] <= MOST_FOUND:
                 crowd += told["crowd"]
-                found[data] = [str(folder / _name(path, data, table) / name) for name in told["files"]]
+                found[data] = [str(kept / name) for name in told["files"]]
         return found
 
 
