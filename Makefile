@@ -4,13 +4,15 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 TIDEGATE := $(BIN)/tidegate
-# How many files of tests run at a time, each with a Spark session and servers of its own; 0: one after another.
+# How many tests run at a time, each worker with a Spark session of its own; 0: one after another.
 WORKERS ?= 3
 # Options of the commands: make demo ARGS="--rows 100000", make test ARGS="-k gate"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo ui test check format bench soak clean
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=10
+
+.PHONY: help install install-dev demo ui test test-fast test-all check format bench soak clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,8 +35,14 @@ check: install-dev ## Lint, format, types, import rules
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 
-test: check ## Every check and every test, on a real MariaDB that the tests start
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+test: check ## Every check, and every promise shown on real services that the tests start (15 minutes)
+	@$(PYTEST) -m "not thorough" $(ARGS)
+
+test-fast: install-dev ## Every test that needs no service, without a JVM (2 minutes)
+	@$(PYTEST) -m "not service" $(ARGS)
+
+test-all: check ## Every test there is, with every kill point; before a piece of work is called done (an hour)
+	@$(PYTEST) $(ARGS)
 
 format: install-dev ## Put the code into its format
 	@$(BIN)/ruff check --fix .
@@ -44,11 +52,7 @@ bench: install-dev ## Side by side with peers: snapshot, binlog, tick, join, che
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 soak: install-dev ## 300 kills of the process group, 100 snapshots beside eight writers, 40 stories of time, long transactions, broken checks (hours)
-	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest --durations=25 --timeout=0 \
-		tests/pipelines/runtime/test_kills.py tests/pipelines/runtime/landing/test_kills_from_mysql.py \
-		tests/pipelines/runtime/test_random_times.py \
-		tests/pipelines/sources/mysql_cdc/snapshot/test_exact_cut.py \
-		tests/pipelines/sources/mysql_cdc/binlog/test_long_transaction.py tests/assets/test_broken.py $(ARGS)
+	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest --durations=25 --timeout=0 -m soak $(ARGS)
 
 clean: ## Remove the demo's lake and database; .venv and downloads stay
 	@rm -rf .tidegate/demo

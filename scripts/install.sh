@@ -51,8 +51,9 @@ java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 told=$("$java" -version 2>&1 || true)
 major=$(printf '%s' "$told" | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
 [ "${major:-0}" -ge 17 ] ||
-    fail "Spark needs Java 17 or later, and this machine has ${major:+Java }${major:-none}" \
-        "install it (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME, and run the same command again"
+    printf 'make install: %s\n  next:  %s\n' \
+        "warning: Spark needs Java 17 or later, and this machine has ${major:+Java }${major:-none}" \
+        "install it before the first run (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME" >&2
 
 free_mb=$(df -Pm . | awk 'NR == 2 { print $4 }')
 [ "$free_mb" -ge "$needed_mb" ] ||

@@ -1,4 +1,10 @@
-"""Services that tests share: one Spark session, one MariaDB server, and a fresh database for each test."""
+"""Services that tests share, and how a test says which it needs: by its fixtures.
+
+A test that takes `spark`, `mariadb`, `broker` or `dagster` (itself, or through another fixture) is marked with the
+service. One that starts something of its own, in its process or in another, takes `jvm` or `server` (a module of such
+tests: `pytestmark = pytest.mark.usefixtures("jvm")`). Every other test runs in `make test-fast`, and is stopped where
+it starts a JVM or a server all the same.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +20,7 @@ import pytest
 from pymysql.connections import Connection
 from pyspark.sql import SparkSession
 
+from pipelines.sources.embedded import WatchedProcess
 from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from pipelines.testing import spark_session
 
@@ -63,10 +70,58 @@ class Database:
         return {name: str(value) for name, value in {**found, **more}.items()}
 
 
+SERVICES = {
+    "spark": "spark",
+    "jvm": "spark",
+    "mariadb": "mariadb",
+    "server": "server",
+    "broker": "kafka",
+    "dagster": "dagster",
+}
+"""Fixture -> the marker of what it starts."""
+SHARED = ("dagster", "mariadb", "kafka")
+"""What only one worker starts: all tests of it run there, one after another."""
+NO_JAVA = Path(__file__).parent / "fixtures" / "no_java"
+"""A JAVA_HOME whose `java` only says that it is none."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of minutes come first: begun last, one would run alone while the other workers have nothing left."""
+    """Mark tests with the services that they start, and say which belong together on one worker: those of a shared
+    service, else those of a file. What takes minutes comes first: begun last, it would run alone in the end."""
     long = {item.path for item in items if item.get_closest_marker("long")}
-    items.sort(key=lambda item: item.path not in long)
+    for item in items:
+        names = {SERVICES[name] for name in getattr(item, "fixturenames", ()) if name in SERVICES}
+        for name in sorted(names):
+            item.add_marker(name)
+        if names:
+            item.add_marker("service")
+        shared = next((name for name in SHARED if name in names), None)
+        item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: (item.get_closest_marker("mariadb") is None, item.path not in long))
+
+
+@pytest.fixture(scope="session")
+def jvm() -> None:
+    """Says that a test starts a JVM of its own, as commands and runs of Dagster do."""
+
+
+@pytest.fixture(scope="session")
+def server() -> None:
+    """Says that a test starts a MariaDB or a Kafka of its own."""
+
+
+@pytest.fixture(autouse=True)
+def starts_only_what_it_asks_for(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop a test without a service's fixture where it starts one."""
+    if request.node.get_closest_marker("service") is not None:
+        return
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("this test starts a server: let it take the fixture `mariadb`, `broker` or `server`")
+
+    monkeypatch.setenv("JAVA_HOME", str(NO_JAVA))
+    monkeypatch.setattr(WatchedProcess, "__init__", refuse)
 
 
 @pytest.fixture(scope="session")

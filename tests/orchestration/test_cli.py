@@ -412,6 +412,7 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
     assert "NO_SUCH_VARIABLE" in result.stderr
 
 
+@pytest.mark.usefixtures("jvm")
 def test_a_ui_port_that_is_taken_is_one_sentence() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

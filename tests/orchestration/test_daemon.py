@@ -176,6 +176,7 @@ def test_every_tick_is_well(dagster: Dagster, held_run: str):
     assert [tick for tick in ticks if tick["error"]] == []
 
 
+@pytest.mark.thorough
 def test_two_runs_started_together_fail_clearly_or_wait_and_publish_each_row_once(dagster: Dagster):
     runs = [dagster.launch("spans") for _ in range(2)]
     ended = {run: dagster.ended(run) for run in runs}

@@ -34,6 +34,7 @@ from pipelines.lake import Lake
 from pipelines.progress import SilentProgress
 from pipelines.runtime.landing.split_store import Splits
 from pipelines.runtime.status import status
+from tests.cases import at_length
 from tests.orchestration.browser import (
     LOCATION,
     browsing,
@@ -53,7 +54,7 @@ RATES = SCRIPT.parents[1] / "rates" / "pipeline.sql"
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, str, str]:
+def played(jvm: None, server: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, str, str]:
     """The site of a small demo that has run, and what it printed: for people, and beside it."""
     folder = tmp_path_factory.mktemp("demo")
     command = [sys.executable, "-m", "orchestration.cli", "demo", "--rows", "3000", "--clicks", "2000"]
@@ -148,6 +149,7 @@ def test_verify_which_it_says_comes_next_works_in_a_new_shell(played: tuple[Site
     assert verify.returncode == 0, verify.stdout + verify.stderr
 
 
+@pytest.mark.thorough
 def test_its_database_comes_back_as_it_was_left(played: tuple[Site, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
     with reopened(played[0], SilentProgress()) as server:
@@ -163,6 +165,7 @@ def test_there_is_no_demo_to_open_before_the_first(tmp_path: Path) -> None:
     assert raised.value.next_command == "make demo"
 
 
+@pytest.mark.usefixtures("jvm")
 def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -182,6 +185,7 @@ def test_a_machine_without_java_is_told_before_anything_starts(tmp_path: Path, m
     assert not (tmp_path / "demo").exists()
 
 
+@pytest.mark.usefixtures("jvm")
 def test_a_full_disk_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**12, 10**12, 10**8))
@@ -344,6 +348,7 @@ def test_the_checks_of_a_good_epoch_have_passed(page: Page, ui: Ui) -> None:
     expect(page.get_by_text("Passed", exact=True).first).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_a_new_snapshot_is_begun_from_the_launchpad_and_takes_nothing_from_readers(
     page: Page, ui: Ui, lake: Lake
 ) -> None:
@@ -357,6 +362,7 @@ def test_a_new_snapshot_is_begun_from_the_launchpad_and_takes_nothing_from_reade
     assert rows_of(lake, "enriched_click") > before
 
 
+@pytest.mark.thorough
 def test_the_dry_run_tells_what_comes_next_and_does_none_of_it(page: Page, ui: Ui, lake: Lake) -> None:
     planned = len(lake.epochs.rows("user_info", generation=2))
     page.goto(f"{ui.address}{LOCATION}/jobs/clicks_dry_run/playground")
@@ -387,9 +393,14 @@ def test_a_held_gate_says_why_and_what_to_do(page: Page, ui: Ui, lake: Lake) -> 
     picture(page, "dagster-not-published")
     assert rows_of(lake, "strict_click") == 0
     assert status(lake).held == ("strict_click",)
-    assert pins_of(lake, "strict_click") == {("user_info", 2)}, "the snapshot that was begun for clicks is one for both"
 
 
+@pytest.mark.thorough
+def test_a_snapshot_that_was_begun_for_one_pipeline_is_one_for_all(ui: Ui, lake: Lake) -> None:
+    assert pins_of(lake, "strict_click") == {("user_info", 2)}
+
+
+@pytest.mark.thorough
 def test_the_check_leads_to_the_pages_of_its_suite(page: Page, ui: Ui) -> None:
     page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=gate")
     link = page.get_by_role("link", name=re.compile("suite-index.html")).first
@@ -407,6 +418,7 @@ def bring_all_users_back(site: Site) -> None:
         server.cursor().execute("INSERT IGNORE INTO user_info SELECT seq, 'x' FROM seq_1_to_3030")
 
 
+@pytest.mark.thorough
 def test_a_held_epoch_is_released_from_the_launchpad_once_it_is_mended_and_published(
     page: Page, ui: Ui, lake: Lake, played: tuple[Site, str, str]
 ) -> None:
@@ -434,6 +446,7 @@ def converted(lake: Lake) -> list[tuple[int, str]]:
     return sorted((row["order_id"], str(row["dollars"])) for row in rows)
 
 
+@pytest.mark.thorough
 def test_an_event_time_source_draws_its_splits(page: Page, ui: Ui, lake: Lake) -> None:
     assert ui.ended(materialize_all(page, ui.address, "rates")) == "SUCCESS"
     assert converted(lake) == [(1, "110.00"), (2, "120.00")]
@@ -444,13 +457,15 @@ def test_an_event_time_source_draws_its_splits(page: Page, ui: Ui, lake: Lake) -
 
 @pytest.mark.parametrize(
     ("asset", "name"),
-    [
-        ("strict/user_info", "flipped"),
-        ("strict/strict_click", "gate passed"),
-        ("strict/strict_click", "waiting rows"),
-        ("clicks/user_info", "lag (ms)"),
-        ("rates/orders", "watermark (ms)"),
-    ],
+    at_length(
+        [
+            ("strict/strict_click", "gate passed"),
+            ("strict/user_info", "flipped"),
+            ("strict/strict_click", "waiting rows"),
+            ("clicks/user_info", "lag (ms)"),
+            ("rates/orders", "watermark (ms)"),
+        ]
+    ),
 )
 def test_numbers_are_plotted(page: Page, ui: Ui, asset: str, name: str) -> None:
     page.goto(f"{ui.address}/assets/{asset}")
@@ -466,6 +481,7 @@ LATER = {
 """What lets the watermark go past all partitions."""
 
 
+@pytest.mark.thorough
 def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake, scripts: Path) -> None:
     for table, line in LATER.items():
         later = scripts / "rates" / table / "later.json"

@@ -73,6 +73,7 @@ def test_the_writer_never_takes_a_key_twice() -> None:
     assert live >= set(keys.pick(10))
 
 
+@pytest.mark.usefixtures("server")
 def test_a_replay_of_the_journal_is_the_table_at_every_position_of_the_binlog(tmp_path: Path) -> None:
     written = tmp_path / "journal.jsonl"
     with serving(tmp_path / "database", SilentProgress()) as (server, _):

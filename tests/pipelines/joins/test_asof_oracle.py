@@ -23,6 +23,7 @@ from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.releasing import columnar
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
+from tests.cases import at_length
 
 pytestmark = pytest.mark.long
 
@@ -184,7 +185,7 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("_way")
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", at_length(range(3)))
 def test_any_interleaving_gives_duckdbs_answer(spark: SparkSession, tmp_path: Path, number: int) -> None:
     check(spark, tmp_path, Size(keys=20, versions=400, probes=600, advances=5, span_ms=300), SEED + number)
 
@@ -195,6 +196,7 @@ def test_what_retention_takes_changes_no_answer(spark: SparkSession, tmp_path: P
     assert check(spark, tmp_path, size, SEED).removed > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_way")
 def test_a_million_rows_give_duckdbs_answer_where_one_key_has_a_fifth_of_them(
     spark: SparkSession, tmp_path: Path

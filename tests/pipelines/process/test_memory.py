@@ -6,6 +6,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.pipelines.process.keeping import ADDED, NOTE
 
 
@@ -18,6 +20,7 @@ def kept(keys: int) -> dict[str, int]:
     return found
 
 
+@pytest.mark.thorough
 def test_ten_times_the_state_takes_no_more_memory() -> None:
     small, large = kept(2_500), kept(25_000)
     told = f"peak {small['peak']} MiB with {small['state']} MiB of state, {large['peak']} with {large['state']}"

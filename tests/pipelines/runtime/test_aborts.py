@@ -29,6 +29,7 @@ PLACES = [
 """Every commit point, of each whose it is."""
 
 
+@pytest.mark.thorough
 def test_sixty_aborts_lose_no_row_and_repeat_none(spark: SparkSession, tmp_path: Path) -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)

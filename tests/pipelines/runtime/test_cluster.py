@@ -16,7 +16,7 @@ from tests.conftest import SECRET, Database
 from tests.oracle.pins import rows_of
 from tests.secret_traces import traces
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("jvm")]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "clicks" / "pipeline.sql"
 # A second table of the same server, so that one of them reads the binlog from what the other one has left.
@@ -76,6 +76,7 @@ def sent(example_database: Database) -> int:
     return int(example_database.execute("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")[0][1])
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_the_example_on_executors_in_processes_of_their_own(example_database: Database, tmp_path: Path) -> None:
     example_database.execute(

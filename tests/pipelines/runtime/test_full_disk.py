@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pipelines.runtime import faults
 from tests.conftest import Database
 from tests.pipelines.runtime.test_resources import SCRIPT
@@ -104,6 +106,8 @@ def told_on_a_small_disk(lake: Path, *steps: str) -> list[dict[str, Any]]:
     return list(map(json.loads, done.stdout.splitlines()))
 
 
+@pytest.mark.thorough
+@pytest.mark.usefixtures("jvm")
 def test_a_full_disk_is_told_wherever_it_happens_and_the_next_run_goes_on(tmp_path: Path) -> None:
     script, run, lake = tmp_path / "pipeline.sql", tmp_path / "run.py", tmp_path / "lake"
     script.write_text(SCRIPT.format(build=400_000, probe=1_000, length=20))
@@ -129,6 +133,7 @@ def test_a_full_disk_is_told_wherever_it_happens_and_the_next_run_goes_on(tmp_pa
     assert last == {"point": None, "published": 1000}
 
 
+@pytest.mark.thorough
 def test_a_snapshot_that_fills_the_disk_names_its_chunk_and_the_next_run_goes_on(
     database: Database, tmp_path: Path
 ) -> None:

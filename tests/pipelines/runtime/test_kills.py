@@ -1,13 +1,14 @@
-"""SIGKILL of the whole process group, at every commit point and at random moments: no row lost, none twice.
+"""SIGKILL of the whole process group, at commit points and at random moments: no row lost, none twice.
 
-5 random kills of a run that is still going, 200 in a soak; the seed is printed, and $TIDEGATE_SEED repeats it.
+`make test` kills at two commit points (test_aborts.py aborts at each), `make test-all` at each and 5 times at random, a
+soak 200 times at random. The seed is printed, and $TIDEGATE_SEED repeats it.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.oracle.pins import Event, scripted_state
 from tests.pipelines.runtime.killing import Play
 from tests.pipelines.runtime.test_random_histories import SCRIPT
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("jvm")]
 
 SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 RANDOM_KILLS = 200 if os.environ.get("TIDEGATE_SOAK") else 5
@@ -48,6 +49,24 @@ class ScriptedPlay(Play):
         return scripted_state(self.lake, "user_info", "user_id", self.users, (generation, epoch))
 
 
+def die_at_each(play: ScriptedPlay, points: Iterable[str]) -> None:
+    for point in points:
+        for owner in ("user_info", "click_event") if point.startswith("source.") else ("enriched",):
+            play.push()
+            play.dies(f"{point}@{owner}")
+
+
+def test_a_kill_between_two_commits_loses_no_row(tmp_path: Path) -> None:
+    print(f"seed {SEED}")
+    play = ScriptedPlay(tmp_path)
+    play.push()
+    play.flip()
+    die_at_each(play, ["source.appended", "insert.published"])
+    play.ends()
+    play.check()
+
+
+@pytest.mark.thorough
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_kills_lose_no_row_and_repeat_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -55,10 +74,7 @@ def test_kills_lose_no_row_and_repeat_none(tmp_path: Path, capfd: pytest.Capture
     play = ScriptedPlay(tmp_path)
     play.push()
     play.flip()
-    for point in faults.POINTS:
-        for owner in ("user_info", "click_event") if point.startswith("source.") else ("enriched",):
-            play.push()
-            play.dies(f"{point}@{owner}")
+    die_at_each(play, faults.POINTS)
 
     def told(progress: str) -> None:
         with capfd.disabled():

@@ -65,6 +65,7 @@ def told(lake: Lake) -> list[dict[str, Any]]:
     return [vars(row) for row in lake.watermarks.rows("clicks")]
 
 
+@pytest.mark.thorough
 def test_a_kill_before_the_watermark_is_written_changes_nothing_of_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

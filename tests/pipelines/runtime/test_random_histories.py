@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipelines.testing import Harness
+from tests.cases import at_length
 from tests.oracle.proctime import Oracle
 
 SCRIPT = """
@@ -46,7 +47,9 @@ _history = st.lists(st.one_of(_change, _probe), min_size=2, max_size=10)
 _numbers = itertools.count()
 
 
-@pytest.mark.parametrize(("kind", "policy"), [("LEFT", "quarantine"), ("LEFT", "publish"), ("INNER", "publish")])
+@pytest.mark.parametrize(
+    ("kind", "policy"), at_length([("LEFT", "quarantine"), ("LEFT", "publish"), ("INNER", "publish")])
+)
 @settings(
     max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )  # the simplest example, which is always the first, and 4 x 50 histories

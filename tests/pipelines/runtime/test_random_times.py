@@ -260,6 +260,7 @@ def model(story: Story, lake: Lake) -> Iterator[Outcome]:
         yield Outcome(table, {name: (at, idle[name], late.get(name, 0)) for name, at in greatest.items()})
 
 
+@pytest.mark.thorough
 @pytest.mark.soak
 @settings(max_examples=STORIES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True, phases=PHASES)
 @example(story=BY_HAND[0])

@@ -19,7 +19,7 @@ import pytest
 
 from tests.conftest import Database
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("jvm")]
 
 SCRIPT = """
 CREATE TABLE user_info (user_id BIGINT PRIMARY KEY NOT ENFORCED, gender STRING) WITH (
@@ -166,6 +166,7 @@ def no_more(small: dict[str, int], large: dict[str, int], *whats: str) -> None:
     assert {what: large[what] for what in whats if large[what] > 1.2 * small[what]} == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)
 def test_ten_times_the_data_takes_no_more_memory(tmp_path: Path) -> None:
     clicks = {"small": 15_000, "large": 150_000}
@@ -178,6 +179,7 @@ def test_ten_times_the_data_takes_no_more_memory(tmp_path: Path) -> None:
     no_more(small, large, "peak", "live")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)
 def test_ten_times_the_table_and_the_transaction_take_no_more_memory(database: Database, tmp_path: Path) -> None:
     # 28 MB of binlog: several chunks of the reader's. And a chunk of the snapshot for each of the two tasks at a time.

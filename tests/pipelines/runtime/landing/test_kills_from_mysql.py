@@ -96,6 +96,7 @@ class MysqlPlay(Play):
         return any(row.flip_epoch is not None for row in self.lake.watermarks.rows("user_info"))
 
 
+@pytest.mark.thorough
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_kills_lose_no_change_and_no_click(

@@ -210,6 +210,7 @@ def land(harness: Harness, epoch: tuple[Sequence[tuple[str, int]], Sequence[tupl
         harness.runner.advance(table)
 
 
+@pytest.mark.thorough
 def test_kill_9_with_two_outputs_with_a_broadcast_input_and_with_state_written_anew(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

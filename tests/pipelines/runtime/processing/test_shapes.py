@@ -27,6 +27,7 @@ from pipelines.sql.pipeline import Pipeline
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
 from quality_checks.reconcile import reconcile_all
+from tests.cases import at_length
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT, event, wrapped
 
@@ -67,7 +68,7 @@ def of(rows: list[dict[str, Any]], target: str, *names: str) -> list[tuple]:
     return sorted((tuple(row[name] for name in names) for row in rows if row["_target"] == target), key=str)
 
 
-@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("at_once", at_length([False, True]))
 def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
     if at_once:
         monkeypatch.setattr("pipelines.runtime.processing.tasks.PER_TASK", 2)  # several tasks, as of large epochs

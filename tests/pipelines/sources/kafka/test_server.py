@@ -24,6 +24,7 @@ def answers(address: str) -> bool:
     return True
 
 
+@pytest.mark.usefixtures("server")
 def test_it_comes_back_on_its_ports_with_its_data(tmp_path: Path) -> None:
     broker = EmbeddedKafka(tmp_path / "kafka")
     with pytest.raises(BrokerUnavailable, match="no listener PLAIN"):
@@ -40,6 +41,7 @@ def test_it_comes_back_on_its_ports_with_its_data(tmp_path: Path) -> None:
     assert not answers(address)
 
 
+@pytest.mark.usefixtures("server")
 def test_what_stops_it_from_starting_is_said(tmp_path: Path) -> None:
     broker = EmbeddedKafka(tmp_path / "kafka", options={"num.io.threads": "many"})
     with pytest.raises(BrokerUnavailable, match=r"many|num\.io\.threads"):
@@ -47,6 +49,7 @@ def test_what_stops_it_from_starting_is_said(tmp_path: Path) -> None:
     assert not broker.running
 
 
+@pytest.mark.usefixtures("server")
 def test_it_does_not_outlive_its_owner(tmp_path: Path) -> None:
     owner = (
         "import sys, time\n"

@@ -40,7 +40,7 @@ def refusal(table: Table) -> SourceError:
 
 
 @pytest.fixture
-def lone(tmp_path: Path) -> Iterator[Database]:
+def lone(server: None, tmp_path: Path) -> Iterator[Database]:
     """A server whose settings a test may change."""
     with EmbeddedMariaDb(tmp_path) as server:
         server.create_database("shop")
@@ -252,6 +252,7 @@ def with_options(tmp_path: Path, options: dict[str, str | int | bool | None], ch
         check(declare(shop.options("t"), {"id": "INT"}, ["id"]))
 
 
+@pytest.mark.usefixtures("server")
 def test_no_binlog_at_all(tmp_path: Path) -> None:
     def check(table: Table) -> None:
         error = refusal(table)
@@ -261,6 +262,7 @@ def test_no_binlog_at_all(tmp_path: Path) -> None:
     with_options(tmp_path, {"log_bin": None}, check)
 
 
+@pytest.mark.usefixtures("server")
 def test_a_database_that_is_left_out_of_the_binlog(tmp_path: Path) -> None:
     def check(table: Table) -> None:
         assert "leaves the database shop out of its binlog" in refusal(table).what

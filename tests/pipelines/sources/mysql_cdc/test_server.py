@@ -19,6 +19,7 @@ from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from pipelines.sources.mysql_cdc.server_install import ServerUnavailable, explain, find_installation
 
 
+@pytest.mark.usefixtures("server")
 def test_data_outlives_a_crash_and_the_port_stays(tmp_path: Path) -> None:
     with EmbeddedMariaDb(tmp_path) as mysql:
         mysql.create_database("shop")
@@ -60,6 +61,7 @@ def test_a_user_comes_in_over_tcp(mariadb: EmbeddedMariaDb) -> None:
     assert row[0].startswith("binlog.")
 
 
+@pytest.mark.usefixtures("server")
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -68,6 +70,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
             EmbeddedMariaDb(tmp_path, port=other.getsockname()[1]).start()
 
 
+@pytest.mark.usefixtures("server")
 def test_two_servers_on_one_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_LOCK_SECONDS", 0.2)
     with EmbeddedMariaDb(tmp_path) as first:
@@ -99,6 +102,7 @@ def test_the_log_is_explained(log: str, told: str) -> None:
     assert told in str(explain(log, where="mariadb.log"))
 
 
+@pytest.mark.usefixtures("server")
 def test_a_bad_option_is_told_from_the_log(tmp_path: Path) -> None:
     with pytest.raises(ServerUnavailable, match=r"no.such.option"):
         EmbeddedMariaDb(tmp_path, options={"no_such_option": 1}).start()
@@ -113,6 +117,7 @@ def test_a_server_without_its_files_is_refused(tmp_path: Path, monkeypatch: pyte
         find_installation()
 
 
+@pytest.mark.usefixtures("server")
 def test_the_server_dies_with_its_owner(tmp_path: Path) -> None:
     script = (
         "import sys, time\n"

@@ -43,7 +43,7 @@ def on_server(database: Database) -> dict[tuple[int], tuple[int, int]]:
 
 
 @pytest.fixture
-def lone(tmp_path: Path) -> Iterator[Database]:
+def lone(server: None, tmp_path: Path) -> Iterator[Database]:
     with EmbeddedMariaDb(tmp_path / "server") as server:
         server.create_database("shop")
         server.create_user("reader", "reader-secret")

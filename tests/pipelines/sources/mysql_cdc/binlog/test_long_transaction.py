@@ -29,6 +29,7 @@ for span in spans:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_a_long_transaction_takes_no_more_memory_than_a_short_one(database: Database) -> None:

@@ -38,6 +38,7 @@ def test_a_file_that_the_server_does_not_have(database: Database) -> None:
     assert "--resnapshot" in caught.value.next_command
 
 
+@pytest.mark.usefixtures("server")
 def test_a_purged_file(tmp_path_factory: pytest.TempPathFactory) -> None:
     with EmbeddedMariaDb(tmp_path_factory.mktemp("purged")) as server:
         server.create_user("reader", "reader-secret")

@@ -1,6 +1,6 @@
 """Snapshots beside eight writers: each chunk is the table as of its cut, exactly.
 
-$TIDEGATE_SNAPSHOTS says how many snapshots there are (20; 100 in a soak); the seed is printed.
+4 snapshots; 20 in `make test-all`, 100 in a soak. $TIDEGATE_SNAPSHOTS sets another number; the seed is printed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cases import at_length
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tests.pipelines.sources.mysql_cdc.replay import Place, Replay, number
@@ -26,8 +27,9 @@ CHUNK_ROWS = 60
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("snapshots", at_length([4, SNAPSHOTS]))
 def test_each_chunk_is_the_replay_of_the_binlog_to_its_cut(
-    spark: SparkSession, database: Database, tmp_path: Path
+    spark: SparkSession, database: Database, tmp_path: Path, snapshots: int
 ) -> None:
     print(f"seed {SEED}")
     database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT, s VARCHAR(20))")
@@ -39,14 +41,14 @@ def test_each_chunk_is_the_replay_of_the_binlog_to_its_cut(
     table = declare(options, {"k": "INT", "v": "INT", "s": "STRING"}, ["k"])
     moved = 0
     with Writers(database, KEYS, SEED) as writers:
-        for run in range(SNAPSHOTS):
+        for run in range(snapshots):
             driver = Driver(spark, tmp_path / str(run), table)
             with writers.busy():
                 driver.run(max_steps=1)
             moved += check(driver, replay)
     # Chunks of one snapshot that stand at different places show that there was something to get wrong.
-    assert moved > SNAPSHOTS * 5
-    print(f"{SNAPSHOTS} snapshots, {moved} different cuts, {replay.transactions} transactions beside them")
+    assert moved > snapshots * 5
+    print(f"{snapshots} snapshots, {moved} different cuts, {replay.transactions} transactions beside them")
 
 
 def check(driver: Driver, replay: Replay) -> int:
