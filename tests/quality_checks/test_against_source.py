@@ -180,6 +180,7 @@ def test_a_key_of_two_columns(database: Database, spark: SparkSession, tmp_path:
     assert [(item.key, item.columns) for item in again.shown] == [({"a": 2, "id": 50}, ("v",))]
 
 
+@pytest.mark.thorough
 def test_one_changed_cell_in_a_million_rows(database: Database, spark: SparkSession, tmp_path: Path):
     database.execute(
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), v INT)",

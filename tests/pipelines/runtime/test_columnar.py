@@ -22,6 +22,7 @@ from pipelines.runtime.releasing import Releasing, Waiting, columnar
 from pipelines.runtime.releasing.columnar import ColumnarStager
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
+from tests.cases import at_length
 
 pytestmark = pytest.mark.long
 
@@ -119,8 +120,8 @@ def planned(spark: SparkSession, directory: Path) -> tuple[Harness, ReleasePlan,
     return harness, plan, ColumnarStager(releasing.stager.standing)
 
 
-@pytest.mark.parametrize("policy", ["publish", "quarantine"])
-@pytest.mark.parametrize(("first", "second"), [("LEFT", "LEFT"), ("INNER", "LEFT"), ("LEFT", "INNER")])
+@pytest.mark.parametrize("policy", at_length(["quarantine", "publish"]))
+@pytest.mark.parametrize(("first", "second"), at_length([("LEFT", "INNER"), ("INNER", "LEFT"), ("LEFT", "LEFT")]))
 def test_it_stages_what_sql_stages(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, first: str, second: str
 ) -> None:

@@ -20,6 +20,7 @@ from pipelines.runtime.lookups import FOLDER, MAKING, TOLD, Copies
 from pipelines.runtime.maintenance import Maintained
 from pipelines.runtime.releasing import staging
 from pipelines.testing import Harness
+from tests.cases import at_length
 
 pytestmark = pytest.mark.long
 
@@ -119,30 +120,32 @@ class Market:
 
 @pytest.mark.parametrize(
     ("script", "change"),
-    [
-        (NOW, ("", "")),
-        (AT_ROW_TIME, ("", "")),
-        (NOW, ("LEFT JOIN", "JOIN")),
-        (AT_ROW_TIME, ("LEFT JOIN", "JOIN")),
-        (NOW, ("AS r ON", "AS r ON r.rate > 300 AND")),
-        (AT_ROW_TIME, ("AS r ON", "AS r ON r.rate > 300 AND")),
-        (
-            NOW,
+    at_length(
+        [
+            (AT_ROW_TIME, ("", "")),
+            (NOW, ("", "")),
+            (NOW, ("LEFT JOIN", "JOIN")),
+            (AT_ROW_TIME, ("LEFT JOIN", "JOIN")),
+            (NOW, ("AS r ON", "AS r ON r.rate > 300 AND")),
+            (AT_ROW_TIME, ("AS r ON", "AS r ON r.rate > 300 AND")),
             (
-                "WITH ('connector' = 'scripted');\nINSERT",
-                "WITH ('connector' = 'scripted', 'gate.proof' = 'columns');\nINSERT",
+                NOW,
+                (
+                    "WITH ('connector' = 'scripted');\nINSERT",
+                    "WITH ('connector' = 'scripted', 'gate.proof' = 'columns');\nINSERT",
+                ),
             ),
-        ),
-        (
-            NOW,
             (
-                "AND o.currency = r.currency",
-                "AND o.currency = r.currency LEFT JOIN rates FOR SYSTEM_TIME AS OF o.proctime AS s "
-                "ON s.venue = o.venue AND s.currency = o.currency",
+                NOW,
+                (
+                    "AND o.currency = r.currency",
+                    "AND o.currency = r.currency LEFT JOIN rates FOR SYSTEM_TIME AS OF o.proctime AS s "
+                    "ON s.venue = o.venue AND s.currency = o.currency",
+                ),
             ),
-        ),
-    ],
-    ids=["now", "rowtime", "inner now", "inner rowtime", "predicate now", "predicate rowtime", "proof", "twice"],
+        ]
+    ),
+    ids=["rowtime", "now", "inner now", "inner rowtime", "predicate now", "predicate rowtime", "proof", "twice"],
 )
 def test_copies_change_no_row(
     spark: SparkSession,
@@ -232,7 +235,7 @@ HARMS = {
 }
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("harm", at_length(HARMS))
 def test_a_copy_that_is_not_whole_is_not_read_and_made_again(
     spark: SparkSession, tmp_path: Path, read: list[int], harm: str
 ) -> None:
@@ -269,6 +272,7 @@ def test_copies_that_can_not_be_made_leave_nothing_and_say_so(
     assert maintained(harness).copies is not None
 
 
+@pytest.mark.thorough
 def test_a_key_with_very_many_versions_is_scanned(
     spark: SparkSession, tmp_path: Path, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +312,7 @@ def test_keys_that_are_no_columns_have_none(spark: SparkSession, tmp_path: Path,
     assert read == []
 
 
+@pytest.mark.thorough
 def test_another_script_with_its_columns_in_another_order_reads_the_same(spark: SparkSession, tmp_path: Path) -> None:
     harness, _ = settled(spark, tmp_path)
     copies = maintained(harness).copies
@@ -316,6 +321,7 @@ def test_another_script_with_its_columns_in_another_order_reads_the_same(spark: 
     assert maintained(after(harness, moved, tmp_path)).copies == Copies(0, 0, copies.size)
 
 
+@pytest.mark.thorough
 def test_young_copies_stay_for_those_who_may_read_them(spark: SparkSession, tmp_path: Path) -> None:
     harness, _ = settled(spark, tmp_path)
     made = maintained(harness).copies
@@ -325,6 +331,7 @@ def test_young_copies_stay_for_those_who_may_read_them(spark: SparkSession, tmp_
     assert kept == Copies(0, 0, made.size)
 
 
+@pytest.mark.thorough
 def test_heavy_keys_are_sought_in_all_rows(
     spark: SparkSession, tmp_path: Path, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,6 +357,7 @@ def test_heavy_keys_are_sought_in_all_rows(
     assert heavy is not None
 
 
+@pytest.mark.thorough
 def test_what_a_crash_has_left_is_made_again(spark: SparkSession, tmp_path: Path, read: list[int]) -> None:
     harness, market = settled(spark, tmp_path)
     (folder(harness) / MAKING / "some").mkdir(parents=True)

@@ -173,6 +173,7 @@ def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession,
     assert [epoch.state for epoch in report.epochs] == ["equal", "equal"]
 
 
+@pytest.mark.thorough
 def test_files_are_put_together_and_dead_ones_leave_the_disk(spark: SparkSession, tmp_path: Path) -> None:
     harness = Harness(CLICKS, spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])

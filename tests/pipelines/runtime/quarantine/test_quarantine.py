@@ -20,6 +20,7 @@ from pipelines.runtime.releasing import Published
 from pipelines.runtime.runner import Runner
 from pipelines.testing import Harness
 from quality_checks.reconcile import reconcile_all
+from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_backfill import fill, land
 from tests.pipelines.runtime.test_event_time import Play
@@ -153,7 +154,7 @@ POINTS = [point for point in faults.POINTS if point.startswith("insert.")]
 
 
 @pytest.mark.parametrize(
-    ("request_", "points"), [(RELEASE, POINTS), (DISCARD, ["insert.planned", "insert.quarantined"])]
+    ("request_", "points"), at_length([(DISCARD, ["insert.planned", "insert.quarantined"]), (RELEASE, POINTS)])
 )
 def test_an_abort_at_any_point_is_recovered_from(
     spark: SparkSession, tmp_path: Path, request_: FromQuarantine, points: list[str]
@@ -311,6 +312,7 @@ def test_a_backfill_takes_what_was_released_of_its_span_with_it(spark: SparkSess
     assert prove(play.harness).quarantined == {}
 
 
+@pytest.mark.thorough
 def test_any_order_of_releases_discards_spans_and_streaming_keeps_each_row_in_one_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:
