@@ -186,6 +186,7 @@ def test_a_held_epoch_fails_the_check_and_nothing_is_published_until_a_person_de
     assert strict.hand.published() == []
 
 
+@pytest.mark.thorough
 def test_a_held_epoch_is_released_from_the_launchpad_once_its_cause_is_mended(strict: Location):
     def decided(**config: str) -> dg.ExecuteInProcessResult:
         job = strict.definitions.resolve_job_def("clicks")

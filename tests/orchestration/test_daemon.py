@@ -71,6 +71,7 @@ def test_a_run_that_failed_is_told_once_with_the_checks_that_it_left_unrun(dagst
     assert f"run {run_id} of closed failed" in dagster.log
 
 
+@pytest.mark.thorough
 def test_checks_of_a_cancelled_run_are_told_until_a_later_run_has_run_them(dagster: Dagster, held_run: str):
     run_id = dagster.launch("strict")
     dagster.cancel(run_id)

@@ -18,6 +18,7 @@ from pipelines.lake import Lake
 from pipelines.runtime.runner import Runner
 from pipelines.sql import compile_script
 from quality_checks.against_source import SourceReconciliation, comparable, reconcile_source
+from tests.cases import at_length
 from tests.conftest import Database
 
 REST = """
@@ -149,7 +150,7 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("name", at_length(KEYS))
 def test_keys_of_every_kind_can_be_asked_for(name: str, database: Database, spark: SparkSession, tmp_path: Path):
     there, declared, values = KEYS[name]
     key_type = declared.split(" PRIMARY")[0].split(" ", 1)[1]

@@ -17,6 +17,7 @@ from pipelines.runtime.releasing import Waiting, columnar
 from pipelines.runtime.runner import Released
 from pipelines.sql import compile_script
 from pipelines.testing import Harness
+from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
@@ -152,7 +153,7 @@ def test_no_row_leaves_before_every_build_has_flipped(spark: SparkSession, tmp_p
     assert (waiting.unflipped, waiting.rows) == (("rates",), 1)
 
 
-@pytest.mark.parametrize("way", ["join again", "give it up"])
+@pytest.mark.parametrize("way", at_length(["join again", "give it up"]))
 def test_a_held_span_leaves_what_is_out_where_it_is(spark: SparkSession, tmp_path: Path, way: str) -> None:
     play = Play(spark, tmp_path, policy="block")
     hours(play)
@@ -182,7 +183,9 @@ def test_a_held_span_leaves_what_is_out_where_it_is(spark: SparkSession, tmp_pat
     play.prove()
 
 
-@pytest.mark.parametrize("point", ["insert.planned", "insert.staged", "insert.quarantined", "insert.published"])
+@pytest.mark.parametrize(
+    "point", at_length(["insert.staged", "insert.planned", "insert.quarantined", "insert.published"])
+)
 def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, point: str) -> None:
     play = Play(spark, tmp_path)
     hours(play)
@@ -198,6 +201,7 @@ def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, 
     play.prove()
 
 
+@pytest.mark.thorough
 def test_rows_that_were_put_together_come_apart_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +258,7 @@ def test_rows_without_a_time_of_their_own_have_no_spans(spark: SparkSession, tmp
         harness.runner.backfill("sink", told(0), told(100))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "policy", "fewest"),
     [("LEFT", "quarantine", 10**6), ("INNER", "quarantine", 0), ("LEFT", "publish", 0)],
@@ -296,6 +301,7 @@ def test_any_order_of_spans_and_streaming_gives_the_streams_rows(
     filled.prove()
 
 
+@pytest.mark.thorough
 def test_what_is_kept_for_readers_of_older_versions_is_still_there(spark: SparkSession, tmp_path: Path) -> None:
     play = Play(spark, tmp_path)
     hours(play)

@@ -18,6 +18,7 @@ from pipelines.runtime.releasing import Waiting
 from pipelines.sources.protocol import SEQ_TYPE
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
+from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 
 RATES = """
@@ -172,6 +173,7 @@ def test_of_versions_at_one_time_the_last_wins(spark: SparkSession, tmp_path: Pa
     play.prove()
 
 
+@pytest.mark.thorough
 def test_versions_may_come_out_of_order_and_late_ones_change_nothing_that_is_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -250,6 +252,7 @@ def test_both_in_processing_time_make_the_plans_instant_the_watermark(spark: Spa
     play.prove()
 
 
+@pytest.mark.thorough
 def test_a_restart_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     play = Play(spark, tmp_path)
     play.rate("EUR", 100, 10)
@@ -332,7 +335,9 @@ def test_a_truncate_ends_every_version_that_is_older(spark: SparkSession, tmp_pa
     assert [min(row["_ended"], 100 * second) // second for row in found] == [20, 100, 20, 20]
 
 
-@pytest.mark.parametrize("point", ["source.appended", "insert.planned", "insert.written", "insert.quarantined"])
+@pytest.mark.parametrize(
+    "point", at_length(["insert.written", "source.appended", "insert.planned", "insert.quarantined"])
+)
 def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, point: str) -> None:
     play = Play(spark, tmp_path)
     play.rate("EUR", 100, 10)
@@ -351,6 +356,7 @@ def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, 
     play.prove()
 
 
+@pytest.mark.thorough
 def test_a_release_looks_at_the_files_that_may_hold_a_due_row_and_at_no_others(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -208,6 +208,7 @@ def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path)
     assert "harness" in found["user_info"]
 
 
+@pytest.mark.thorough
 def test_rows_that_wait_are_put_into_files_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
     playing = play(spark, tmp_path)
     playing.rate("EUR", 100, 10)

@@ -16,6 +16,7 @@ from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
 from pipelines.runtime.runner import Released, Runner
 from pipelines.testing import Harness
+from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying, meanwhile
 from tests.pipelines.runtime.test_random_histories import SCRIPT
 
@@ -184,7 +185,7 @@ def test_readers_stay_on_the_old_generation_until_the_new_one_has_flipped(spark:
     was_the_old_generation_s(harness, released)
 
 
-@pytest.mark.parametrize("point", ["insert.planned", "insert.staged"])
+@pytest.mark.parametrize("point", at_length(["insert.staged", "insert.planned"]))
 def test_a_new_generation_that_flips_amid_a_release_is_for_the_next_one(
     spark: SparkSession, tmp_path: Path, point: str
 ) -> None:

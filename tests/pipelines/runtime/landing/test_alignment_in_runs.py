@@ -123,6 +123,7 @@ def waiting(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[t
     return found
 
 
+@pytest.mark.thorough
 def test_what_has_landed_and_is_not_released_stays_bounded_with_alignment_and_grows_without(
     spark: SparkSession, tmp_path: Path
 ) -> None:

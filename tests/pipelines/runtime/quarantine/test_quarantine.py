@@ -282,6 +282,7 @@ def test_a_row_is_released_at_its_own_time(spark: SparkSession, tmp_path: Path) 
     play.prove()
 
 
+@pytest.mark.thorough
 def test_a_backfill_takes_what_was_released_of_its_span_with_it(spark: SparkSession, tmp_path: Path) -> None:
     play = Play(spark, tmp_path)
     play.rate("EUR", 100, 0)

@@ -135,6 +135,7 @@ def test_nothing_is_found_in_what_was_published(published: Harness, insert: str)
     assert (report.passed, report.differences, report.rows, report.problems) == (True, 0, 14, ())
 
 
+@pytest.mark.thorough
 def test_a_batch_at_a_time_finds_the_same(published: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.runtime.verifying.verify.BATCH_ROWS", 1)
     report = _verify(published)
