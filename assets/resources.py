@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -57,8 +58,15 @@ class TidegateResource(dg.ConfigurableResource):
         """The session of this process, started if there is none: steps of one job share it."""
         return start_session(master=self.master or None, config=self.spark_config, progress=progress)
 
-    def runner(self, pipeline: Pipeline, *, progress: Progress | None = None, label: str = "dagster") -> Runner:
-        """A runner of `pipeline` on the lake; close it to let its leases go."""
+    def runner(
+        self,
+        pipeline: Pipeline,
+        *,
+        progress: Progress | None = None,
+        label: str = "dagster",
+        say: Callable[[str], None] = lambda line: None,
+    ) -> Runner:
+        """A runner of `pipeline` on the lake; close it to let its leases go. `say`: see `Runner`."""
         progress = progress or SilentProgress()
         interval = self.auto_watermark_interval or os.environ.get("TIDEGATE_AUTO_WATERMARK_INTERVAL", "")
         return Runner(
@@ -68,6 +76,7 @@ class TidegateResource(dg.ConfigurableResource):
             progress=progress,
             label=label,
             auto_watermark_interval=parse_duration(interval) if interval else None,
+            say=say,
         )
 
 
@@ -78,4 +87,9 @@ def runner_of(
 ) -> Runner:
     """The runner of one step; leave it to let its leases go."""
     resource: TidegateResource = getattr(context.resources, names.resource)
-    return resource.runner(pipeline, progress=step_progress(context.log), label=f"dagster run {context.run.run_id}")
+    return resource.runner(
+        pipeline,
+        progress=step_progress(context.log),
+        label=f"dagster run {context.run.run_id}",
+        say=context.log.info,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 class TidegateError(Exception):
@@ -41,6 +41,16 @@ class TidegateError(Exception):
 
 class PlanningError(TidegateError):
     """A pipeline that can be read but must not be run as it stands."""
+
+
+class DefinitionChanged(PlanningError):
+    """A script says something else of a table or an INSERT than the lake keeps. `differences`: both versions."""
+
+    def __init__(
+        self, what: str, *, where: str, state: str, next_command: str, differences: Sequence[object] = ()
+    ) -> None:
+        self.differences = differences
+        super().__init__(what, where=where, state=state, next_command=next_command)
 
 
 class SourceError(TidegateError):

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
 from orchestration.commands.options import AsJson, Debug, Script, examples
 from orchestration.console import Screen, reported
+from orchestration.console.failures import FAILED
 
-EPILOG = examples("tidegate explain pipeline.sql", "tidegate explain pipeline.sql --json")
+EPILOG = examples(
+    "tidegate explain pipeline.sql",
+    "tidegate explain pipeline.sql --json",
+    "tidegate explain pipeline.sql --lake /data/lake",
+)
 
 
-def explain(script: Script, as_json: AsJson = False, debug: Debug = False) -> None:
+def explain(
+    script: Script,
+    lake: Annotated[
+        Path | None,
+        typer.Option(
+            "--lake", metavar="DIR", file_okay=False, help="Also show what this lake keeps as another definition."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
     """Check a script and show its tables, watermarks, functions, joins and what its gate does; then every statement.
 
     The statements are DESCRIBE and SHOW CREATE of each table and function. It connects to nothing and runs nothing;
     modules that CREATE FUNCTION names are imported.
 
+    With --lake, the script is held against the definitions that a lake keeps; status 1 where a run would refuse it.
+
     Whatever can be known before running is found here, with its line and column.
     """
     from rich.text import Text
 
-    from orchestration.console.explained import of_pipeline
+    from orchestration.console.explained import definition_lines, of_pipeline
     from pipelines.runtime.scripts import load_script
     from pipelines.sql import explain as in_words
     from pipelines.sql import show_statements
@@ -26,4 +50,21 @@ def explain(script: Script, as_json: AsJson = False, debug: Debug = False) -> No
     screen = Screen(as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
-        screen.result(of_pipeline(pipeline), Text(in_words(pipeline)), Text(show_statements(pipeline)))
+        found = [] if lake is None else _differences(pipeline, lake)
+        compared = {} if lake is None else {"definitions": [asdict(item) for item in found]}
+        screen.result(
+            of_pipeline(pipeline) | compared,
+            Text(in_words(pipeline)),
+            Text(show_statements(pipeline)),
+            *([] if lake is None else definition_lines(found, lake)),
+        )
+    if any(item.refused for item in found):
+        raise typer.Exit(FAILED)
+
+
+def _differences(pipeline: Any, lake: Path) -> list[Any]:
+    from pipelines.clock import system_clock
+    from pipelines.lake import Lake
+    from pipelines.runtime.definitions import Definitions
+
+    return Definitions(Lake(lake, create=False), pipeline, os.environ, system_clock).differences()

@@ -85,8 +85,11 @@ def run(
     With --from and --to only the rows of that span are released, in the place of what was released of them before;
     ahead of the stream or behind it, in any order. A later run without them releases what is left, and nothing twice.
     """
+    from orchestration.console.standing import imbalances
     from orchestration.console.views import of_run, run_tables
+    from pipelines.lake import Lake
     from pipelines.runtime.scripts import load_script
+    from pipelines.runtime.status import settled_status
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -109,7 +112,13 @@ def run(
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", interval) as active:
             inserts = _to_fill(pipeline) if between else None
             report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [])
-        screen.result(of_run(pipeline, report), *run_tables(pipeline, report, lake))
+        found = settled_status(Lake(lake), pipeline)
+        wrong = [item.insert for item in found.imbalanced]
+        screen.result(
+            of_run(pipeline, report) | {"imbalanced": wrong}, *run_tables(pipeline, report, lake), *imbalances(found)
+        )
+    if wrong:
+        raise typer.Exit(FAILED)
 
 
 def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resnapshot: list[str]) -> None:
@@ -161,6 +170,7 @@ def runner(
     return Runner(
         pipeline,
         Lake(lake),
+        say=lambda line: bars.console.print(escape(line), soft_wrap=True),
         spark=session(lake, master, bars),
         progress=bars,
         label=label,

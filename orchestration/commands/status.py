@@ -11,6 +11,7 @@ import typer
 
 from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, examples, screen_of
 from orchestration.console import Screen, reported
+from orchestration.console.failures import FAILED
 
 if TYPE_CHECKING:
     from pipelines.runtime.status import LakeStatus
@@ -40,12 +41,15 @@ def status(
 ) -> None:
     """Show how far every source is, where every row is, who works on what, and what the gate holds.
 
+    Leaves with status 1 where rows of an INSERT that nobody works on are in no place, or in two.
+
     Reads the lake's own tables in well under a second; a run that is under way is not disturbed. With --watch and
     --json every look is one line.
     """
     from orchestration.console.standing import standing
     from pipelines.lake import Lake
     from pipelines.runtime.scripts import load_script
+    from pipelines.runtime.status import settled_status
     from pipelines.runtime.status import status as read_status
 
     screen = screen_of(script, lake, as_json, debug)
@@ -54,8 +58,10 @@ def status(
         if watch:
             _watch(screen, lambda: read_status(Lake(lake, create=False), pipeline), every)
             return
-        found = read_status(Lake(lake, create=False), pipeline)
+        found = settled_status(Lake(lake, create=False), pipeline)
         screen.result(found.to_json(), *standing(found, screen.commands))
+    if found.imbalanced:
+        raise typer.Exit(FAILED)
 
 
 def _watch(screen: Screen, look: Callable[[], LakeStatus], every: float) -> None:

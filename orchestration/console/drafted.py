@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import RenderableType
@@ -31,6 +32,8 @@ def dry_run_tables(found: DryRun) -> Iterator[RenderableType]:
         inserts.add_row(escape(item.insert), epoch, number(item.rows), escape(pins), escape(_then(item)))
     yield inserts
     yield ""
+    for change in found.changes:
+        yield escape(f"{change.owner} changes from its next epoch on: {change}")
     yield "Nothing was stored. INSERTs are planned of what has landed by now."
 
 
@@ -58,6 +61,7 @@ def of_dry_run(pipeline: Pipeline, found: DryRun) -> dict[str, Any]:
     """The same for programs."""
     return {
         "pipeline": pipeline.name,
+        "definitions": [asdict(item) for item in found.changes],
         "dry_run": True,
         "sources": [
             {

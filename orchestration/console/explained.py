@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
 from pipelines.functions import UserFunction
+from pipelines.runtime.definitions import Difference
 from pipelines.sources.registry import connector
 from pipelines.sql import show_create_function, show_create_table, to_properties
 from pipelines.sql.model import Insert, Table
@@ -23,6 +28,17 @@ def of_pipeline(pipeline: Pipeline) -> dict[str, Any]:
         "inserts": [_of_insert(pipeline, insert) for insert in pipeline.inserts],
         "environment": sorted({name for table in pipeline.tables.values() for name in table.options.variables()}),
     }
+
+
+def definition_lines(found: Sequence[Difference], lake: Path) -> Iterator[str]:
+    """What a lake keeps as another definition than the script's, for people."""
+    if not found:
+        yield escape(f"{lake} keeps the same definitions.")
+    for item in found:
+        verdict = "[bold red]refused[/]" if item.refused else "goes on from the next epoch on"
+        yield f"{escape(item.owner)}, {escape(item.what)}: {verdict}"
+        yield escape(f"  lake:   {item.lake}")
+        yield escape(f"  script: {item.script}")
 
 
 def _of_function(function: UserFunction) -> dict[str, Any]:

@@ -27,6 +27,8 @@ def report_lines(reports: Sequence[VerifyReport]) -> Iterator[RenderableType]:
     """One line an INSERT, and what differs below it."""
     for report in reports:
         yield _headline(report)
+        if report.script_differs:
+            yield "  by the definition that the lake keeps: the script says something else of this INSERT"
         for problem in report.problems:
             yield escape(f"  {problem}")
         yield from _differences(report)
@@ -47,6 +49,8 @@ def _headline(report: VerifyReport) -> str:
         return f"[green]{name}: {told}, no row differs{rest}[/]"
     found = [counted(report.differences, "row") + " differ"] if report.differences else []
     found += [counted(len(report.problems), "problem")] if report.problems else []
+    others = sum(epoch.state == "other script" for epoch in report.epochs)
+    found += [f"{counted(others, 'epoch')} of another script"] if others else []
     return f"[bold red]{name}: {told}, {' and '.join(found)}[/]"
 
 

@@ -53,9 +53,22 @@ def standing(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[Ren
             escape(insert.holder or ""),
         )
     yield inserts
+    yield from imbalances(found)
     holders = {source.table: source.holder for source in found.sources}
     for insert in found.inserts:
         yield from _notes(insert, holders, commands)
+
+
+def imbalances(found: LakeStatus) -> Iterator[RenderableType]:
+    """What does not add up, in red."""
+    for insert in found.imbalanced:
+        rows = insert.rows
+        assert rows is not None
+        few = "few" if rows.accounted < rows.landed else "many"
+        told = f"{insert.insert}: of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are"
+        far = f"{abs(rows.landed - rows.accounted):,} too {few}"
+        places = "in a place (published, quarantined, dropped, waiting)"
+        yield f"[bold red]{escape(told)} {places}: {far}[/]"
 
 
 def _time_notes(source: SourceStatus, now: int) -> Iterator[RenderableType]:

@@ -76,6 +76,7 @@ def of_run(pipeline: Pipeline, report: RunReport) -> dict[str, Any]:
     return {
         "pipeline": pipeline.name,
         "moved": report.moved,
+        "definitions": list(report.changes),
         "sources": [of_advance(item) for item in report.advances],
         "inserts": [of_released(item) for item in report.releases],
     }

@@ -8,6 +8,7 @@ from pipelines.lake.lake import Lake, Layout
 from pipelines.lake.leases import Lease
 from pipelines.lake.records import (
     AlertRow,
+    DefinitionRow,
     EpochRow,
     SplitRow,
     SplitWatermark,
@@ -19,6 +20,7 @@ from pipelines.lake.records import (
 
 __all__ = [
     "AlertRow",
+    "DefinitionRow",
     "EpochRow",
     "Lake",
     "Layout",

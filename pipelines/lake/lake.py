@@ -1,6 +1,6 @@
 """Where everything lies, and under which names commits are made.
 
-    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,leases}     control tables, delta-rs
+    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,leases,definitions}     control tables, delta-rs
     <lake>/tables/<table>                                                 landed rows, adopted by delta-rs
     <lake>/tables/<table>/_quarantine                                     what a source could not read as rows
     <lake>/targets/<target>                                               published rows, adopted by delta-rs
@@ -22,7 +22,7 @@ from pipelines.clock import Clock, system_clock
 from pipelines.errors import LakeError
 from pipelines.lake.control import ControlTable
 from pipelines.lake.leases import Leases
-from pipelines.lake.records import AlertRow, EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
+from pipelines.lake.records import AlertRow, DefinitionRow, EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
 from pipelines.sql.model import Insert, Table
 
 CommitRole = Literal[
@@ -38,7 +38,14 @@ CommitRole = Literal[
     "state",
     "retention-time",
     "retention-epoch",
+    "definition",
 ]
+
+FORMAT = 2
+"""What a lake of this version holds: 1 had no definitions."""
+
+_FORMAT_OWNER = "lake format"
+"""The owner of the row that says which format a lake has; no table can be called like it."""
 
 
 class Layout:
@@ -81,7 +88,7 @@ class Layout:
 class Lake(Layout):
     """A folder of Delta tables. Opening an existing one reads nothing; `create` makes it where it is missing.
 
-    Raises LakeError when the folder is not writable or not there.
+    Raises LakeError when the folder is not writable or not there, or the lake was made by a newer Tidegate.
     """
 
     def __init__(self, root: str | Path, *, create: bool = True) -> None:
@@ -109,10 +116,35 @@ class Lake(Layout):
         self.staged = ControlTable(self.control, StagedRow)
         self.verdicts = ControlTable(self.control, VerdictRow)
         self.alerts = ControlTable(self.control, AlertRow)
+        self.definitions = ControlTable(self.control, DefinitionRow)
+        self._refuse_newer()
 
     def exists(self) -> bool:
         """Whether a lake was ever made here. A first run has a lease before it has planned anything."""
         return any((self.root / "_control" / table / "_delta_log").exists() for table in ("epochs", "leases"))
+
+    @property
+    def format(self) -> int:
+        """The number of the lake's format; 1 of a lake that was made before there were numbers."""
+        row = self.definitions.last(_FORMAT_OWNER)
+        return row.epoch if row else 1
+
+    def set_format(self, at: int) -> None:
+        """Store that the lake has this version's format. `at`: ms, UTC."""
+        if self.format < FORMAT:
+            row = DefinitionRow(_FORMAT_OWNER, 1, FORMAT, 0, at, "", {})
+            application = self.application(_FORMAT_OWNER, "definition", 1)
+            self.definitions.append([row], application=application, version=FORMAT)
+
+    def _refuse_newer(self) -> None:
+        found = self.format
+        if found > FORMAT:
+            raise LakeError(
+                f"the lake has format {found}, and this Tidegate knows formats up to {FORMAT}",
+                where=str(self.root),
+                state="nothing was changed",
+                next_command="use the Tidegate that made it, or a newer one; or give another lake: --lake DIR",
+            )
 
     @cached_property
     def id(self) -> str:

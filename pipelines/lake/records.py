@@ -287,3 +287,38 @@ class AlertRow(Record):
     incident: str
     title: str
     next: str = ""
+
+
+@dataclass(frozen=True)
+class DefinitionRow(Record):
+    """What an owner is defined by, from one of its epochs on. `epoch` counts its definitions, from 1; plans name it.
+
+    Attributes:
+        generation, since: The generation and the epoch of the owner from which it holds.
+        form: The definition itself (`pipelines.sql.canonical`); `digest` identifies it.
+        script: The statements by which epochs that were made under it can be recomputed; nothing secret is in it.
+        source: The source's own id, where it has one.
+        assumed: It was taken from the first script that came, since the lake is older than its definitions.
+    """
+
+    table: ClassVar[str] = "definitions"
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [
+            *_KEY,
+            pa.field("since", pa.int64()),
+            pa.field("defined_at", pa.int64()),
+            pa.field("digest", pa.string()),
+            pa.field("form", pa.string()),
+            pa.field("script", pa.string()),
+            pa.field("source", pa.string()),
+            pa.field("assumed", pa.bool_()),
+        ]
+    )
+
+    since: int
+    defined_at: int
+    digest: str
+    form: Mapping[str, Any] = _json_field()
+    script: str = ""
+    source: Mapping[str, Any] | None = _json_field(None)
+    assumed: bool = False

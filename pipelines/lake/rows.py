@@ -53,16 +53,22 @@ def struct_type(columns: dict[str, str]) -> StructType:
     return cast(StructType, StructType.fromDDL(ddl(columns)))
 
 
-def ensure_table(path: Path, columns: dict[str, str], name: str, *, whole: bool = False) -> None:
+def ensure_table(
+    path: Path, columns: dict[str, str], name: str, *, whole: bool = False, added: Collection[str] = ()
+) -> None:
     """Make the Delta table of `name`, or check that the one at `path` still has the script's columns.
 
     `whole`: it is all Tidegate's. It must have no other columns either, since rows without them would read NULL for
-    whoever asks for them.
+    whoever asks for them. `added`: columns that it is given where it does not have them yet.
     Through delta-rs, which takes ms where Spark takes s. Raises LakeError that names the difference.
     """
     wanted = Schema.from_json(struct_type(columns).json())
     if DeltaTable.is_deltatable(str(path)):
-        _compare(DeltaTable(str(path)), wanted, path, name, whole)
+        table = DeltaTable(str(path))
+        there = {field.name for field in table.schema().fields}
+        if later := [field for field in wanted.fields if field.name in added and field.name not in there]:
+            table.alter.add_columns(later)
+        _compare(DeltaTable(str(path)) if later else table, wanted, path, name, whole)
         return
     configuration = {"delta.dataSkippingNumIndexedCols": "-1" if len(columns) < 60 else "32"}
     if whole:
@@ -101,7 +107,7 @@ def _compare(table: DeltaTable, wanted: Schema, path: Path, name: str, whole: bo
             f"the columns of {name} have changed since its rows were stored: {'; '.join(changed)}",
             where=str(path),
             state="nothing was changed",
-            next_command="put the old columns back, or give the script's table a new name",
+            next_command="put the old columns back, or run the script on another lake: --lake DIR",
         )
 
 

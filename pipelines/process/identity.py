@@ -1,24 +1,28 @@
 """What a process function computes, as far as that can be told from its code: a digest of it stands in every plan.
 
-Looked at are the function's class and those that it is derived from, what its attributes hold, and the functions,
-classes and constants that any of it names. All that is the user's own: what comes with Python, with Tidegate or with
+`identity_of` is of its text, as plans of older lakes have it; `definition_of` is of what it means. Looked at are the
+function's class and those that it is derived from, what its attributes hold, and the functions, classes and constants
+that any of it names. All that is the user's own: what comes with Python, with Tidegate or with
 another installed package is known by its name, since it may hold anything (a logger knows all loggers that there are).
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from pipelines.process.engine.binding import shape_of, unwrapped
@@ -38,6 +42,27 @@ def identity_of(function: Any) -> str:
     states = [(item.name, column_type(item)) for item in shape_of(function).states]
     told = repr((kind.__module__, kind.__qualname__, states, list(_Seen(_root(kind)).told(inner))))
     return f"{kind.__qualname__} {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
+def definition_of(value: Any) -> str:
+    """What a function computes, however it is written: the same for code that differs in comments, docstrings, layout,
+    its place or the version of Python. A `version` that it or its class has stands for all of its code.
+
+    Tidegate's own classes count by their names, installed packages by their names and versions.
+    """
+    inner = unwrapped(value)
+    kind = inner if isinstance(inner, type | FunctionType | MethodType | partial) else type(inner)
+    name = getattr(kind, "__qualname__", "")
+    told: list[Any] = []
+    if isinstance(inner, ProcessFunction):
+        told = [(item.name, column_type(item)) for item in shape_of(value).states]
+    if isinstance(given := getattr(inner, "version", None), str | int):
+        return f"{name}, version {given}" + (f" {_digest(told)}" if told else "")
+    return f"{name} {_digest([*told, *_Meant(_root(kind)).told(inner)])}".strip()
+
+
+def _digest(told: Any) -> str:
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
 class _Seen:
@@ -85,19 +110,19 @@ class _Seen:
 
     def _class(self, kind: type) -> Iterator[str]:
         for one in kind.__mro__:
-            yield f"{one.__module__}.{one.__qualname__}"
+            yield self._name(one)
             if not self._own(one):
                 continue
-            yield _source(one)
+            yield self._text(one)
             for item in vars(one).values():
                 found = item.__func__ if isinstance(item, staticmethod | classmethod) else item
                 if isinstance(found, FunctionType):
                     yield from self.told(found)
 
     def _function(self, function: FunctionType) -> Iterator[str]:
-        yield f"{function.__module__}.{function.__qualname__}"
+        yield self._name(function)
         if self._own(function):
-            yield _source(function) or _code(function.__code__)
+            yield self._text(function) or _code(function.__code__)
         yield from self.told([function.__defaults__, function.__kwdefaults__])
         yield from self._named(function)
 
@@ -113,6 +138,18 @@ class _Seen:
             if isinstance(found, _CONSTANT) or self._own(found):
                 yield name
                 yield from self.told(found)
+            elif found is not None:
+                yield from self._foreign(name, found)
+
+    def _name(self, value: Any) -> str:
+        return f"{value.__module__}.{value.__qualname__}"
+
+    def _text(self, value: Any) -> str:
+        return _source(value)
+
+    def _foreign(self, name: str, value: Any) -> Iterator[str]:
+        """Lines of what is not the user's own, and named by it."""
+        return iter(())
 
     def _own(self, value: Any) -> bool:
         """Whether a function or a class (or an object's class) is the user's own."""
@@ -121,6 +158,69 @@ class _Seen:
             return False
         file = getattr(sys.modules.get(value.__module__), "__file__", None) or ""
         return root == self._home or not _INSTALLED & set(Path(file).parts)
+
+
+class _Meant(_Seen):
+    """The same by meaning: syntax trees instead of texts, names without modules, packages with their versions."""
+
+    def _name(self, value: Any) -> str:
+        root = _root(value)
+        if root is not None and root not in _FOREIGN and not self._own(value):
+            return f"{_package(root)} {value.__qualname__}"
+        return value.__qualname__
+
+    def _text(self, value: Any) -> str:
+        return _tree(value)
+
+    def _foreign(self, name: str, value: Any) -> Iterator[str]:
+        module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        root = module.partition(".")[0] if isinstance(module, str) else None
+        if root is not None and root not in _FOREIGN and (package := _package(root)):
+            yield f"{name}: {package}"
+
+
+@cache
+def _package(root: str) -> str:
+    """Name and version of the installed package that brings a module; empty where none does."""
+    names = packages_distributions().get(root)
+    return f"{names[0]} {version(names[0])}" if names else ""
+
+
+def _tree(value: Any) -> str:
+    """The syntax tree of a class or a function, without docstrings, annotations and places; empty where there is no
+    source."""
+    try:
+        tree: ast.AST = ast.parse(textwrap.dedent(inspect.getsource(value)))
+    except (OSError, TypeError, SyntaxError):
+        return ""  # of an interactive session, or a lambda in the middle of a call
+    if isinstance(value, FunctionType) and value.__name__ == "<lambda>":
+        taken = value.__code__.co_varnames[: value.__code__.co_argcount]
+        lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+        return " ".join(
+            _dumped(node) for node in lambdas if tuple(argument.arg for argument in node.args.args) == taken
+        )
+    return _dumped(tree)
+
+
+def _dumped(node: Any) -> str:
+    """A syntax tree as text, the same in every version of Python: what is empty is left out."""
+    if isinstance(node, list):
+        return f"[{', '.join(map(_dumped, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = dict(ast.iter_fields(node))
+    body = fields.get("body")
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and body:
+        first = body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            fields["body"] = body[1:]
+    left_out = ("ctx", "kind", "type_comment", "annotation", "returns", "type_params")
+    told = [
+        f"{name}={_dumped(item)}"
+        for name, item in fields.items()
+        if name not in left_out and item is not None and item != []
+    ]
+    return f"{type(node).__name__}({', '.join(told)})"
 
 
 def _names(code: CodeType) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.errors import PlanningError
+from pipelines.runtime.definitions import Difference
 from pipelines.runtime.landing.drafts import SourceDraft
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.releasing import Releasing, Waiting
@@ -34,16 +35,19 @@ class InsertDraft:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a run would do first. Sources land before INSERTs release, so those may get more than is said here."""
+    """What a run would do first. `changes`: what it would take up of the script as another definition than the lake's.
+    Sources land before INSERTs release, so those may get more than is said here."""
 
     sources: tuple[SourceDraft, ...]
     inserts: tuple[InsertDraft, ...]
+    changes: tuple[Difference, ...] = ()
 
 
 def dry_run(runner: Runner, resnapshot: Collection[str] = ()) -> DryRun:
     """Plan everything and store nothing; tables in `resnapshot` as if they began a new generation.
 
-    Raises what a run would: SourceError where a source can not be asked or does not fit, PlanningError.
+    Raises what a run would: SourceError where a source can not be asked or does not fit, PlanningError,
+    DefinitionChanged.
     """
     pipeline = runner.pipeline
     known = [table.name for table in pipeline.sources]
@@ -55,8 +59,11 @@ def dry_run(runner: Runner, resnapshot: Collection[str] = ()) -> DryRun:
             state="nothing was planned",
             next_command=f"name some of {', '.join(known)}",
         )
+    runner.definitions.require(resnapshot)
+    changes = tuple(runner.definitions.differences(resnapshot))
     sources = [runner.landing(table.name).draft(resnapshot=table.name in resnapshot) for table in pipeline.sources]
-    return DryRun(tuple(sources), tuple(_drafted(runner.releasing(insert.id)) for insert in pipeline.inserts))
+    inserts = tuple(_drafted(runner.releasing(insert.id)) for insert in pipeline.inserts)
+    return DryRun(tuple(sources), inserts, changes)
 
 
 def _drafted(releasing: Releasing) -> InsertDraft:

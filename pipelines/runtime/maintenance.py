@@ -20,6 +20,7 @@ from pipelines.lake.leases import Leases
 from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
 from pipelines.progress import Progress
 from pipelines.runtime.compaction import Compaction
+from pipelines.runtime.definitions import Definitions
 from pipelines.runtime.history import history_of
 from pipelines.runtime.lookups import Copies, Lookups
 from pipelines.runtime.plans import insert_owner
@@ -68,9 +69,13 @@ class Maintenance:
     progress: Progress
     environment: Mapping[str, str]
     keep: timedelta = KEEP
+    definitions: Definitions | None = None
 
     def run(self) -> list[Maintained]:
-        """All tables: retention first, so that what it has replaced is vacuumed in its time. Raises LakeError."""
+        """All tables: retention first, so that what it has replaced is vacuumed in its time. Raises LakeError, and
+        DefinitionChanged where the script is not what the lake keeps."""
+        if self.definitions is not None:
+            self.definitions.require()
         sources, targets = self.pipeline.sources, {insert.target: [] for insert in self.pipeline.inserts}
         for insert in self.pipeline.inserts:
             targets[insert.target].append(insert)

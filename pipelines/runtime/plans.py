@@ -28,8 +28,10 @@ def digest(plan: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(plan).encode()).hexdigest()[:16]
 
 
-def source_row(owner: str, generation: int, epoch: int, planned_at: int, step: Step) -> EpochRow:
-    """A source's plan as a control row."""
+def source_row(
+    owner: str, generation: int, epoch: int, planned_at: int, step: Step, definition: int | None = None
+) -> EpochRow:
+    """A source's plan as a control row. `definition`: the number of the one that it is made under."""
     plan = {"ranges": step.ranges, "phase": step.phase, "flips": step.flips, "summary": step.summary}
     if step.quiet:
         plan["quiet"] = True
@@ -37,12 +39,15 @@ def source_row(owner: str, generation: int, epoch: int, planned_at: int, step: S
         plan["blocked"] = list(step.blocked)
     if step.next_rowtimes:
         plan["next_rowtimes"] = dict(step.next_rowtimes)
+    if definition is not None:
+        plan["definition"] = definition
     return EpochRow(owner, generation, epoch, "source", planned_at, plan, digest(plan))
 
 
 def stored_step(row: EpochRow) -> StoredStep:
     """A source's plan, read back."""
     plan = {**row.plan, "blocked": tuple(row.plan.get("blocked", ()))}
+    plan.pop("definition", None)
     return StoredStep(Step(**plan), row.generation, row.epoch, row.planned_at)
 
 
@@ -239,6 +244,10 @@ class ProcessSpan:
         return cls(**{**stored, "inputs": inputs, "last": last, "watermark": watermark})
 
 
+_LATER = ("time", "backfill", "from_quarantine", "process", "definition")
+"""What older plans have no word for."""
+
+
 @dataclass(frozen=True)
 class ReleasePlan:
     """What one epoch of an INSERT releases, against the pins: probe rows with after < epoch <= upto.
@@ -247,7 +256,8 @@ class ReleasePlan:
     before, those that it has reached since (pipelines.lake.due). A `backfill` takes the rows of a span of time instead,
     and one `from_quarantine` takes rows that releases before it have kept out; both leave P and W where they are.
 
-    `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies the INSERT's text.
+    `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT
+    computes, `definition` is the number of the definition that it was made under; None where it is older than those.
     `supersedes` is the epoch whose place it takes: the held one of a re-release or a discard, or one that was planned
     for another text of the INSERT and never staged.
     """
@@ -269,6 +279,7 @@ class ReleasePlan:
     backfill: Backfill | None = None
     from_quarantine: FromQuarantine | None = None
     process: ProcessSpan | None = None
+    definition: int | None = None
 
     @property
     def digest(self) -> str:
@@ -341,7 +352,7 @@ class ReleasePlan:
         """The plan as it is stored. What an older one has no word for is left out, so that its digest stands."""
         plan = asdict(self)
         left_out = ["insert", "generation", "epoch"]
-        left_out += [name for name in ("time", "backfill", "from_quarantine", "process") if plan[name] is None]
+        left_out += [name for name in _LATER if plan[name] is None]
         if self.time is not None and not self.time.ahead:
             del plan["time"]["ahead"]
         if self.backfill is not None and not self.backfill.lots:

@@ -21,6 +21,7 @@ from pipelines.joins import HeavyKeysByTable
 from pipelines.lake import Lake, StagedRow
 from pipelines.lake import rows as lake_rows
 from pipelines.progress import Progress, SilentProgress
+from pipelines.runtime.definitions import Definitions
 from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from pipelines.runtime.judging import prepare
 from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
@@ -50,10 +51,12 @@ class Released:
 
 @dataclass(frozen=True)
 class RunReport:
-    """One run: how far each source came, and what each INSERT released."""
+    """One run: how far each source came, what each INSERT released, and what was taken up of the script as another
+    definition than the lake's."""
 
     advances: tuple[Advance, ...] = ()
     releases: tuple[Released, ...] = ()
+    changes: tuple[str, ...] = ()
 
     @property
     def moved(self) -> bool:
@@ -76,6 +79,9 @@ class Runner:
         auto_watermark_interval: Flink's `pipeline.auto-watermark-interval`: 0 is punctuated, a watermark after every
             row. Otherwise one is emitted at the end of every epoch, however long the interval. None: what the script
             has SET.
+        say: Is told what of the script is taken up as another definition than the lake's, a line each.
+
+    Whatever plans or writes first holds the script against the lake's definitions: raises DefinitionChanged.
     """
 
     pipeline: Pipeline
@@ -87,10 +93,13 @@ class Runner:
     gate: Gate | None = None
     environment: Mapping[str, str] | None = None
     auto_watermark_interval: timedelta | None = None
+    say: Callable[[str], None] = lambda line: None
 
     def __post_init__(self) -> None:
         self.leases = self.lake.leases(self.label)
         self._ready: set[Path] = set()
+        self.notes: list[str] = []
+        self.definitions = Definitions(self.lake, self.pipeline, self._environment, self.clock, self._say)
         self._heavy = HeavyKeysByTable()
 
     def __enter__(self) -> Self:
@@ -109,6 +118,10 @@ class Runner:
         """The Spark session, started when it is first needed."""
         return self.spark() if self.spark else start_session(progress=self.progress)
 
+    def _say(self, line: str) -> None:
+        self.notes.append(line)
+        self.say(line)
+
     # --- sources -------------------------------------------------------------------------------------------------
 
     def landing(self, table: str) -> Landing:
@@ -126,6 +139,7 @@ class Runner:
             ready=self._ready,
             peers=self.pipeline.sources,
             functions=self.pipeline.functions,
+            definitions=self.definitions,
         )
 
     @property
@@ -153,6 +167,7 @@ class Runner:
     ) -> Advance:
         """Land what the source table has now; `on_epoch` hears of each epoch. Raises LeaseHeld, SourceError, LakeError,
         ConcurrentRun."""
+        self.definitions.require([table] if resnapshot else ())
         landing = self.landing(table)
         return landing.advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch)
 
@@ -173,20 +188,24 @@ class Runner:
             ready=self._ready,
             heavy=self._heavy,
             environment=self._environment,
+            definitions=self.definitions,
         )
 
     def stage(self, insert: str, until: int | None = None) -> tuple[ReleasePlan, StagedRow] | Waiting:
         """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""
+        self.definitions.require()
         releasing = self.releasing(insert, until)
         plan = releasing.plan()
         return plan if isinstance(plan, Waiting) else (plan, self._staged(releasing, plan))
 
     def judge(self, insert: str) -> GateVerdict | None:
         """The verdict on the staged epoch; None when nothing is staged."""
+        self.definitions.require()
         return self.releasing(insert).judge(self._gate)
 
     def publish(self, insert: str) -> Published | None:
         """Publish the staged epoch that the gate let pass. Raises GateHeld."""
+        self.definitions.require()
         return self._published(self.releasing(insert))
 
     def _published(self, releasing: Releasing) -> Published | None:
@@ -231,6 +250,7 @@ class Runner:
         """Release the rows with low <= rowtime < high (ms, UTC) of an event-time INSERT, in one epoch that takes the
         place of all that had released some of them. An unfinished epoch is finished first; where that was this very
         backfill, nothing else is done. Raises GateHeld, PlanningError."""
+        self.definitions.require()
         releasing, published = self.releasing(insert), []
         while True:
             plan = releasing.backfill(low, high)
@@ -257,6 +277,7 @@ class Runner:
         An unfinished epoch is finished first; where that was this very request, nothing else is done. None are
         published where there is nothing to take. Raises GateHeld, PlanningError.
         """
+        self.definitions.require()
         releasing, published = self.releasing(insert), []
         while (plan := releasing.out_of_quarantine(request, on_unmatched)) is not None:
             self._staged(releasing, plan)
@@ -273,6 +294,7 @@ class Runner:
     ) -> Published | None:
         """Take a held epoch through the gate again against newer pins, or quarantine its rows. Raises GateHeld when it
         is held once more."""
+        self.definitions.require()
         releasing = self.releasing(insert)
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
         self._staged(releasing, plan)
@@ -293,6 +315,7 @@ class Runner:
         At most `max_epochs` of each table; those in `resnapshot` begin a new generation; `on_epoch` hears of each epoch
         and whose it is. Raises as `advance` does.
         """
+        self.definitions.require(resnapshot)
         done: dict[str, Advance] = {}
         hears = {name: partial(on_epoch, name) if on_epoch else None for name in tables}
         for name in tables:
@@ -317,7 +340,15 @@ class Runner:
     def maintenance(self, keep: timedelta = KEEP) -> Maintenance:
         """The upkeep of the pipeline's tables; VACUUM spares what a version younger than `keep` names."""
         return Maintenance(
-            self.lake, self.pipeline, self.leases, self.session, self.clock, self.progress, self._environment, keep
+            self.lake,
+            self.pipeline,
+            self.leases,
+            self.session,
+            self.clock,
+            self.progress,
+            self._environment,
+            keep,
+            self.definitions,
         )
 
     # --- all of it -----------------------------------------------------------------------------------------------
@@ -334,6 +365,8 @@ class Runner:
         INSERTs had their turn where it is a GateHeld."""
         from pipelines.errors import GateHeld
 
+        self.definitions.require(resnapshot)
+        said = len(self.notes)
         names = [table.name for table in self.pipeline.sources] if tables is None else list(tables)
         advances = self.advance_all(names, resnapshot=resnapshot)
         releases: list[Released] = []
@@ -345,4 +378,4 @@ class Runner:
                 held = held or error
         if held is not None:
             raise held
-        return RunReport(tuple(advances), tuple(releases))
+        return RunReport(tuple(advances), tuple(releases), tuple(self.notes[said:]))

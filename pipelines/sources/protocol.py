@@ -53,7 +53,10 @@ nothing else of it is looked at. `reason` is a sentence, `value` the bytes as th
 @dataclass(frozen=True)
 class OptionSpec:
     """One WITH option. `name` may end in `.*` (a family such as `jdbc.properties.*`) or hold a `#` for a column's name
-    (`fields.#.min`). `kind` is what the value must parse as."""
+    (`fields.#.min`). `kind` is what the value must parse as.
+
+    `changes`: what another value changes: which source is read (identity), what its rows are stored as (rows), or
+    neither, so that it is no part of the table's definition. An option that does not say counts as identity."""
 
     name: str
     kind: Literal["string", "integer", "boolean", "duration", "choice", "float"] = "string"
@@ -61,6 +64,7 @@ class OptionSpec:
     default: str | None = None
     choices: tuple[str, ...] = ()
     doc: str = ""
+    changes: Literal["identity", "rows", "neither"] = "identity"
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from pipelines.sources.protocol import ConnectorSpec, OptionSpec
 from pipelines.sql.durations import EXAMPLES, parse_duration
 from pipelines.sql.model import OnUnmatched, Table, is_secret, is_variable, needs_variables
 
-CONNECTOR = OptionSpec("connector", required=True, doc="What the table reads from or writes to.")
+CONNECTOR = OptionSpec("connector", required=True, doc="What the table reads from or writes to.", changes="identity")
 
 SINK_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "insert.id",
         doc="The stable name of the INSERT into this table: its state in the lake goes by it. Default: the table's "
         "name. A new name starts the INSERT afresh.",
+        changes="neither",
     ),
     OptionSpec(
         "gate.on-unmatched",
@@ -28,6 +29,7 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         doc="What becomes of a released probe row without a match: kept out with its reason (quarantine), the whole "
         "epoch is held (block), or what SQL itself says (publish): LEFT fills up with NULLs, INNER drops the row, "
         "both counted by reason.",
+        changes="rows",
     ),
     OptionSpec(
         "gate.proof",
@@ -37,34 +39,40 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         doc="The match proof: counts from the join's own pass which show that every match was made at or after the "
         "flip and against the pinned epoch. Nothing is published without it. With 'columns' every published row also "
         "says which version it met.",
+        changes="rows",
     ),
     OptionSpec(
         "gate.unmatched-ratio.max",
         "float",
         doc="The greatest share of rows without a match that an epoch may have, from 0 to 1; above it is held.",
+        changes="neither",
     ),
     OptionSpec(
         "gate.unmatched-ratio.window",
         "integer",
         doc="Over how many published epochs the usual share of rows without a match is taken; an epoch that is well "
         "above it is held. Default: it is not asked.",
+        changes="neither",
     ),
     OptionSpec(
         "gate.unmatched-ratio.min-rows",
         "integer",
         default="100",
         doc="Epochs of fewer rows are neither held for their share nor remembered.",
+        changes="neither",
     ),
     OptionSpec(
         "quality.suite",
         doc="A Great Expectations suite (JSON), by its path from the script. It is run on the rows of every epoch "
         "before they are published, and holds the epoch when it is not met.",
+        changes="neither",
     ),
     OptionSpec(
         "gate.timeout",
         "duration",
         default="10 min",
         doc="How long the checks of one epoch may take. Past it the run fails, and nothing of the epoch is published.",
+        changes="neither",
     ),
 )
 """Options of every table that an INSERT writes to."""
@@ -75,6 +83,7 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         "duration",
         doc="Versions older than watermark - retention may go; per key the newest at or below the watermark stays. "
         "Default: everything stays.",
+        changes="neither",
     ),
     OptionSpec(
         "changelog.lookup",
@@ -83,12 +92,14 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         doc="Whether maintenance keeps a copy of each large file of a build's changelog, in which rows are found by "
         "key: a release of up to 200000 probe rows then reads those alone. It takes the disk of all rows, not "
         "compressed.",
+        changes="neither",
     ),
     OptionSpec(
         "scan.max-rows-per-epoch",
         "integer",
         doc="About how many rows one epoch may have, where the source can tell. So far may an aligned one overshoot. "
         "Default: as many as there are, but 100000 where an alignment group is to be waited for.",
+        changes="neither",
     ),
     OptionSpec(
         "scan.watermark.emit.strategy",
@@ -96,27 +107,38 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         default="on-periodic",
         choices=("on-periodic", "on-event"),
         doc="When a watermark is told: once an epoch, or after rows.",
+        changes="rows",
     ),
     OptionSpec(
-        "scan.watermark.emit.on-event.gap", "integer", default="1", doc="With on-event: after how many rows each time."
+        "scan.watermark.emit.on-event.gap",
+        "integer",
+        default="1",
+        doc="With on-event: after how many rows each time.",
+        changes="rows",
     ),
     OptionSpec(
         "scan.watermark.idle-timeout",
         "duration",
         doc="After how long without rows a split is idle, so that it no longer holds the watermark back.",
+        changes="rows",
     ),
     OptionSpec(
         "scan.watermark.alignment.group",
         doc="Sources of the same group wait for each other: none runs ahead by more than the drift.",
+        changes="neither",
     ),
     OptionSpec(
-        "scan.watermark.alignment.max-drift", "duration", doc="How far a split may be ahead of its group's slowest."
+        "scan.watermark.alignment.max-drift",
+        "duration",
+        doc="How far a split may be ahead of its group's slowest.",
+        changes="neither",
     ),
     OptionSpec(
         "scan.watermark.alignment.update-interval",
         "duration",
         default="1 s",
         doc="How often the group's members compare their watermarks.",
+        changes="neither",
     ),
 )
 """Options of every table that an INSERT reads. The `scan.watermark.*` ones need WATERMARK FOR."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipelines.runtime.gate import CheckResult
+from pipelines.sql.canonical import computed
 from quality_checks.evidence import Evidence
 from quality_checks.outcome_counts import OF_PROCESSES, expected_facts, expected_names
 from quality_checks.words import join_again, subject
@@ -25,7 +26,7 @@ def check(evidence: Evidence) -> CheckResult:
         for what, names in (("is without", missing), ("has unknown", unknown), ("has no number for", wrong))
         if names
     ]
-    if staged.plan.computes != staged.pipeline.digest(staged.insert):
+    if not computed(staged.plan.computes, staged.pipeline, staged.insert):
         problems.insert(0, "was staged under another text of the INSERT or its constraints")
     if not same_plan:
         problems.insert(0, "was staged from another plan")

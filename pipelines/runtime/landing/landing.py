@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -17,6 +17,7 @@ from pipelines.lake import rows as lake_rows
 from pipelines.lake.leases import Leases
 from pipelines.progress import Progress
 from pipelines.runtime import faults
+from pipelines.runtime.definitions import Definitions
 from pipelines.runtime.failures import explained
 from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from pipelines.runtime.landing.alignment import Members
@@ -52,6 +53,7 @@ class Landing:
     ready: set[Path] = field(default_factory=set)
     peers: Sequence[Table] = ()
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
+    definitions: Definitions | None = None
 
     @cached_property
     def own(self) -> SourceTable:
@@ -63,7 +65,8 @@ class Landing:
 
     @cached_property
     def planner(self) -> EpochPlanner:
-        return EpochPlanner(self.own, self.strategy, self.membership, self.clock)
+        number = partial(self.definitions.number, self.table.name) if self.definitions else None
+        return EpochPlanner(self.own, self.strategy, self.membership, self.clock, number)
 
     def advance(
         self,
@@ -81,6 +84,8 @@ class Landing:
         Raises LeaseHeld, SourceError, LakeError, ConcurrentRun.
         """
         self.leases.acquire(self.table.name)
+        if self.definitions is not None:
+            self.definitions.take_up(self.table.name, resnapshot=resnapshot)
         generation = self._generation(resnapshot)
         epochs: list[LandedEpoch] = []
 
@@ -166,7 +171,9 @@ class Landing:
     def _prepare(self, spark: SparkSession) -> None:
         """Make the table, or check that it is what is declared; let Spark know the functions of its columns."""
         if self.own.path not in self.ready:
-            lake_rows.ensure_table(self.own.path, lake_rows.stored_columns(self.table), self.table.name, whole=True)
+            added = self.definitions.added(self.table.name) if self.definitions else ()
+            columns = lake_rows.stored_columns(self.table)
+            lake_rows.ensure_table(self.own.path, columns, self.table.name, whole=True, added=added)
             self.ready.add(self.own.path)
         register(spark, functions_of(self.table, self.functions))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pipelines.clock import Clock
@@ -29,6 +30,7 @@ class EpochPlanner:
     strategy: WatermarkStrategy
     membership: Membership
     clock: Clock
+    definition: Callable[[], int] | None = None
 
     def draft(self, source: Source, context: SourceContext, ends: Json, instant: int) -> Step | None:
         """The next step up to `ends`, which is not stored; None where there is nothing to land, or to say."""
@@ -48,7 +50,8 @@ class EpochPlanner:
         if step is None:
             return None
         planned = StoredStep(step, context.generation, next_epoch(context), instant)
-        row = source_row(self.own.name, planned.generation, planned.epoch, instant, step)
+        number = self.definition() if self.definition else None
+        row = source_row(self.own.name, planned.generation, planned.epoch, instant, step, number)
         application = self.own.lake.application(self.own.name, "plan", planned.generation)
         with explained(self.own.name, place(planned), _UNPLANNED):
             stands = self.own.lake.epochs.settle(row, application=application)

@@ -72,7 +72,7 @@ class ProcessPlanner(ReleasePlanner):
             upto=probe.upto,
             pins=(),
             on_unmatched=self.standing.on_unmatched,
-            computes=self.standing.pipeline.digest(self.standing.insert),
+            computes=self.standing.computes,
             process=span,
         )
 

@@ -38,7 +38,7 @@ class ProcessReleasing(Releasing):
 
     @cached_property
     def stager(self) -> ProcessStager:  # type: ignore[override]
-        return ProcessStager(self, self.spark, self.clock, self.progress, self.ready)
+        return ProcessStager(self, self.spark, self.clock, self.progress, self.ready, self.definitions)
 
     def plan(self) -> ReleasePlan | Waiting:
         """See `Releasing.plan`. What a crash has left untold of the last published epoch is told first."""

@@ -19,6 +19,7 @@ from pipelines.lake import StagedRow
 from pipelines.process.errors import ProcessError
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
+from pipelines.runtime.definitions import Definitions
 from pipelines.runtime.failures import first_line
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.processing.description import staged_row
@@ -44,10 +45,11 @@ class ProcessStager:
     clock: Clock
     progress: Progress
     ready: set[Path]
+    definitions: Definitions | None = None
 
     @cached_property
     def tables(self) -> ProcessTables:
-        return ProcessTables(self.standing)
+        return ProcessTables(self.standing, self.definitions)
 
     @property
     def targets(self) -> tuple[Table, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipelines.process.engine.bucket import StateColumns
 from pipelines.process.spec import ProcessSpec
+from pipelines.runtime.definitions import Definitions
 from pipelines.runtime.processing.columns import (
     ensure_state,
     key_columns,
@@ -30,6 +31,7 @@ class ProcessTables:
     """A process on a lake, by what its script says of it."""
 
     standing: Standing
+    definitions: Definitions | None = None
 
     @property
     def spec(self) -> ProcessSpec:
@@ -64,10 +66,11 @@ class ProcessTables:
         """Make the targets, their quarantines and the state's table, or check that they are what is declared; once for
         those in `ready`."""
         lake, insert = self.standing.lake, self.standing.insert
+        added = self.definitions.added(self.standing.owner) if self.definitions else ()
         for target in self.targets:
             own, quarantine = record_columns(target), lake.quarantine_path(target, insert)
-            ensure(lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, ready)
-            ensure(quarantine, {**own, **QUARANTINE_COLUMNS}, target.name, ready)
+            ensure(lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, ready, added)
+            ensure(quarantine, {**own, **QUARANTINE_COLUMNS}, target.name, ready, added)
         path = lake.state_path(insert)
         if path not in ready:
             ensure_state(path, self.state, insert.id)

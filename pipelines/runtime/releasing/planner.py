@@ -58,7 +58,7 @@ class ReleasePlanner(ABC):
             upto=landed.epoch,
             pins=pins,
             on_unmatched=self.standing.on_unmatched,
-            computes=self.standing.pipeline.digest(insert),
+            computes=self.standing.computes,
             time=time,
         )
 
@@ -97,7 +97,7 @@ class ReleasePlanner(ABC):
             instant=self.clock(),
             pins=pins,
             on_unmatched=on_unmatched or held.on_unmatched,
-            computes=self.standing.pipeline.digest(insert),
+            computes=self.standing.computes,
             supersedes=held.epoch,
         )
         return given_up(plan) if kind == "discard" else plan
@@ -131,7 +131,7 @@ class ReleasePlanner(ABC):
             epoch=number + 1,
             instant=self.clock(),
             on_unmatched=planned.on_unmatched if asked else standing.on_unmatched,
-            computes=standing.pipeline.digest(standing.insert),
+            computes=standing.computes,
             supersedes=number,
         )
 
@@ -169,7 +169,7 @@ class ReleasePlanner(ABC):
                 kind="quarantine-discard",
                 instant=self.clock(),
                 after=last.upto,
-                computes=self.standing.pipeline.digest(insert),
+                computes=self.standing.computes,
                 supersedes=None,
                 time=stands,
                 backfill=None,
@@ -216,6 +216,6 @@ class ReleasePlanner(ABC):
         newest = log.last(build)
         for generation in range(newest.generation if newest else 0, 0, -1):
             row = log.last(build, generation)
-            if row is not None and row.flip_epoch is not None:
+            if row is not None and row.flip_epoch is not None and self.standing.reads(build, generation):
                 return Pin(build, generation, row.epoch, row.flip_epoch)
         return None

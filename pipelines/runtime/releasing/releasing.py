@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ from pipelines.lake.leases import Leases
 from pipelines.lake.records import StagedFile
 from pipelines.progress import Progress
 from pipelines.runtime import faults
+from pipelines.runtime.definitions import Definitions
 from pipelines.runtime.failures import explained
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import ReleasedEpoch, history_of
@@ -33,6 +34,7 @@ from pipelines.runtime.releasing.planner import ReleasePlanner
 from pipelines.runtime.releasing.processing_time import ProcessingTimePlanner
 from pipelines.runtime.releasing.staging import Stager
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting, held
+from pipelines.sql.canonical import computed
 from pipelines.sql.model import OnUnmatched
 
 
@@ -60,6 +62,7 @@ class Releasing(Standing):
     ready: set[Path] = field(default_factory=set)
     heavy: HeavyKeysByTable = field(default_factory=HeavyKeysByTable)
     environment: Mapping[str, str] = field(default_factory=dict)
+    definitions: Definitions | None = None
 
     @cached_property
     def planner(self) -> ReleasePlanner:
@@ -69,7 +72,9 @@ class Releasing(Standing):
 
     @cached_property
     def stager(self) -> Stager:
-        return Stager(self, self.spark, self.clock, self.progress, self.ready, self.heavy, self.environment)
+        return Stager(
+            self, self.spark, self.clock, self.progress, self.ready, self.heavy, self.environment, self.definitions
+        )
 
     # --- plan ----------------------------------------------------------------------------------------------------
 
@@ -123,12 +128,18 @@ class Releasing(Standing):
 
     def supersede(self, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None = None) -> ReleasePlan:
         """Plan the epoch that takes the place of the held one. Raises PlanningError when none is held."""
-        self.leases.acquire(self.owner)
+        self._own()
         return self._store(self.planner.instead_of(self.position(), kind, on_unmatched))
+
+    def _own(self) -> None:
+        """Take the lease; from now on the INSERT is what this script says."""
+        self.leases.acquire(self.owner)
+        if self.definitions is not None:
+            self.definitions.take_up(self.owner)
 
     def _own_position(self) -> Position:
         """Where the newest epoch stands, from now on this runner's to move. Raises GateHeld when it is held."""
-        self.leases.acquire(self.owner)
+        self._own()
         position = self.position()
         if position.state == "held":
             raise held(self.insert, position)
@@ -138,7 +149,7 @@ class Releasing(Standing):
         """The epoch that is not published yet. One that was planned for another text of the INSERT is planned anew for
         this one, as long as nothing of it is staged."""
         plan = position.unfinished
-        if plan is None or position.staged is not None or plan.computes == self.pipeline.digest(self.insert):
+        if plan is None or position.staged is not None or computed(plan.computes, self.pipeline, self.insert):
             return plan
         return self._store(self.planner.anew(plan))
 
@@ -149,6 +160,8 @@ class Releasing(Standing):
         return drafted if isinstance(drafted, Waiting) else self._store(drafted)
 
     def _store(self, plan: ReleasePlan) -> ReleasePlan:
+        if self.definitions is not None:
+            plan = replace(plan, definition=self.definitions.number(self.owner))
         row = plan.row()
         with self._explained(plan, "nothing of the epoch is staged; epochs before it stand"):
             stands = self.lake.epochs.settle(row, application=self._application("plan", plan))
@@ -178,7 +191,7 @@ class Releasing(Standing):
         position = self.position()
         if position.plan == plan and position.staged is not None:
             return position.staged
-        if plan.computes != self.pipeline.digest(self.insert):
+        if not computed(plan.computes, self.pipeline, self.insert):
             raise PlanningError(
                 f"the script's INSERT INTO {self.insert.target} has changed since epoch {plan.epoch} was planned",
                 state="the epoch is planned and not staged",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from pipelines.lake.adopt import footers_of, surveyed
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.accounting import rows_between
+from pipelines.runtime.definitions import Definitions
 from pipelines.runtime.lookups import Lookups, registered
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.releasing.columnar import ColumnarStager
@@ -69,6 +70,7 @@ class Stager:
     ready: set[Path]
     heavy: HeavyKeysByTable
     environment: Mapping[str, str]
+    definitions: Definitions | None = None
 
     def stage(self, plan: ReleasePlan) -> StagedRow:
         """Join the plan's probe rows at its pins and write them; the row that describes the files."""
@@ -180,18 +182,20 @@ class Stager:
         target = self.standing.target
         own = {column.name: column.spark_type for column in target.stored_columns}
         published = {**TARGET_COLUMNS, **proof_columns(self.standing.insert)}
-        ensure(self.standing.target_path, {**own, **published}, target.name, self.ready)
-        ensure(self.standing.quarantine_path, {**own, **QUARANTINE_COLUMNS}, target.name, self.ready)
+        added = self.definitions.added(self.standing.owner) if self.definitions else ()
+        ensure(self.standing.target_path, {**own, **published}, target.name, self.ready, added)
+        ensure(self.standing.quarantine_path, {**own, **QUARANTINE_COLUMNS}, target.name, self.ready, added)
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
         sweep_attempts(self.standing.staged_path, plan, keep)
 
 
-def ensure(path: Path, columns: dict[str, str], name: str, ready: set[Path]) -> None:
-    """Make a table that rows are staged for, or check that it is what is declared; once for those in `ready`."""
+def ensure(path: Path, columns: dict[str, str], name: str, ready: set[Path], added: Collection[str] = ()) -> None:
+    """Make a table that rows are staged for, or check that it is what is declared; once for those in `ready`.
+    `added`: the columns that a later definition has brought."""
     if path not in ready:
-        lake_rows.ensure_table(path, columns, name)
+        lake_rows.ensure_table(path, columns, name, added=added)
         ready.add(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from pipelines.lake.delta_log import committed
 from pipelines.runtime.accounting import released_rows, rows_between
 from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, given_up_by, insert_owner
+from pipelines.sql.canonical import computes
 from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import Insert, OnUnmatched, Options, Table
 from pipelines.sql.options import on_unmatched
@@ -70,6 +72,11 @@ class Standing:
     def target(self) -> Table:
         return self.pipeline.table(self.insert.target)
 
+    @cached_property
+    def computes(self) -> str:
+        """Identifies what the INSERT computes."""
+        return computes(self.pipeline, self.insert)
+
     @property
     def on_unmatched(self) -> OnUnmatched:
         return on_unmatched(self.target)
@@ -95,6 +102,12 @@ class Standing:
     def staged_path(self) -> Path:
         """The folder of folders that this INSERT's epochs are staged in."""
         return self.lake.staged_path(self.target, self.insert)
+
+    def reads(self, build: str, generation: int) -> bool:
+        """Whether a generation of a build was landed with every column that the script declares."""
+        rows = [row for row in self.lake.definitions.rows(build) if row.generation <= generation]
+        columns = {column.name for column in self.pipeline.table(build).stored_columns}
+        return not rows or columns <= set(rows[-1].form["columns"])
 
     def position(self) -> Position:
         """The newest epoch, read from the control tables alone."""

@@ -15,6 +15,7 @@ from pipelines.lake import rows as lake_rows
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.retention import Retention
 from pipelines.runtime.verifying.report import EpochState
+from pipelines.sql.canonical import computed
 from pipelines.sql.model import Insert
 from pipelines.sql.pipeline import Pipeline
 
@@ -56,14 +57,13 @@ class Provable:
     def unproved(self, counts: Counts, epochs: Sequence[ReleasedEpoch]) -> Unproved:
         """Epochs whose rows are no longer all there, or whose INSERT had another text; with the reason."""
         found: Unproved = {}
-        digest = self.pipeline.digest(self.insert)
         tables = {self.insert.probe, *self.insert.builds}
         gone = {table: self._gone(table, counts[f"table {table}"]) for table in tables}
         retention = Retention(self.lake, self.pipeline, system_clock, self.environment)
         reach = cache(retention.gone)
         for epoch in epochs:
             plan = epoch.plan
-            if plan.computes != digest:
+            if not computed(plan.computes, self.pipeline, self.insert):
                 text = "the script's INSERT has changed since this epoch was made"
                 found[epoch.key] = ("other script", text)
                 continue

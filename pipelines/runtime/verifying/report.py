@@ -37,11 +37,13 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """All published epochs of an INSERT. `problems` are findings that belong to no single epoch."""
+    """All published epochs of an INSERT. `problems` are findings that belong to no single epoch. `script_differs`: the
+    script at hand says something else than the lake keeps, which is what the epochs are proved by."""
 
     insert: str
     epochs: tuple[EpochReport, ...]
     problems: tuple[str, ...] = ()
+    script_differs: bool = False
 
     @property
     def differences(self) -> int:
@@ -55,8 +57,9 @@ class VerifyReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found. Epochs beyond retention do not count against it: ask `unproved` for them."""
-        return not self.problems and all(epoch.state != "different" for epoch in self.epochs)
+        """Whether nothing was found. Epochs beyond retention do not count against it: ask `unproved` for them. Those of
+        another script do, since nobody can say what their rows should be."""
+        return not self.problems and all(epoch.state not in ("different", "other script") for epoch in self.epochs)
 
     @property
     def unproved(self) -> tuple[EpochReport, ...]:

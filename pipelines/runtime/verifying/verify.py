@@ -2,22 +2,26 @@
 
 Equal means equal as multisets, in both directions. What can no longer be recomputed is never called equal: rows that
 have passed out of retention, and epochs that another text of the INSERT made, are told as such.
+
+An epoch is recomputed by the definition that it was made under, as the lake keeps it: the script at hand may have been
+changed since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
 from pipelines.errors import PlanningError
 from pipelines.lake import Lake
 from pipelines.progress import Progress, SilentProgress
+from pipelines.runtime.definitions import as_defined
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.quarantine.kept import claims, kept_out
 from pipelines.runtime.verifying.comparing import Comparison
-from pipelines.runtime.verifying.provable import Counts, Provable, rows_in_words
+from pipelines.runtime.verifying.provable import Counts, Provable, Unproved, rows_in_words
 from pipelines.runtime.verifying.report import Difference, EpochReport, VerifyReport
 from pipelines.sql.model import Insert
 from pipelines.sql.pipeline import Pipeline
@@ -47,8 +51,10 @@ def verify(
             state="nothing was looked at",
             next_command="declare it once more under another name, run it, and compare the two tables",
         )
-    found = pipeline.insert(insert)
-    return _Verification(pipeline, lake, spark, found, progress or SilentProgress(), environment).report()
+    stored = as_defined(lake, pipeline, insert) or pipeline
+    found = stored.insert(insert)
+    report = _Verification(stored, lake, spark, found, progress or SilentProgress(), environment).report()
+    return replace(report, script_differs=stored is not pipeline)
 
 
 @dataclass
@@ -66,18 +72,25 @@ class _Verification:
         if not published:
             return VerifyReport(self.insert.id, ())
         spark = self.session()
-        provable = Provable(self.pipeline, self.lake, self.insert, self.environment)
-        counts = provable.counts(spark)
-        unproved = provable.unproved(counts, published)
-        comparison = Comparison(self.pipeline, self.lake, self.insert)
-        todo = [epoch for epoch in published if epoch.key not in unproved]
+        counts = Provable(self.pipeline, self.lake, self.insert, self.environment).counts(spark)
+        unproved: Unproved = {}
         task = self.progress.task(f"verify {self.insert.id}", len(published), "epochs")
-        task.advance(len(unproved))
         found: dict[tuple[int, int], list[Difference]] = {}
-        for batch in _batches(todo):
-            for key, difference in comparison.differences(spark, batch):
-                found.setdefault(key, []).append(difference)
-            task.advance(len(batch), f"{sum(len(items) for items in found.values())} differences")
+        for number in dict.fromkeys(epoch.plan.definition for epoch in published):
+            made = [epoch for epoch in published if epoch.plan.definition == number]
+            pipeline = self.pipeline if number is None else as_defined(self.lake, self.pipeline, self.insert.id, number)
+            if pipeline is None:
+                text = "a function that it calls has changed since this epoch was made"
+                unproved |= {epoch.key: ("other script", text) for epoch in made}
+                continue
+            insert = pipeline.insert(self.insert.id)
+            unproved |= Provable(pipeline, self.lake, insert, self.environment).unproved(counts, made)
+            comparison = Comparison(pipeline, self.lake, insert)
+            for batch in _batches([epoch for epoch in made if epoch.key not in unproved]):
+                for key, difference in comparison.differences(spark, batch):
+                    found.setdefault(key, []).append(difference)
+                task.advance(len(batch), f"{sum(len(items) for items in found.values())} differences")
+        task.advance(len(unproved))
         reports = []
         for epoch in published:
             key, rows = epoch.key, epoch.staged.counts.get("rows", 0) if epoch.staged else 0

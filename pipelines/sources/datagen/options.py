@@ -12,26 +12,62 @@ from pipelines.sql.dialect import parse_type
 from pipelines.sql.model import Table, needs_variables
 
 OPTIONS = (
-    OptionSpec("rows-per-second", "integer", default="10000", doc="How many rows become due each second."),
-    OptionSpec("number-of-rows", "integer", doc="How many rows there are at all. Without it there is no end."),
-    OptionSpec("rows-at-start", "integer", default="0", doc="How many rows are due at once, at the first plan."),
     OptionSpec(
-        "seed", "integer", default="0", doc="Another seed gives other values. Row i is the same for the same seed."
+        "rows-per-second", "integer", default="10000", doc="How many rows become due each second.", changes="neither"
     ),
-    OptionSpec("fields.#.kind", "choice", default="random", choices=("random", "sequence"), doc="How values are made."),
-    OptionSpec("fields.#.min", doc="Least random number. Default: the type's least."),
-    OptionSpec("fields.#.max", doc="Greatest random number. Default: the type's greatest."),
-    OptionSpec("fields.#.start", "integer", doc="First number of a sequence."),
-    OptionSpec("fields.#.end", "integer", doc="Last number of a sequence. The table ends with its shortest sequence."),
+    OptionSpec(
+        "number-of-rows",
+        "integer",
+        doc="How many rows there are at all. Without it there is no end.",
+        changes="neither",
+    ),
+    OptionSpec(
+        "rows-at-start",
+        "integer",
+        default="0",
+        doc="How many rows are due at once, at the first plan.",
+        changes="neither",
+    ),
+    OptionSpec(
+        "seed",
+        "integer",
+        default="0",
+        doc="Another seed gives other values. Row i is the same for the same seed.",
+        changes="identity",
+    ),
+    OptionSpec(
+        "fields.#.kind",
+        "choice",
+        default="random",
+        choices=("random", "sequence"),
+        doc="How values are made.",
+        changes="rows",
+    ),
+    OptionSpec("fields.#.min", doc="Least random number. Default: the type's least.", changes="rows"),
+    OptionSpec("fields.#.max", doc="Greatest random number. Default: the type's greatest.", changes="rows"),
+    OptionSpec("fields.#.start", "integer", doc="First number of a sequence.", changes="rows"),
+    OptionSpec(
+        "fields.#.end",
+        "integer",
+        doc="Last number of a sequence. The table ends with its shortest sequence.",
+        changes="rows",
+    ),
     OptionSpec(
         "fields.#.length",
         "integer",
         doc="Characters, bytes or elements. Default: 100, or the type's own if that is less; 3 for ARRAY and MAP.",
+        changes="rows",
     ),
-    OptionSpec("fields.#.var-len", "boolean", default="false", doc="Lengths are random, from 1 to length."),
-    OptionSpec("fields.#.null-rate", "float", default="0", doc="The share of NULLs, from 0 to 1."),
     OptionSpec(
-        "fields.#.max-past", "duration", default="0", doc="Timestamps lie up to this long before the row is due."
+        "fields.#.var-len", "boolean", default="false", doc="Lengths are random, from 1 to length.", changes="rows"
+    ),
+    OptionSpec("fields.#.null-rate", "float", default="0", doc="The share of NULLs, from 0 to 1.", changes="rows"),
+    OptionSpec(
+        "fields.#.max-past",
+        "duration",
+        default="0",
+        doc="Timestamps lie up to this long before the row is due.",
+        changes="rows",
     ),
 )
 

@@ -204,7 +204,11 @@ class DeltaConnector:
         doc="A Delta table: as a source its newest version first, then what later commits add; as a target its rows "
         "are published to it.",
         options=(
-            OptionSpec("path", doc="The table's folder. A source needs it; a target without it lies in the lake."),
+            OptionSpec(
+                "path",
+                doc="The table's folder. A source needs it; a target without it lies in the lake.",
+                changes="identity",
+            ),
         ),
         source=True,
         sink=True,

@@ -23,26 +23,33 @@ METADATA: Mapping[str, str] = {
     "file.modification-time": "TIMESTAMP_LTZ(3)",
 }
 OPTIONS = (
-    OptionSpec("path", required=True, doc="The folder, or one file; file:// may stand before it."),
-    OptionSpec("format", required=True, doc=f"How the files are written: {', '.join((*LINES, PARQUET))}."),
+    OptionSpec("path", required=True, doc="The folder, or one file; file:// may stand before it.", changes="identity"),
     OptionSpec(
-        "source.path.regex-pattern", doc="A regular expression: only files whose absolute path it matches wholly."
+        "format", required=True, doc=f"How the files are written: {', '.join((*LINES, PARQUET))}.", changes="rows"
+    ),
+    OptionSpec(
+        "source.path.regex-pattern",
+        doc="A regular expression: only files whose absolute path it matches wholly.",
+        changes="rows",
     ),
     OptionSpec(
         "partition.default-name",
         default=DEFAULT_PARTITION,
         doc="For PARTITIONED BY: the value in a folder's name that stands for NULL.",
+        changes="rows",
     ),
     OptionSpec(
         "source.settle-time",
         "duration",
         default=SETTLE_TIME,
         doc="A file is read once nothing has been written to it for so long.",
+        changes="neither",
     ),
     OptionSpec(
         "source.monitor-interval",
         "duration",
         doc="Accepted for scripts of Flink. Every run lists the folder when it begins.",
+        changes="neither",
     ),
     ERROR_OPTION,
     *format_options(LINES),

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ENCODING = OptionSpec(
-    "avro.encoding", default="binary", doc="`binary`. Flink's other one, `json`, is refused: use the format json."
+    "avro.encoding",
+    default="binary",
+    doc="`binary`. Flink's other one, `json`, is refused: use the format json.",
+    changes="rows",
 )
 LEGACY = OptionSpec(
     "avro.timestamp_mapping.legacy",
@@ -32,12 +35,14 @@ LEGACY = OptionSpec(
     default="true",
     doc="As Flink did before 1.19: a TIMESTAMP has 3 digits of a second at most, and there is no TIMESTAMP_LTZ. With "
     "`false` both have up to 6: ms up to 3 digits, else us.",
+    changes="rows",
 )
 FAST_READ = OptionSpec(
     "avro.open.fastread",
     "boolean",
     default="false",
     doc="Accepted for scripts of Flink, where it changes how fast messages are read, not what is read.",
+    changes="neither",
 )
 
 END_MARK = secrets.token_bytes(15).replace(b"\0", b"\1") + b"\0"

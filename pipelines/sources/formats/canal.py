@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
 IGNORE = "canal-json.ignore-parse-errors"
 STANDARD = timestamp_option("canal-json.timestamp-format.standard")
-DATABASE = OptionSpec("canal-json.database.include", doc="A regular expression: only databases that it matches wholly.")
-TABLE = OptionSpec("canal-json.table.include", doc="A regular expression: only tables that it matches wholly.")
+DATABASE = OptionSpec(
+    "canal-json.database.include", doc="A regular expression: only databases that it matches wholly.", changes="rows"
+)
+TABLE = OptionSpec(
+    "canal-json.table.include", doc="A regular expression: only tables that it matches wholly.", changes="rows"
+)
 
 _WIRE = (
     "STRUCT<data ARRAY<{}>, old ARRAY<MAP<STRING, STRING>>, type STRING, `isDdl` STRING, es STRING, ts STRING, "

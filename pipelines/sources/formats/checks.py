@@ -20,6 +20,7 @@ ERROR_OPTION = OptionSpec(
     choices=get_args(OnError),
     doc="What becomes of a message that does not fit: the step fails and names it (fail), or it is kept in the table's "
     "quarantine, is counted, and the others go on (quarantine).",
+    changes="rows",
 )
 """Of a connector that reads messages: what its table does with those that a format finds no row in."""
 
@@ -33,12 +34,15 @@ def timestamp_option(name: str, default: str = text.DEFAULT_STANDARD) -> OptionS
         choices=text.STANDARDS,
         doc="How timestamps are written. SQL: 2026-01-31 23:59:59.123; ISO-8601: 2026-01-31T23:59:59.123. A "
         "TIMESTAMP_LTZ ends with its offset: Z or +01:00.",
+        changes="rows",
     )
 
 
 def ignore_option(name: str) -> OptionSpec:
     """Whether what does not fit is passed over."""
-    return OptionSpec(name, "boolean", default="false", doc="Messages that do not fit are passed over, each whole.")
+    return OptionSpec(
+        name, "boolean", default="false", doc="Messages that do not fit are passed over, each whole.", changes="rows"
+    )
 
 
 def map_keys(columns: Sequence[Column], told: str = "the keys of a JSON object are strings") -> list[str]:

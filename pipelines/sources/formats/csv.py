@@ -17,17 +17,26 @@ from pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DELIMITER = OptionSpec("csv.field-delimiter", default=",", doc=r"Between fields: one character, or \t.")
-NO_QUOTES = OptionSpec("csv.disable-quote-character", "boolean", default="false", doc="Quotes mean nothing.")
-QUOTE = OptionSpec("csv.quote-character", default='"', doc="Around a field that holds a delimiter or a line break.")
-COMMENTS = OptionSpec("csv.allow-comments", "boolean", default="false", doc="Lines that begin with # are passed over.")
+DELIMITER = OptionSpec("csv.field-delimiter", default=",", doc=r"Between fields: one character, or \t.", changes="rows")
+NO_QUOTES = OptionSpec(
+    "csv.disable-quote-character", "boolean", default="false", doc="Quotes mean nothing.", changes="rows"
+)
+QUOTE = OptionSpec(
+    "csv.quote-character", default='"', doc="Around a field that holds a delimiter or a line break.", changes="rows"
+)
+COMMENTS = OptionSpec(
+    "csv.allow-comments", "boolean", default="false", doc="Lines that begin with # are passed over.", changes="rows"
+)
 IGNORE = "csv.ignore-parse-errors"
-ELEMENTS = OptionSpec("csv.array-element-delimiter", default=";", doc="Between the elements of an ARRAY.")
+ELEMENTS = OptionSpec(
+    "csv.array-element-delimiter", default=";", doc="Between the elements of an ARRAY.", changes="rows"
+)
 ESCAPE = OptionSpec(
     "csv.escape-character",
     doc="Before a quote inside of quotes, and before itself. Without it such a quote is doubled.",
+    changes="rows",
 )
-NULL = OptionSpec("csv.null-literal", doc="A field of this text is NULL. Without it no field is.")
+NULL = OptionSpec("csv.null-literal", doc="A field of this text is NULL. Without it no field is.", changes="rows")
 
 _ABSENT = "\x01"
 """What Spark's parser takes for NULL; no field is."""

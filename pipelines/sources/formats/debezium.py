@@ -27,6 +27,7 @@ SCHEMA = OptionSpec(
     default="false",
     doc="Messages come with their schema (value.converter.schemas.enable): {schema, payload}. It then decides how "
     "times and decimals are read.",
+    changes="rows",
 )
 IGNORE = "debezium-json.ignore-parse-errors"
 STANDARD = timestamp_option("debezium-json.timestamp-format.standard", "ISO-8601")

@@ -20,6 +20,7 @@ DECIMALS = OptionSpec(
     choices=("string", "double", "precise"),
     doc="How the connector writes decimals: its own decimal.handling.mode. Without a schema in the message nothing "
     "else tells: `precise` writes the number's bytes.",
+    changes="rows",
 )
 
 UNAVAILABLE = "__debezium_unavailable_value"

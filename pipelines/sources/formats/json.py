@@ -27,7 +27,11 @@ class JsonFormat:
         "json",
         (
             OptionSpec(
-                MISSING, "boolean", default="false", doc="A column that a message does not name is an error, not NULL."
+                MISSING,
+                "boolean",
+                default="false",
+                doc="A column that a message does not name is an error, not NULL.",
+                changes="rows",
             ),
             ignore_option(IGNORE),
             STANDARD,

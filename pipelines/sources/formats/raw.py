@@ -21,6 +21,7 @@ CHARSET = OptionSpec(
     default="UTF-8",
     choices=("UTF-8", "US-ASCII", "ISO-8859-1"),
     doc="How a STRING is written.",
+    changes="rows",
 )
 ENDIANNESS = OptionSpec(
     "raw.endianness",
@@ -28,6 +29,7 @@ ENDIANNESS = OptionSpec(
     default="big-endian",
     choices=("big-endian", "little-endian"),
     doc="How a number is written.",
+    changes="rows",
 )
 
 _BYTES = {

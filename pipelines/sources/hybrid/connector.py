@@ -13,6 +13,7 @@ SOURCES = OptionSpec(
     "hybrid.sources",
     required=True,
     doc="Names of tables of the script, in order: `history, live`. All but the last are read up to their flip.",
+    changes="identity",
 )
 SWITCH = OptionSpec(
     "hybrid.switch",
@@ -21,12 +22,14 @@ SWITCH = OptionSpec(
     choices=("options", "rowtime"),
     doc="Where the last table begins: where its own options say (options), or at the greatest rowtime of the rows that "
     "came before it (rowtime), by the record times of a topic.",
+    changes="rows",
 )
 OVERLAP = OptionSpec(
     "hybrid.switch.overlap",
     "duration",
     default="0 s",
     doc="For rowtime: so much earlier. Rows of that time come twice.",
+    changes="rows",
 )
 
 

@@ -35,9 +35,11 @@ from pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, Source
 from pipelines.sql.model import Table
 
 START_OPTIONS = tuple(option.name for option in STARTUP_OPTIONS)
-_FORMAT = OptionSpec("format", doc=f"How the value is written: {', '.join(VALUE_FORMATS)}.")
-_VALUE_FORMAT = OptionSpec("value.format", doc="The same as `format`, whose options are then written `value.json.…`.")
-_KEY_FORMAT = OptionSpec("key.format", doc=f"How the key is written: {', '.join(APPEND_FORMATS)}.")
+_FORMAT = OptionSpec("format", doc=f"How the value is written: {', '.join(VALUE_FORMATS)}.", changes="rows")
+_VALUE_FORMAT = OptionSpec(
+    "value.format", doc="The same as `format`, whose options are then written `value.json.…`.", changes="rows"
+)
+_KEY_FORMAT = OptionSpec("key.format", doc=f"How the key is written: {', '.join(APPEND_FORMATS)}.", changes="rows")
 
 
 def check(table: Table, kind: Kind) -> Sequence[str]:
@@ -131,8 +133,13 @@ class UpsertKafkaConnector:
             *CONNECTION_OPTIONS,
             *STARTUP_OPTIONS,
             DISCOVERY_OPTION,
-            OptionSpec(_KEY_FORMAT.name, required=True, doc=_KEY_FORMAT.doc),
-            OptionSpec("value.format", required=True, doc=f"How the value is written: {', '.join(APPEND_FORMATS)}."),
+            OptionSpec(_KEY_FORMAT.name, required=True, doc=_KEY_FORMAT.doc, changes="rows"),
+            OptionSpec(
+                "value.format",
+                required=True,
+                doc=f"How the value is written: {', '.join(APPEND_FORMATS)}.",
+                changes="rows",
+            ),
             KEY_FIELD_OPTIONS[1],
             INCLUDE_OPTION,
             ERROR_OPTION,

@@ -39,19 +39,29 @@ METADATA: Mapping[str, str] = {
 """METADATA keys and their types: Flink's, and the message's raw key."""
 
 TOPIC_OPTIONS = (
-    OptionSpec("topic", doc="The topic, or several with `;` between them."),
+    OptionSpec("topic", doc="The topic, or several with `;` between them.", changes="identity"),
     OptionSpec(
         "topic-pattern",
         doc="In place of `topic`: a regular expression that fits a topic's whole name. Topics that come later are "
         "found by the next run.",
+        changes="identity",
     ),
 )
 CONNECTION_OPTIONS = (
-    OptionSpec(SERVERS, required=True, doc="The brokers to ask first, as `host:port,host:port`."),
+    OptionSpec(SERVERS, required=True, doc="The brokers to ask first, as `host:port,host:port`.", changes="identity"),
+    OptionSpec(
+        "properties.isolation.level",
+        "choice",
+        default="read_committed",
+        choices=("read_committed", "read_uncommitted"),
+        doc="Whether messages of transactions that are open, or were given up, are read.",
+        changes="rows",
+    ),
     OptionSpec(
         "properties.*",
         doc="Properties of Kafka's Java client, passed on as they are: TLS (`properties.ssl.*`), SASL "
         "(`properties.sasl.*`), timeouts. Write ${VARIABLE} for secrets.",
+        changes="neither",
     ),
 )
 STARTUP_OPTIONS = (
@@ -61,12 +71,16 @@ STARTUP_OPTIONS = (
         default="earliest-offset",
         choices=MODES,
         doc="Where the first step begins. Partitions that come later are read from their first message.",
+        changes="rows",
     ),
-    OptionSpec("scan.startup.timestamp-millis", "integer", doc="For timestamp: the first record time, ms, UTC."),
+    OptionSpec(
+        "scan.startup.timestamp-millis", "integer", doc="For timestamp: the first record time, ms, UTC.", changes="rows"
+    ),
     OptionSpec(
         "scan.startup.specific-offsets",
         doc="For specific-offsets: `partition:0,offset:42;partition:1,offset:300`. Partitions that are not named begin "
         "at their first message.",
+        changes="rows",
     ),
 )
 DISCOVERY_OPTION = OptionSpec(
@@ -74,6 +88,7 @@ DISCOVERY_OPTION = OptionSpec(
     "duration",
     default="5 min",
     doc="Accepted for scripts of Flink. Every run looks for new partitions and topics.",
+    changes="neither",
 )
 INCLUDE_OPTION = OptionSpec(
     "value.fields-include",
@@ -81,13 +96,17 @@ INCLUDE_OPTION = OptionSpec(
     default="ALL",
     choices=("ALL", "EXCEPT_KEY"),
     doc="Whether the columns of the key are in the value too.",
+    changes="rows",
 )
 KEY_FIELD_OPTIONS = (
-    OptionSpec("key.fields", doc="With `key.format`: the columns that the key holds, with `;` between them."),
+    OptionSpec(
+        "key.fields", doc="With `key.format`: the columns that the key holds, with `;` between them.", changes="rows"
+    ),
     OptionSpec(
         "key.fields-prefix",
         doc="A prefix of the key's columns in the table, that their names in the message lack. Needs "
         "'value.fields-include' = 'EXCEPT_KEY'.",
+        changes="rows",
     ),
 )
 SNAPSHOT_OPTION = OptionSpec(
@@ -98,6 +117,7 @@ SNAPSHOT_OPTION = OptionSpec(
     doc="For debezium-json on a build side: its snapshot is over when every partition has been read past its end as of "
     "the message that Debezium marks as the last of the snapshot (marker), or as of the first plan (offsets: for a "
     "table that was empty, or without a snapshot).",
+    changes="rows",
 )
 
 ORDER_OPTION = OptionSpec(
@@ -108,6 +128,7 @@ ORDER_OPTION = OptionSpec(
     doc="For debezium-json on a build side: what orders the changes of a key. offset: their place in the topic, so a "
     "key must stay in one partition. source: the place in the database's log that each message names (MySQL and "
     "MariaDB: source.file, pos, row; PostgreSQL: source.lsn), wherever it lies in the topic.",
+    changes="rows",
 )
 KEY_CHECK_OPTION = OptionSpec(
     "scan.key-partitions.check",
@@ -115,6 +136,7 @@ KEY_CHECK_OPTION = OptionSpec(
     default="true",
     doc="For a build side of several partitions: after every epoch see that no key came in two of them. That reads the "
     "key columns of what has landed; leave it out only where the producers' partitioner is known to go by the key.",
+    changes="neither",
 )
 
 

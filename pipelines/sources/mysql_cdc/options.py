@@ -26,20 +26,32 @@ cores, 1M rows of seven columns: 6.4 to 7.0 s in chunks of 8,096 rows (flink-cdc
 50,000, 2.4 s of 100,000, 2.1 s of 500,000. Memory does not depend on it, rows are streamed."""
 
 OPTIONS: tuple[OptionSpec, ...] = (
-    OptionSpec("hostname", required=True, doc="The server's host name or address."),
-    OptionSpec("port", "integer", default="3306", doc="The server's TCP port."),
-    OptionSpec("username", required=True, doc="A user with SELECT, REPLICATION SLAVE and REPLICATION CLIENT."),
-    OptionSpec("password", required=True, doc="The user's password; write ${VARIABLE} to keep it out of the script."),
-    OptionSpec("database-name", required=True, doc="The database; a plain name."),
-    OptionSpec("table-name", required=True, doc="The table; a plain name."),
+    OptionSpec("hostname", required=True, doc="The server's host name or address.", changes="identity"),
+    OptionSpec("port", "integer", default="3306", doc="The server's TCP port.", changes="identity"),
+    OptionSpec(
+        "username",
+        required=True,
+        doc="A user with SELECT, REPLICATION SLAVE and REPLICATION CLIENT.",
+        changes="neither",
+    ),
+    OptionSpec(
+        "password",
+        required=True,
+        doc="The user's password; write ${VARIABLE} to keep it out of the script.",
+        changes="neither",
+    ),
+    OptionSpec("database-name", required=True, doc="The database; a plain name.", changes="identity"),
+    OptionSpec("table-name", required=True, doc="The table; a plain name.", changes="identity"),
     OptionSpec(
         "server-id",
         doc="The ids, as '5400' or '5400-5408', that binlog connections show the server; by default they show none.",
+        changes="neither",
     ),
     OptionSpec(
         "server-time-zone",
         default="UTC",
         doc="Where a TIMESTAMP of the server becomes a local time of the script, or a DATETIME an instant.",
+        changes="rows",
     ),
     OptionSpec(
         "scan.startup.mode",
@@ -47,27 +59,46 @@ OPTIONS: tuple[OptionSpec, ...] = (
         default="initial",
         choices=MODES,
         doc="initial: snapshot, then binlog. snapshot: up to the end of the snapshot. The others read the binlog only.",
+        changes="rows",
     ),
-    OptionSpec("scan.startup.specific-offset.file", doc="For specific-offset: the binlog file to begin in."),
-    OptionSpec("scan.startup.specific-offset.pos", "integer", doc="For specific-offset: a transaction's first byte."),
-    OptionSpec("scan.startup.timestamp-millis", "integer", doc="For timestamp: the first commit time, ms, UTC."),
+    OptionSpec(
+        "scan.startup.specific-offset.file", doc="For specific-offset: the binlog file to begin in.", changes="rows"
+    ),
+    OptionSpec(
+        "scan.startup.specific-offset.pos",
+        "integer",
+        doc="For specific-offset: a transaction's first byte.",
+        changes="rows",
+    ),
+    OptionSpec(
+        "scan.startup.timestamp-millis", "integer", doc="For timestamp: the first commit time, ms, UTC.", changes="rows"
+    ),
     OptionSpec(
         "scan.incremental.snapshot.chunk.size",
         "integer",
         default=str(DEFAULT_CHUNK_ROWS),
         doc="Rows of one snapshot chunk; a chunk is read by one query in one read view.",
+        changes="neither",
     ),
-    OptionSpec("connect.timeout", "duration", default="30 s", doc="How long a connection may take to come about."),
+    OptionSpec(
+        "connect.timeout",
+        "duration",
+        default="30 s",
+        doc="How long a connection may take to come about.",
+        changes="neither",
+    ),
     OptionSpec(
         "heartbeat.interval",
         "duration",
         default="30 s",
         doc="Accepted for scripts of flink-cdc. Bounded reads end at the server's position, so none is needed.",
+        changes="neither",
     ),
     OptionSpec(
         f"{JDBC_PREFIX}*",
         doc="For scripts of flink-cdc: sslMode and serverSslCert hold for all connections, sessionVariables, "
         "connectTimeout and socketTimeout for those that read a snapshot; see below.",
+        changes="rows",
     ),
 )
 

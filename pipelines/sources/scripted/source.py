@@ -159,14 +159,23 @@ class ScriptedConnector:
         name="scripted",
         doc="A source that says what a test tells it, and a target like any other.",
         options=(
-            OptionSpec("phases", "boolean", default="false", doc="It has a bounded phase before its unbounded one."),
-            OptionSpec("signals", "boolean", default="false", doc="It says when the bounded phase is over."),
+            OptionSpec(
+                "phases",
+                "boolean",
+                default="false",
+                doc="It has a bounded phase before its unbounded one.",
+                changes="rows",
+            ),
+            OptionSpec(
+                "signals", "boolean", default="false", doc="It says when the bounded phase is over.", changes="rows"
+            ),
             OptionSpec(
                 "tells-time",
                 "boolean",
                 default="true",
                 doc="It says how far time has come. If not, its rows do, by the table's strategy, and without phases "
                 "it flips with the first of them.",
+                changes="rows",
             ),
         ),
         source=True,

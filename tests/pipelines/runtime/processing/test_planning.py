@@ -158,7 +158,7 @@ def test_an_epoch_that_was_planned_for_another_function_is_planned_anew(tmp_path
         releasing.stage(old)
     plan = releasing.plan()
     assert isinstance(plan, ReleasePlan)
-    computes = standing.pipeline.digest(standing.insert)
+    computes = standing.computes
     assert plan == replace(old, epoch=2, instant=7, computes=computes, supersedes=1)
     assert releasing.plan() == plan == releasing.position().plan
     assert state_before(standing, 2, 0).epochs == ()  # nothing is missed of epoch 1

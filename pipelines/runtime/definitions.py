@@ -1,0 +1,360 @@
+"""What the lake keeps its tables and INSERTs as, held against a script: nothing that means other rows goes unnoticed.
+
+Every owner (a source table, an INSERT, a process) has a row in the `definitions` table from its first plan on, and
+every plan names the row that it was made under. A script that says something else is either taken up, in one line and
+from the next epoch on, or refused with both versions; what is refused has written nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deltalake import DeltaTable
+
+from pipelines.clock import Clock
+from pipelines.errors import ConcurrentRun, DefinitionChanged, TidegateError
+from pipelines.lake import DefinitionRow, Lake
+from pipelines.lake.delta_log import committed
+from pipelines.runtime.plans import ReleasePlan, insert_owner
+from pipelines.sql import compile_script
+from pipelines.sql.canonical import digest_of, insert_form, statements_of, table_form
+from pipelines.sql.model import Insert, Table
+from pipelines.sql.pipeline import Pipeline
+
+_TAKEN_UP = frozenset({"translator", "watermark options"})
+"""Parts of any definition that may change from one epoch to the next."""
+
+_OF_INSERTS = frozenset({"select", "where", "having", "constraints", "policy", "suite"})
+"""Those of an INSERT: they decide what its next epochs publish, and nothing that is stored."""
+
+NOT_THERE = "nothing"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that the lake and a script say differently of an owner. `refused`: the script may not run like that."""
+
+    owner: str
+    what: str
+    lake: str
+    script: str
+    refused: bool
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.lake} -> {self.script}"
+
+
+@dataclass
+class Definitions:
+    """A pipeline's definitions, beside those of a lake.
+
+    `say` is told what is taken up, a line each. `resnapshot`: the tables that begin a new generation just now.
+    """
+
+    lake: Lake
+    pipeline: Pipeline
+    environment: Mapping[str, str]
+    clock: Clock
+    say: Callable[[str], None] = lambda line: None
+    _forms: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+    _numbers: dict[str, int] = field(default_factory=dict, init=False)
+
+    # --- asking --------------------------------------------------------------------------------------------------
+
+    def differences(self, resnapshot: Collection[str] = ()) -> list[Difference]:
+        """All that the lake and the script say differently. Changes nothing."""
+        found: list[Difference] = []
+        for table in self.pipeline.sources:
+            found += self._of_table(table, table.name in resnapshot)
+        for insert in self.pipeline.inserts:
+            found += self._of_insert(insert)
+        return found
+
+    def require(self, resnapshot: Collection[str] = ()) -> None:
+        """Refuse a script that does not go on with what the lake keeps. Writes nothing. Raises DefinitionChanged."""
+        refused = [item for item in self.differences(resnapshot) if item.refused]
+        if refused:
+            raise changed(refused, self.lake)
+
+    def _of_table(self, table: Table, anew: bool) -> Iterator[Difference]:
+        owner, stored = table.name, self.lake.definitions.last(table.name)
+        form = self._form(owner)
+        if self.lake.epochs.last(owner) is None:
+            return
+        if stored is None:
+            yield from self._not_as_stored(table)
+            return
+        found = _compared(owner, stored.form, form)
+        empty = anew or (bool(found) and not any(row.rows for row in self.lake.watermarks.rows(owner)))
+        for item in found:
+            new_column = item.what.startswith("columns ") and item.lake == NOT_THERE
+            yield _allowed(item) if item.what.startswith(tuple(_TAKEN_UP)) or (new_column and empty) else item
+
+    def _not_as_stored(self, table: Table) -> Iterator[Difference]:
+        """Of a table that is older than the lake's definitions: whether its columns are the script's."""
+        path = self.lake.table_path(table.name)
+        if not DeltaTable.is_deltatable(str(path)):
+            return
+        there = {item.name for item in DeltaTable(str(path)).schema().fields if not item.name.startswith("_")}
+        given = {column.name for column in table.stored_columns}
+        for name in sorted(there ^ given):
+            lake, script = ("stored", NOT_THERE) if name in there else (NOT_THERE, "declared")
+            yield Difference(table.name, f"columns {name}", lake, script, True)
+
+    def _of_insert(self, insert: Insert) -> Iterator[Difference]:
+        owner = insert_owner(insert.id)
+        row, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
+        if row is None:
+            yield from self._taking_over(insert)
+            return
+        form, plan = self._form(owner), ReleasePlan.of(row)
+        if stored is None:
+            yield from _not_as_planned(insert, plan)
+            return
+        found = _compared(owner, stored.form, form)
+        failed = bool(found) and not self._staged(plan)
+        for item in found:
+            yield _allowed(item) if _may_change(item, form, failed) else item
+
+    def _staged(self, plan: ReleasePlan) -> bool:
+        owner = insert_owner(plan.insert)
+        rows = self.lake.staged.rows(owner, generation=plan.generation, epoch=plan.epoch)
+        return any(row.plan_digest == plan.digest for row in rows)
+
+    def _taking_over(self, insert: Insert) -> Iterator[Difference]:
+        """A new INSERT begins at its probe's first row: what one that is gone from the script has put into the same
+        target would stand there twice."""
+        own = {insert_owner(item.id) for item in self.pipeline.inserts}
+        path = self.lake.target_path(self.pipeline.table(insert.target))
+        if not path.exists():
+            return
+        for owner in self.lake.epochs.owners():
+            row = self.lake.epochs.last(owner)
+            if owner in own or row is None or row.role != "insert" or ReleasePlan.of(row).probe != insert.probe:
+                continue
+            if committed(path, self.lake.application(owner, "publish", row.generation)) > 0:
+                other = owner.removeprefix("insert ")
+                yield Difference(owner, "id", f"'{other}', which has rows in {insert.target}", f"'{insert.id}'", True)
+
+    # --- taking up -----------------------------------------------------------------------------------------------
+
+    def take_up(self, owner: str, *, resnapshot: bool = False) -> None:
+        """Store what the script has changed of `owner`, whose lease this runner holds, from the next epoch on; of one
+        that is older than the lake's definitions, all that the script says of it.
+
+        Raises DefinitionChanged, and ConcurrentRun where another runner has changed it meanwhile.
+        """
+        self._refuse_overtaken(owner)
+        plan, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
+        if plan is None:
+            return
+        form = self._form(owner)
+        if stored is not None and stored.digest == digest_of(form):
+            self._numbers[owner] = stored.epoch
+            return
+        self.require([owner] if resnapshot else ())
+        generation = plan.generation + 1 if resnapshot else plan.generation
+        since = 1 if resnapshot else plan.epoch + 1
+        self._store(owner, generation, since, assumed=stored is None)
+        name = owner if owner.startswith("insert ") else f"table {owner}"
+        if stored is None:
+            self.say(f"{name}: assumed to be what this script declares, since the lake is older than definitions")
+            return
+        told = "; ".join(str(item) for item in _compared(owner, stored.form, form))
+        self.say(f"{name} changes from epoch {since} on: {told}")
+
+    def number(self, owner: str) -> int:
+        """The number of the definition that a plan of `owner` is made under now; stored where there is none yet.
+
+        Raises ConcurrentRun where another runner has changed it since this one began.
+        """
+        self._refuse_overtaken(owner)
+        stored = self.lake.definitions.last(owner)
+        if stored is None or (owner not in self._numbers and stored.digest != digest_of(self._form(owner))):
+            return self._store(owner, 1, 1)
+        self._numbers[owner] = stored.epoch
+        return stored.epoch
+
+    def _refuse_overtaken(self, owner: str) -> None:
+        stored, known = self.lake.definitions.last(owner), self._numbers.get(owner)
+        if known is not None and stored is not None and stored.epoch != known:
+            raise ConcurrentRun(
+                f"another runner has changed the definition of {owner} since this one began",
+                where=str(self.lake.root),
+                state="its definition stands; this run planned nothing more",
+                next_command="tidegate status",
+            )
+
+    def _store(self, owner: str, generation: int, since: int, *, assumed: bool = False) -> int:
+        last, form = self.lake.definitions.last(owner), self._form(owner)
+        number = last.epoch + 1 if last else 1
+        insert = self._insert(owner)
+        row = DefinitionRow(
+            owner=owner,
+            generation=generation,
+            epoch=number,
+            since=since,
+            defined_at=self.clock(),
+            digest=digest_of(form),
+            form=form,
+            script=statements_of(self.pipeline, insert) if insert else "",
+            assumed=assumed,
+        )
+        self.lake.set_format(self.clock())
+        application = self.lake.application(owner, "definition", 1)
+        self.lake.definitions.append([row], application=application, version=number)
+        stands = self.lake.definitions.last(owner)
+        if stands is None or (stands.epoch, stands.digest) != (number, row.digest):
+            raise ConcurrentRun(
+                f"another runner has defined {owner} meanwhile",
+                where=str(self.lake.root),
+                state="its definition stands; this run planned nothing",
+                next_command="tidegate status",
+            )
+        self._numbers[owner] = number
+        return number
+
+    def _insert(self, owner: str) -> Insert | None:
+        name = owner.removeprefix("insert ")
+        return next((item for item in self.pipeline.inserts if name != owner and item.id == name), None)
+
+    def _form(self, owner: str) -> dict[str, Any]:
+        """What the script says of an owner, as it is read back from the lake."""
+        if owner not in self._forms:
+            insert = self._insert(owner)
+            if insert is not None:
+                form = insert_form(self.pipeline, insert)
+            else:
+                form = table_form(self.pipeline, self.pipeline.table(owner), self.environment)
+            self._forms[owner] = json.loads(json.dumps(form))
+        return self._forms[owner]
+
+    # --- columns that came later ---------------------------------------------------------------------------------
+
+    def added(self, owner: str) -> frozenset[str]:
+        """The columns that a definition of `owner` has brought after its first: the table gets them where they are
+        missing."""
+        rows = self.lake.definitions.rows(owner)
+        if len(rows) < 2:
+            return frozenset()
+        first, last = rows[0].form, rows[-1].form
+        names: set[str] = set()
+        for part, columns in last.items():
+            if part == "columns" or part == "target columns" or part.startswith("columns of "):
+                names |= set(columns) - set(first.get(part, ()))
+        if last.get("policy", {}).get("gate.proof") != first.get("policy", {}).get("gate.proof"):
+            insert = self._insert(owner)
+            names |= {name for pair in insert.proofs for name in pair} if insert else set()
+        return frozenset(names)
+
+
+def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None = None) -> Pipeline | None:
+    """A pipeline that has the INSERT called `insert` as the lake keeps it: by its newest definition, or that `number`.
+
+    `pipeline` itself where it says the same, and where the lake has no definition of it. None where it cannot be made
+    any more: a function of the user's own computes something else now, or the number is unknown.
+    """
+    owner, found = insert_owner(insert), pipeline.insert(insert)
+    rows = lake.definitions.rows(owner)
+    if number is None and not rows:
+        return pipeline
+    row = next((row for row in reversed(rows) if number is None or row.epoch == number), None)
+    if row is None:
+        return None
+    if row.digest == digest_of(json.loads(json.dumps(insert_form(pipeline, found)))) or not row.script:
+        return pipeline
+    try:
+        made = compile_script(row.script, name=pipeline.name)
+    except TidegateError:
+        return None
+    form = json.loads(json.dumps(insert_form(made, made.insert(insert))))
+    return made if form.get("functions") == row.form.get("functions") else None
+
+
+def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
+    """Why a script may not run: both versions side by side, and the ways out."""
+    owners = list(dict.fromkeys(item.owner for item in refused))
+    names = [owner if owner.startswith("insert ") else f"table {owner}" for owner in owners]
+    lines = []
+    for owner, name in zip(owners, names, strict=True):
+        lines.append(name)
+        for item in refused:
+            if item.owner == owner:
+                lines += [f"  {item.what}", f"    lake:   {item.lake}", f"    script: {item.script}"]
+    return DefinitionChanged(
+        f"the script says something else of {' and '.join(names)} than the lake {lake.root} keeps",
+        where="\n         ".join(lines),
+        state="nothing was changed; the script as it was goes on",
+        next_command="put the old declaration back; or run the script on another lake (--lake DIR); or leave the old "
+        "one as it is and write a new INSERT into a new target",
+        differences=tuple(refused),
+    )
+
+
+def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
+    """Of an INSERT that is older than the lake's definitions: whether it reads what its newest epoch was planned over,
+    and in the same kind of time."""
+    owner = insert_owner(insert.id)
+    process = plan.process is not None
+    if process != (insert.process is not None):
+        words = ("an INSERT", "a process")
+        yield Difference(owner, "kind", words[process], words[not process], True)
+    if plan.probe != insert.probe and plan.from_quarantine is None:
+        yield Difference(owner, "probe", plan.probe, insert.probe, True)
+    if process:
+        return
+    builds = sorted({pin.table for pin in plan.pins})
+    if builds != sorted(insert.builds) and not plan.discards:
+        yield Difference(owner, "joins", ", ".join(builds), ", ".join(sorted(insert.builds)), True)
+    time = "event" if plan.time is not None else "processing"
+    if time != insert.time:
+        yield Difference(owner, "time", f"{time} time", f"{insert.time} time", True)
+
+
+def _may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool:
+    """Whether an INSERT may be changed so. `failed`: its newest epoch is planned, and could not be staged yet."""
+    part = next((name for name in _PARTS if item.what == name or item.what.startswith(f"{name} ")), "")
+    if part in _TAKEN_UP or part in _OF_INSERTS or item.what.startswith("constraints of "):
+        return True
+    if part == "functions":
+        call = f"{item.what.removeprefix('functions ')}("
+        return call not in json.dumps([form.get("joins"), form.get("windows")])
+    if part == "function":  # one that fails at a record must be mendable
+        return failed
+    if item.what.startswith(("target columns ", "columns of ")):
+        return item.lake == NOT_THERE and not item.script.endswith("NOT NULL")
+    return False
+
+
+_PARTS = (*_OF_INSERTS, *_TAKEN_UP, "functions", "function")
+
+
+def _allowed(item: Difference) -> Difference:
+    return Difference(item.owner, item.what, item.lake, item.script, False)
+
+
+def _compared(owner: str, lake: Mapping[str, Any], script: Mapping[str, Any]) -> list[Difference]:
+    """What two forms say differently, each where it lies; all of it refused so far."""
+    found = []
+    for name in dict.fromkeys([*lake, *script]):
+        one, other = lake.get(name), script.get(name)
+        if one == other:
+            continue
+        if isinstance(one or other, dict) and isinstance(one or {}, dict) and isinstance(other or {}, dict):
+            found += [
+                Difference(owner, f"{name} {key}", _shown((one or {}).get(key)), _shown((other or {}).get(key)), True)
+                for key in dict.fromkeys([*(one or {}), *(other or {})])
+                if (one or {}).get(key) != (other or {}).get(key)
+            ]
+        else:
+            found.append(Difference(owner, name, _shown(one), _shown(other), True))
+    return found
+
+
+def _shown(value: Any) -> str:
+    if value is None or value in ("", [], {}):
+        return NOT_THERE
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,258 @@
+"""What a table or an INSERT means, in one form however it is written: what the lake keeps as its definition.
+
+A form is JSON. The case of words, comments, aliases, the order of statements and the columns of a source that an INSERT
+does not read are no part of it, nor are options that change neither the source nor its rows (`OptionSpec.changes`).
+Expressions are in it as Spark SQL; `TRANSLATOR` rises when the same SQL comes to mean something else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from typing import Any, Literal
+
+from pipelines.functions import UserFunction, used_in
+from pipelines.functions.loading import load
+from pipelines.process.identity import definition_of
+from pipelines.sources.protocol import OptionSpec
+from pipelines.sql.connectors import InstalledConnectors
+from pipelines.sql.model import CompiledScript, Insert, Options, Table, is_secret
+from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
+from pipelines.sql.show import show_create_function, show_create_table
+from pipelines.sql.types import quoted
+
+Form = dict[str, Any]
+
+TRANSLATOR = 1
+"""What expressions mean. It rises only where the same expression gives another result than before."""
+
+_POSITIONAL = ("csv", "avro", "debezium-avro-confluent")
+"""Formats whose columns are told by their place."""
+
+
+def computes(pipeline: CompiledScript, insert: Insert) -> str:
+    """Identifies what an INSERT computes; stored with every plan of it."""
+    return digest_of(insert_form(pipeline, insert))
+
+
+def computed(stored: str, pipeline: CompiledScript, insert: Insert) -> bool:
+    """Whether `stored`, of a plan, says what an INSERT computes; by the rule of older lakes too."""
+    return stored in (computes(pipeline, insert), pipeline.digest(insert))
+
+
+def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
+    """The statements that an INSERT needs, and the INSERT itself: a script by which its epochs can be recomputed.
+    Nothing secret is in it. Empty for a process."""
+    if insert.process is not None:
+        return ""
+    tables = dict.fromkeys([insert.probe, *insert.builds, insert.target])
+    declared = [table for name in tables for table in (*pipeline.table(name).parts, pipeline.table(name))]
+    functions = "".join(map(show_create_function, pipeline.functions.values()))
+    return f"{functions}{''.join(map(_without_suite, declared))}{insert.sql};\n"
+
+
+def _without_suite(table: Table) -> str:
+    options = {name: value for name, value in table.options.items() if name != "quality.suite"}
+    return show_create_table(replace(table, options=Options(options)))
+
+
+def digest_of(form: Mapping[str, Any]) -> str:
+    """Identifies a form. 16 hex digits."""
+    text = json.dumps(form, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def table_form(pipeline: CompiledScript, table: Table, environment: Mapping[str, str] | None = None) -> Form:
+    """What a source table means: where its rows come from, and what they are stored as."""
+    form = _declared(table, environment)
+    form |= {"kind": "table", "role": "build" if table.role == "build" else "probe"}
+    if table.parts:
+        form["parts"] = {part.name: _declared(part, environment) for part in table.parts}
+    expressions = [column.expression for column in table.columns]
+    if table.watermark is not None:
+        expressions.append(table.watermark.expression)
+    called = used_in(pipeline.functions.values(), *expressions)
+    if called:
+        form["functions"] = {function.name: function_digest(function) for function in called}
+        form = json.loads(_named(json.dumps(form), called))
+    if strategy := pipeline.strategies.get(table.name):
+        parts = (strategy.generator_factory, strategy.timestamp_assigner)
+        form["strategy"] = ", ".join(filter(None, map(definition_of, parts)))
+        idle = strategy.idle_timeout
+        form["watermark options"] |= {"idle timeout": str(idle) if idle else "", "gap": str(strategy.gap or "")}
+    return form
+
+
+def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
+    columns = {column.name: _column(column) for column in table.stored_columns}
+    form: Form = {
+        "connector": table.connector,
+        "columns": columns,
+        "primary key": sorted(table.primary_key),
+        "source": _options(table, "identity", environment),
+        "options": _options(table, "rows", environment),
+        "watermark": None,
+        "watermark options": {},
+        "translator": TRANSLATOR,
+    }
+    del form["source"]["connector"]
+    told = [name for name in form["options"] if name.startswith(WATERMARK_PREFIX)]
+    form["watermark options"] = {name: form["options"].pop(name) for name in told}
+    if spec := table.watermark:
+        later = f" - {spec.delay}" if spec.delay else ""
+        form["watermark"] = f"{spec.column} AS {'SYSTEM_WATERMARK(): ' if spec.source else ''}{spec.expression}{later}"
+    if any(form["options"].get(name, "").endswith(_POSITIONAL) for name in form["options"] if "format" in name):
+        form["order of columns"] = list(columns)
+    if table.partition_columns:
+        form["partitioned by"] = list(table.partition_columns)
+    return form
+
+
+def _column(column: Any) -> str:
+    words = [column.type if column.nullable else f"{column.type} NOT NULL"]
+    if column.expression is not None:
+        words.append(f"AS {column.expression}")
+    if column.metadata is not None:
+        words.append(f"METADATA FROM '{column.metadata}'" + (f" ({column.delivered})" if column.delivered else ""))
+    return " ".join(words)
+
+
+def _options(
+    table: Table,
+    changes: Literal["identity", "rows"],
+    environment: Mapping[str, str] | None,
+    among: Sequence[OptionSpec] | None = None,
+) -> dict[str, str]:
+    """The options of a table that change what is asked for, with real values, and defaults left out.
+
+    What is secret, or stands in a variable that is not set, is as it is written.
+    """
+    spec = InstalledConnectors()[table.connector]
+    known = (*spec.options, *SOURCE_OPTIONS, *SINK_OPTIONS) if among is None else among
+    shown = table.options.redacted()
+    found: dict[str, str] = {}
+    for name in sorted(table.options):
+        option = find_option(name, known)
+        if option is None and (among is not None or name == "connector"):
+            if name == "connector" and changes == "identity":
+                found[name] = table.connector
+            continue
+        if (option.changes if option else "identity") != changes:
+            continue
+        value = shown[name] if is_secret(name) else _real(table.options, name, environment)
+        if option is None or value != option.default:
+            found[name] = value
+    return found
+
+
+def _real(options: Options, name: str, environment: Mapping[str, str] | None) -> str:
+    from pipelines.errors import PlanningError
+
+    try:
+        value = options.one(name, environment)
+    except PlanningError:
+        value = options[name]
+    return Options({name: value or ""}).redacted()[name]
+
+
+# --- functions -------------------------------------------------------------------------------------------------------
+
+
+def function_digest(function: UserFunction) -> str:
+    """Identifies what a user's function is called with, and computes."""
+    told = (function.parameters, function.type, function.gives_null)
+    return f"{function.signature} {digest_of({'': [repr(told), _code_of(function.reference)]})}"
+
+
+@cache
+def _code_of(reference: str) -> str:
+    return definition_of(load(reference))
+
+
+def _named(text: str, called: Iterable[UserFunction]) -> str:
+    """Calls of functions by their own names, in the place of those that Spark knows."""
+    for function in called:
+        text = text.replace(function.spark_name, function.name)
+    return text
+
+
+# --- INSERTs ---------------------------------------------------------------------------------------------------------
+
+
+def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
+    """What an INSERT, or a process, means: what it reads, how it joins, and what it writes where."""
+    target = pipeline.table(insert.target)
+    form: Form = {
+        "kind": "insert" if insert.process is None else "process",
+        "target": insert.target,
+        "target columns": {column.name: _column(column) for column in target.stored_columns},
+        "probe": insert.probe,
+        "select": {item.name: item.expression for item in insert.projections},
+        "constraints": {
+            item.name: f"{item.condition} ON VIOLATION {item.action.upper()}" for item in insert.constraints
+        },
+        "policy": _options(target, "rows", None, SINK_OPTIONS),
+        "translator": TRANSLATOR,
+    }
+    if path := target.options.get("path"):
+        form["target path"] = path
+    if target.suite is not None:
+        form["suite"] = target.suite.digest
+    if insert.joins:
+        event = insert.time == "event"
+        form["time"] = f"event time, by {insert.joins[0].time_column}" if event else "processing time"
+        form["joins"] = [
+            {
+                "build": join.build,
+                "kind": join.kind,
+                "on": sorted(f"{key.probe} = {quoted(key.column)}" for key in join.keys),
+                "and": join.predicate,
+            }
+            for join in insert.joins
+        ]
+    if insert.process is None:
+        form["where"] = sorted(item.expression for item in insert.conditions)
+    else:
+        form |= _process(pipeline, insert)
+    called = used_in(pipeline.functions.values(), json.dumps(form))
+    if called:
+        form["functions"] = {function.name: function_digest(function) for function in called}
+    text = _named(json.dumps(form), called)
+    for place, alias in enumerate([insert.probe_alias, *(join.alias for join in insert.joins)]):
+        text = text.replace(json.dumps(f"{quoted(alias)}.")[1:-1], f"`${place}`.")
+    return json.loads(text)
+
+
+def _process(pipeline: CompiledScript, insert: Insert) -> Form:
+    spec = insert.process
+    assert spec is not None
+    form: Form = {
+        "inputs": [{"table": item.table, "key": list(item.key), "broadcast": item.broadcast} for item in spec.inputs],
+        "buckets": spec.buckets,
+        "outputs": list(spec.outputs),
+    }
+    for name in spec.outputs[1:]:
+        second = pipeline.table(name)
+        form[f"columns of {name}"] = {column.name: _column(column) for column in second.stored_columns}
+        form[f"constraints of {name}"] = {
+            item.name: f"{item.condition} ON VIOLATION {item.action.upper()}" for item in second.constraints
+        }
+        if path := second.options.get("path"):
+            form[f"path of {name}"] = path
+    if spec.windowed is None:
+        return form | {"function": definition_of(spec.function)}
+    window = spec.windowed
+    kept: Form = {
+        "groups": [asdict(group) for group in window.groups],
+        "parts": [asdict(part) for part in window.parts],
+        "time": f"{'event' if window.event_time else 'processing'}, of {window.time_column}",
+        "where": window.where,
+        "window": str(window.table),
+    }
+    return form | {"windows": kept, "having": window.having}

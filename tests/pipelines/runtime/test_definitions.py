@@ -1,0 +1,249 @@
+"""A lake keeps what its tables and INSERTs are defined by: a change goes on in one line, or is refused with both
+versions, and a refusal has written nothing."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import ConcurrentRun, DefinitionChanged, GateHeld, LakeError
+from pipelines.lake import DefinitionRow, Lake
+from pipelines.lake.lake import FORMAT
+from pipelines.runtime.definitions import Definitions, Difference
+from pipelines.runtime.plans import ReleasePlan, source_row
+from pipelines.sources.protocol import Step
+from pipelines.sql import compile_script
+from pipelines.testing import Harness
+
+OLD_LAKE = Path(__file__).parents[2] / "fixtures" / "lake_of_format_1"
+
+SCRIPT = """
+CREATE TABLE users (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING)
+    WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
+CREATE TABLE clicks (user_id INT, item STRING, cents INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE enriched (user_id INT, item STRING, gender STRING) WITH ('connector' = 'scripted');
+INSERT INTO enriched SELECT c.user_id, c.item, u.gender FROM clicks AS c
+    JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON c.user_id = u.user_id WHERE c.cents > 0;
+"""
+
+
+def tree(folder: Path) -> dict[str, int]:
+    """Every file of a lake but the leases', and how long it is."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): path.stat().st_size for path in files if "leases" not in path.parts}
+
+
+def taken_up(harness: Harness, script: str) -> Harness:
+    """The lake of a harness under another script."""
+    harness.runner.close()
+    return Harness(script, harness.spark, harness.directory)
+
+
+USER = {"user_id": 1, "gender": "f"}
+CLICK = {"user_id": 1, "item": "a", "cents": 5}
+
+
+@pytest.fixture
+def harness(spark: SparkSession, tmp_path: Path) -> Harness:
+    found = Harness(SCRIPT, spark, tmp_path)
+    found.push("users", [USER])
+    found.end_of_snapshot("users")
+    found.push("clicks", [CLICK])
+    assert len(found.advance()) == 1
+    return found
+
+
+REFUSED = [
+    ("item STRING, cents INT, proctime", "item STRING, cents INT, more INT, proctime", "columns more"),
+    ("item STRING, cents INT, proctime", "item STRING, cents BIGINT, proctime", "columns cents"),
+    ("item STRING, cents INT, proctime", "item STRING, cents AS user_id + 1, proctime", "columns cents"),
+    (
+        "user_id INT PRIMARY KEY NOT ENFORCED, gender STRING",
+        "user_id INT, gender STRING PRIMARY KEY NOT ENFORCED",
+        None,
+    ),
+    ("'signals' = 'true'", "'signals' = 'true', 'tells-time' = 'false'", "options tells-time"),
+    ("    JOIN users", "    LEFT JOIN users", "joins"),
+    ("ON c.user_id = u.user_id", "ON c.cents = u.user_id", "joins"),
+    ("AS u ON c.user_id = u.user_id", "AS u ON c.user_id = u.user_id AND u.gender <> 'x'", "joins"),
+    ("enriched", "renamed", None),
+    ("clicks", "orders", "probe"),
+    (
+        "gender STRING) WITH ('connector' = 'scripted');\nINSERT",
+        "gender STRING NOT NULL) WITH ('connector' = 'scripted');\nINSERT",
+        "target columns gender",
+    ),
+]
+
+
+def test_what_would_mean_other_rows_is_refused_and_leaves_no_trace(harness: Harness) -> None:
+    before = tree(harness.directory / "lake")
+    harness.runner.close()
+    for old, new, what in REFUSED:
+        script = SCRIPT.replace(old, new)
+        if old == "user_id INT PRIMARY KEY NOT ENFORCED, gender STRING":
+            script = script.replace("c.user_id = u.user_id", "c.item = u.gender")
+        if old == "enriched":
+            script = script.replace(
+                "'connector' = 'scripted');\nINSERT", "'connector' = 'scripted', 'insert.id' = 'enriched');\nINSERT"
+            )
+            what = "target"
+        other = Harness(script, harness.spark, harness.directory)
+        with pytest.raises(DefinitionChanged) as raised:
+            other.advance()
+        other.runner.close()
+        differences = [item for item in raised.value.differences if isinstance(item, Difference)]
+        assert what is None or what in {item.what for item in differences}, (new, differences)
+        assert all(item.lake != item.script and item.lake in str(raised.value) for item in differences)
+        for way in ("old declaration", "--lake", "new target"):
+            assert way in raised.value.next_command
+        assert tree(harness.directory / "lake") == before, new
+    again = Harness(SCRIPT, harness.spark, harness.directory)
+    again.push("clicks", [CLICK])
+    assert len(again.advance()) == 1
+
+
+def test_what_decides_the_next_epochs_alone_is_said_and_stored(harness: Harness) -> None:
+    assert harness.lake.format == FORMAT
+    assert [row.epoch for row in harness.lake.definitions.rows("insert enriched")] == [1]
+    changes = [
+        ("c.item, u.gender", "UPPER(c.item), u.gender"),
+        ("c.cents > 0", "c.cents > 1"),
+        ("(user_id INT, item STRING, gender STRING)", "(user_id INT, item STRING, gender STRING, cents INT)"),
+        (
+            "gender STRING, cents INT)",
+            "gender STRING, cents INT, CONSTRAINT known EXPECT (user_id < 9) ON VIOLATION WARN)",
+        ),
+    ]
+    script, harness = SCRIPT, harness
+    for number, (old, new) in enumerate(changes, 2):
+        script = script.replace(old, new)
+        if "cents INT)" in new:
+            script = script.replace("u.gender FROM", "u.gender, c.cents FROM")
+        harness = taken_up(harness, script)
+        harness.push("clicks", [CLICK])
+        report = harness.run()
+        (line,) = report.changes
+        assert line.startswith(f"insert enriched changes from epoch {number} on: ")
+        row = harness.lake.epochs.last("insert enriched")
+        assert row is not None
+        plan = ReleasePlan.of(row)
+        assert (plan.epoch, plan.definition) == (number, number)
+        assert harness.run().changes == ()
+    assert [(row["item"], row.get("cents")) for row in harness.published("enriched")] == [
+        ("a", None),
+        ("A", None),
+        ("A", None),
+        ("A", 5),
+        ("A", 5),
+    ]
+    assert [epoch.state for epoch in harness.verify("enriched").epochs] == ["equal"] * 5
+    again = taken_up(harness, SCRIPT.replace("    JOIN", "    LEFT JOIN"))
+    report = again.verify("enriched")
+    assert report.passed
+    assert report.script_differs
+
+
+def test_how_a_script_is_written_is_no_change(harness: Harness) -> None:
+    statements = [one.strip() for one in SCRIPT.split(";") if one.strip()]
+    script = ";\n".join([statements[1], statements[2], statements[0], statements[3]]) + ";"
+    script = script.replace("AS c\n", "AS k\n").replace("c.", "k.").replace("SELECT", "select /* so */")
+    script = script.replace("WHERE", "where").replace("INT", "int")
+    script = script.replace("'phases'", "'scan.max-rows-per-epoch' = '7', 'phases'")
+    harness = taken_up(harness, script)
+    harness.push("clicks", [CLICK])
+    report = harness.run()
+    assert report.moved
+    assert report.changes == ()
+    assert len(harness.lake.definitions.rows("insert enriched")) == 1
+
+
+def test_a_new_insert_into_a_target_of_one_that_is_gone_is_refused(harness: Harness) -> None:
+    script = SCRIPT.replace(
+        "gender STRING) WITH ('connector' = 'scripted');\nINSERT",
+        "gender STRING) WITH ('connector' = 'scripted', 'insert.id' = 'again');\nINSERT",
+    )
+    assert script != SCRIPT
+    with pytest.raises(DefinitionChanged, match="which has rows in enriched"):
+        taken_up(harness, script).advance()
+
+
+def test_a_new_insert_into_a_new_target_goes_on(harness: Harness) -> None:
+    script = SCRIPT.replace("enriched", "anew").replace("    JOIN", "    LEFT JOIN")
+    assert [row["item"] for row in taken_up(harness, script).advance()] == ["a"]
+
+
+def test_a_lake_that_is_older_than_definitions_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    with tarfile.open(OLD_LAKE / "lake.tar.gz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    assert Lake(tmp_path / "lake").format == 1
+    harness = Harness(OLD_LAKE / "pipeline.py", spark, tmp_path)
+    with pytest.raises(GateHeld):
+        harness.run()
+    assert len(harness.runner.notes) == 5
+    assert all("assumed" in line for line in harness.runner.notes)
+    harness.runner.resolve_held("ruled", discard=True)
+    harness.push("clicks", [{"user_id": 1, "item": "z"}])
+    rows = harness.advance()
+    assert sorted((row["_target"], row["user_id"]) for row in rows) == [("counted", 1), ("enriched", 1), ("ruled", 1)]
+    assert next(row["clicks"] for row in rows if row["_target"] == "counted") == 2
+    assert harness.lake.format == FORMAT
+    assert [row["user_id"] for row in harness.quarantined("enriched")] == [7, 100]
+    for insert in ("enriched", "ruled"):
+        assert harness.verify(insert).passed
+    changed = (OLD_LAKE / "pipeline.py").read_text().replace("clicks.user_id = users", "clicks.user_id + 1 = users")
+    (tmp_path / "pipeline.py").write_text(changed)
+    harness.runner.close()
+    with pytest.raises(DefinitionChanged):
+        Harness(tmp_path / "pipeline.py", spark, tmp_path).run()
+
+
+def test_a_lake_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    row = DefinitionRow("lake format", 1, FORMAT + 1, 0, 0, "", {})
+    lake.definitions.append([row], application=lake.application("lake format", "definition", 1), version=FORMAT + 1)
+    with pytest.raises(LakeError, match=f"has format {FORMAT + 1}, and this Tidegate knows formats up to {FORMAT}"):
+        Lake(tmp_path)
+
+
+def planned(folder: Path, script: str) -> Definitions:
+    """The definitions of a script that has planned an epoch of each of its sources."""
+    lake, pipeline = Lake(folder), compile_script(script)
+    found = Definitions(lake, pipeline, {}, lambda: 0)
+    for table in pipeline.sources:
+        row = source_row(table.name, 1, 1, 0, Step({}), found.number(table.name))
+        lake.epochs.append([row], application=lake.application(table.name, "plan", 1), version=1)
+    return found
+
+
+def test_a_runner_that_another_has_overtaken_stops(tmp_path: Path) -> None:
+    script = SCRIPT.replace("proctime AS PROCTIME()) WITH (", "proctime AS PROCTIME()) WITH ({} ")
+    old = planned(tmp_path, script.format(""))
+    new = Definitions(Lake(tmp_path), compile_script(script.format("'scan.max-rows-per-epoch' = '9',")), {}, lambda: 0)
+    new.take_up("clicks")
+    assert old.number("clicks") == new.number("clicks") == 1  # no part of the definition
+    timed = SCRIPT.replace("cents INT, proctime", "cents INT, at TIMESTAMP(3), WATERMARK FOR at AS at, proctime")
+    idle = timed.replace("PROCTIME()) WITH (", "PROCTIME()) WITH ('scan.watermark.idle-timeout' = '9 s', ")
+    old = planned(tmp_path / "timed", timed)
+    lines: list[str] = []
+    new = Definitions(Lake(tmp_path / "timed"), compile_script(idle), {}, lambda: 0, lines.append)
+    new.take_up("clicks")
+    (line,) = lines
+    assert line.startswith("table clicks changes from epoch 2 on: watermark options")
+    with pytest.raises(ConcurrentRun, match="has changed the definition of clicks"):
+        old.number("clicks")
+    with pytest.raises(ConcurrentRun):
+        old.take_up("clicks")
+
+
+def test_two_scripts_that_declare_one_table_differently_do_not_share_it(tmp_path: Path) -> None:
+    one = SCRIPT.replace("cents INT, proctime", "cents INT, more AS cents + 1, proctime")
+    planned(tmp_path, one)
+    other = Definitions(Lake(tmp_path), compile_script(one.replace("cents + 1", "cents + 1000")), {}, lambda: 0)
+    with pytest.raises(DefinitionChanged) as raised:
+        other.require()
+    assert "cents` + 1)" in raised.value.where
+    assert "cents` + 1000)" in raised.value.where
