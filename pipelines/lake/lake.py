@@ -23,6 +23,7 @@ from pipelines.errors import LakeError
 from pipelines.lake.control import ControlTable
 from pipelines.lake.leases import Leases
 from pipelines.lake.records import AlertRow, DefinitionRow, EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
+from pipelines.sources.paths import placed
 from pipelines.sql.model import Insert, Table
 
 CommitRole = Literal[
@@ -63,9 +64,9 @@ class Layout:
         return self.table_path(table) / "_quarantine"
 
     def target_path(self, target: Table) -> Path:
-        """The target's table: its own 'path' option where a delta target has one."""
+        """The target's table: its own 'path' option where a delta target has one, relative to the script's folder."""
         if path := target.options.get("path"):
-            return Path(path).absolute()
+            return placed(path, target.home).absolute()
         return self.root / "targets" / target.name
 
     def quarantine_path(self, target: Table, insert: Insert) -> Path:

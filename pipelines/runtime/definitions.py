@@ -113,11 +113,20 @@ class Definitions:
         form, plan = self._form(owner), ReleasePlan.of(row)
         if stored is None:
             yield from _not_as_planned(insert, plan)
+            yield from self._not_where_published(insert, plan)
             return
         found = _compared(owner, stored.form, form)
         failed = bool(found) and not self._staged(plan)
         for item in found:
             yield _allowed(item) if _may_change(item, form, failed) else item
+
+    def _not_where_published(self, insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
+        """Of an INSERT that is older than the lake's definitions: whether what it has published is in its target."""
+        owner, path = insert_owner(insert.id), self.lake.target_path(self.pipeline.table(insert.target))
+        verdicts = self.lake.verdicts.rows(owner, generation=plan.generation)
+        passed = any(row.passed and row.epoch < plan.epoch for row in verdicts)
+        if passed and committed(path, self.lake.application(owner, "publish", plan.generation)) < 0:
+            yield Difference(owner, "target path", "another one", str(path), True)
 
     def _staged(self, plan: ReleasePlan) -> bool:
         owner = insert_owner(plan.insert)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipelines.errors import PlanningError, TidegateError
 from pipelines.sql import compile_script
+from pipelines.sql.model import Table
 from pipelines.sql.pipeline import Pipeline
 
 PYTHON = ".py"
@@ -64,4 +65,18 @@ def _of_python(script: Path, name: str | None) -> Pipeline:
             state="nothing was run",
             next_command="pipeline = load_script(Path('tables.sql')).process(…)",
         )
-    return replace(found, name=name or pipeline_name(script))
+    return replace(at_home(found, script), name=name or pipeline_name(script))
+
+
+def at_home(pipeline: Pipeline, script: Path) -> Pipeline:
+    """The same, where tables that come from no file of their own have their relative paths begin beside `script`."""
+    home = str(script.absolute().parent)
+    tables = {
+        name: table if table.home else replace(table, home=home, parts=tuple(_home(part, home) for part in table.parts))
+        for name, table in pipeline.tables.items()
+    }
+    return replace(pipeline, tables=tables)
+
+
+def _home(part: Table, home: str) -> Table:
+    return part if part.home else replace(part, home=home)

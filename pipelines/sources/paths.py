@@ -1,7 +1,7 @@
 """Where a script may read files: folders that the machine's owner allows, whatever the script says.
 
-$TIDEGATE_FILES_ROOT names them (several with the system's path separator between them). Without it that is the folder
-in which the process was started.
+$TIDEGATE_FILES_ROOT names them (several with the system's path separator between them). Without it they are the folder
+of the script, where a relative path begins, and the one in which the process was started.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ VARIABLE = "TIDEGATE_FILES_ROOT"
 SCHEME = "file://"
 
 
-def roots() -> tuple[Path, ...]:
-    """The allowed folders, with symbolic links followed."""
+def roots(home: str | None = None) -> tuple[Path, ...]:
+    """The allowed folders, with symbolic links followed. `home`: the script's."""
     named = [part for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
-    return tuple(Path(part).resolve() for part in named or ["."])
+    return tuple(Path(part).resolve() for part in named or [home or ".", "."])
+
+
+def placed(path: str, home: str | None) -> Path:
+    """What 'path' of a table means: a relative one begins at the first allowed folder, wherever the process runs."""
+    return roots(home)[0] / path.removeprefix(SCHEME)
 
 
 def restricted() -> bool:
@@ -26,7 +31,7 @@ def restricted() -> bool:
     return bool(os.environ.get(VARIABLE))
 
 
-def allowed(path: str, table: str) -> Path:
+def allowed(path: str, table: str, home: str | None = None) -> Path:
     """The file or folder that 'path' of a table means, with `..` and symbolic links followed; it need not exist.
 
     A relative one begins at the first allowed folder. Raises PlanningError for one of another file system, and
@@ -40,21 +45,22 @@ def allowed(path: str, table: str) -> Path:
             state="nothing was read",
             next_command="write the folder into 'path', and run again",
         )
-    inside = roots()
-    found = (inside[0] / plain).resolve()
-    check(found, path, table)
+    found = placed(path, home).resolve()
+    check(found, path, table, home)
     return found
 
 
-def check(found: Path, said: str, table: str) -> None:
+def check(found: Path, said: str, table: str, home: str | None = None) -> None:
     """Raise SourceError unless `found` (resolved) lies in an allowed folder; `said` is what named it."""
-    inside = roots()
+    inside = tuple(dict.fromkeys(roots(home)))
     if not any(found.is_relative_to(root) for root in inside):
         named = ", ".join(map(str, inside))
         what = f"{table}: {said} is {found}, outside of {named}"
         raise SourceError(
             what,
-            where=f"${VARIABLE}" if restricted() else f"the folder that this process runs in; ${VARIABLE} is not set",
+            where=f"${VARIABLE}"
+            if restricted()
+            else f"the folders of the script and of this process; ${VARIABLE} is not set",
             state="nothing was read",
             next_command=f"move the files, or let {VARIABLE} name a folder that they lie in, and run again",
         )

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pipelines.functions import UserFunction, used_in
 from pipelines.functions.loading import load
 from pipelines.process.identity import definition_of
+from pipelines.sources.paths import placed
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.connectors import InstalledConnectors
 from pipelines.sql.model import CompiledScript, Insert, Options, Table, is_secret
@@ -146,6 +147,8 @@ def _options(
         if (option.changes if option else "identity") != changes:
             continue
         value = shown[name] if is_secret(name) else _real(table.options, name, environment)
+        if name == "path" and "://" not in value.removeprefix("file://"):
+            value = str(placed(value, table.home).resolve())
         if option is None or value != option.default:
             found[name] = value
     return found
@@ -201,7 +204,7 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
         "translator": TRANSLATOR,
     }
     if path := target.options.get("path"):
-        form["target path"] = path
+        form["target path"] = str(placed(path, target.home).absolute())
     if target.suite is not None:
         form["suite"] = target.suite.digest
     if insert.joins:
@@ -244,7 +247,7 @@ def _process(pipeline: CompiledScript, insert: Insert) -> Form:
             item.name: f"{item.condition} ON VIOLATION {item.action.upper()}" for item in second.constraints
         }
         if path := second.options.get("path"):
-            form[f"path of {name}"] = path
+            form[f"path of {name}"] = str(placed(path, second.home).absolute())
     if spec.windowed is None:
         return form | {"function": definition_of(spec.function)}
     window = spec.windowed

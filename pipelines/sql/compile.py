@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.connectors import InstalledConnectors
@@ -98,6 +100,7 @@ def _declare(
         raise source.error(statement.name.span, f"table `{name}` is declared already, in line {line}", hint)
     known = {name: (owner.table, owner.spec) for name, owner in declared.items()}
     table, spec = TableCompiler(source, statement, connectors, functions, known).compile()
+    table = replace(table, home=None if source.path is None else str(Path(source.path).absolute().parent))
     declared[name] = Declared(table, spec, statement)
 
 

@@ -240,7 +240,8 @@ def severest_first(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
 class Table:
     """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target; `part` is
     one that only another table reads. `parts` are the tables that this one reads in its place, in its role.
-    `partition_columns` is PARTITIONED BY: columns that the connector tells from where a row lies, in order.
+    `partition_columns` is PARTITIONED BY: columns that the connector tells from where a row lies, in order. `home` is
+    the folder of the script, where a relative 'path' begins; None of one that is no file.
 
     Two tables are equal when their CREATE TABLEs say the same; role and place do not count.
     """
@@ -257,6 +258,7 @@ class Table:
     partition_columns: tuple[str, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     suite: Suite | None = field(default=None, compare=False)
+    home: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def connector(self) -> str:

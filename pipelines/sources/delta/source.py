@@ -50,7 +50,9 @@ class DeltaSource:
                 next_command="write the table's folder into 'path', and run again",
             )
         # Where the machine's owner names folders, a table outside of them is not read.
-        self._log = CommitLog(paths.allowed(path, self._table.name) if paths.restricted() else path)
+        home = self._table.home
+        where = paths.allowed(path, self._table.name, home) if paths.restricted() else paths.placed(path, home)
+        self._log = CommitLog(where)
 
     def preflight(self) -> None:
         """The table is there, and has the script's columns in the script's types."""

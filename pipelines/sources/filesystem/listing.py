@@ -29,12 +29,13 @@ class File:
 @dataclass(frozen=True)
 class Folder:
     """The folder, or the one file, that 'path' names. `pattern` matches whole absolute paths of the files to read;
-    `partitions` are the folders that these must lie in."""
+    `partitions` are the folders that these must lie in; `home` is the script's."""
 
     path: Path
     table: str
     pattern: str | None = None
     partitions: Partitions = field(default=Partitions())
+    home: str | None = None
 
     def files(self) -> list[File]:
         """All files, by time of their last change, then by name. Raises SourceError when there is no such folder, and
@@ -55,7 +56,7 @@ class Folder:
         """A listed file as it is now; None if it is gone. Raises SourceError where a link that leads out of the allowed
         folders has taken its place since."""
         path = self.full(name)
-        paths.check(path.resolve(), str(path), self.table)
+        paths.check(path.resolve(), str(path), self.table, self.home)
         return self._file(path)
 
     def values(self, name: str) -> tuple[str | None, ...]:
@@ -87,7 +88,7 @@ class Folder:
                 path = Path(entry.path)
                 if entry.is_symlink():
                     target = path.resolve()
-                    paths.check(target, str(path), self.table)
+                    paths.check(target, str(path), self.table, self.home)
                     if target in seen or target == folder:
                         continue
                 if entry.is_dir():

@@ -37,9 +37,11 @@ class FilesystemSource:
     def __init__(self, context: SourceContext) -> None:
         options = context.options
         self._context, self._table, self._format = context, context.table, options["format"]
-        path = paths.allowed(options["path"], context.table.name)
+        path = paths.allowed(options["path"], context.table.name, context.table.home)
         partitions = Partitions.of(context.table, options.get("partition.default-name", DEFAULT_PARTITION))
-        self._folder = Folder(path, context.table.name, options.get("source.path.regex-pattern"), partitions)
+        self._folder = Folder(
+            path, context.table.name, options.get("source.path.regex-pattern"), partitions, context.table.home
+        )
         settle = parse_duration(options.get("source.settle-time", SETTLE_TIME))
         self._catalog = Catalog(self._folder, context.splits, int(settle.total_seconds() * 1000))
 
