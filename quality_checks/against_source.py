@@ -134,6 +134,7 @@ def reconcile_source(runner: Runner, table: str, wait_s: float = WAIT_S) -> Sour
     Raises PlanningError (not a table that can be compared), SourceError (it can not be read, or has not flipped; the
     changelog does not come past the cut).
     """
+    runner.definitions.require()
     found = runner.pipeline.table(table)
     with _opened(runner, found) as (comparison, landed):
         try:

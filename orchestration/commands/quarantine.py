@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.markup import escape
 
 from orchestration.commands.held import OnUnmatched
 from orchestration.commands.options import (
@@ -100,7 +101,7 @@ def list_(
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
-        pipeline, folder = _opened(script, lake)
+        pipeline, folder = _shown(screen, script, lake)
         wanted = pipeline.inserts if insert is None else (_insert(pipeline, insert),)
         found = {item.id: _kept(folder, pipeline, item) for item in wanted}
         screen.result(of_listing(found), *listing(found, by_epoch, screen.commands))
@@ -129,7 +130,7 @@ def show(
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
-        pipeline, folder = _opened(script, lake)
+        pipeline, folder = _shown(screen, script, lake)
         found = _insert(pipeline, insert)
         wanted = [
             item
@@ -238,6 +239,17 @@ def _opened(script: Path, lake: Path) -> tuple[Pipeline, Lake]:
     from pipelines.runtime.scripts import load_script
 
     return load_script(script), Lake(lake, create=False)
+
+
+def _shown(screen: Screen, script: Path, lake: Path) -> tuple[Pipeline, Lake]:
+    """The same, by the definitions that the lake keeps."""
+    from pipelines.runtime.definitions import as_kept
+
+    pipeline, folder = _opened(script, lake)
+    kept, told = as_kept(folder, pipeline)
+    for line in told:
+        screen.say(escape(line))
+    return kept, folder
 
 
 def _insert(pipeline: Pipeline, name: str) -> Insert:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Script, examples, screen_of
 from orchestration.console import reported
@@ -44,13 +45,17 @@ def report(
     from pipelines.commands import Commands
     from pipelines.errors import TidegateError
     from pipelines.lake import Lake
+    from pipelines.runtime.definitions import as_kept
     from pipelines.runtime.scripts import load_script
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
-        pipeline = load_script(script, name)
+        folder = Lake(lake, create=False)
+        pipeline, told = as_kept(folder, load_script(script, name))
+        for line in told:
+            screen.say(escape(line))
         # It is read elsewhere: paths are whole.
-        page = render(gather(Lake(lake, create=False), pipeline), Commands(script.absolute(), lake.absolute()))
+        page = render(gather(folder, pipeline), Commands(script.absolute(), lake.absolute()))
         path = out or Path(f"{pipeline.name}-report.html")
         try:
             path.write_text(page, encoding="utf-8")

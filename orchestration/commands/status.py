@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, examples, screen_of
 from orchestration.console import Screen, reported
@@ -48,6 +49,7 @@ def status(
     """
     from orchestration.console.standing import standing
     from pipelines.lake import Lake
+    from pipelines.runtime.definitions import as_kept
     from pipelines.runtime.scripts import load_script
     from pipelines.runtime.status import settled_status
     from pipelines.runtime.status import status as read_status
@@ -58,7 +60,12 @@ def status(
         if watch:
             _watch(screen, lambda: read_status(Lake(lake, create=False), pipeline), every)
             return
-        found = settled_status(Lake(lake, create=False), pipeline)
+        folder = Lake(lake, create=False)
+        if pipeline is not None:
+            pipeline, told = as_kept(folder, pipeline)
+            for line in told:
+                screen.say(escape(line))
+        found = settled_status(folder, pipeline)
         screen.result(found.to_json(), *standing(found, screen.commands))
     if found.imbalanced:
         raise typer.Exit(FAILED)

@@ -8,13 +8,14 @@ from the next epoch on, or refused with both versions; what is refused has writt
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deltalake import DeltaTable
 
-from pipelines.clock import Clock
+from pipelines.clock import Clock, system_clock
 from pipelines.errors import ConcurrentRun, DefinitionChanged, TidegateError
 from pipelines.lake import DefinitionRow, Lake
 from pipelines.lake.delta_log import committed
@@ -118,7 +119,8 @@ class Definitions:
         found = _compared(owner, stored.form, form)
         failed = bool(found) and not self._staged(plan)
         for item in found:
-            yield _allowed(item) if _may_change(item, form, failed) else item
+            moved = item.what == "target path" and self._moved(insert, plan)
+            yield _allowed(item) if moved or _may_change(item, form, failed) else item
 
     def _not_where_published(self, insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
         """Of an INSERT that is older than the lake's definitions: whether what it has published is in its target."""
@@ -127,6 +129,14 @@ class Definitions:
         passed = any(row.passed and row.epoch < plan.epoch for row in verdicts)
         if passed and committed(path, self.lake.application(owner, "publish", plan.generation)) < 0:
             yield Difference(owner, "target path", "another one", str(path), True)
+
+    def _moved(self, insert: Insert, plan: ReleasePlan) -> bool:
+        """Whether a target at another place is the same table: it has all that the INSERT has published."""
+        path = self.lake.target_path(self.pipeline.table(insert.target))
+        verdicts = self.lake.verdicts.rows(insert_owner(insert.id), generation=plan.generation)
+        published = max((row.epoch for row in verdicts if row.passed and row.epoch < plan.epoch), default=0)
+        there = committed(path, self.lake.application(insert_owner(insert.id), "publish", plan.generation))
+        return there >= max(published, 1)
 
     def _staged(self, plan: ReleasePlan) -> bool:
         owner = insert_owner(plan.insert)
@@ -281,6 +291,24 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
         return None
     form = json.loads(json.dumps(insert_form(made, made.insert(insert))))
     return made if form.get("functions") == row.form.get("functions") else None
+
+
+def as_kept(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
+    """A pipeline whose INSERTs are what the lake keeps, for looking at it; and a line of each that the script says
+    otherwise than it could go on with."""
+    told: list[str] = []
+    differing = Definitions(lake, pipeline, os.environ, system_clock).differences()
+    for owner in dict.fromkeys(item.owner for item in differing if item.refused and item.owner.startswith("insert ")):
+        name = owner.removeprefix("insert ")
+        if not any(insert.id == name for insert in pipeline.inserts):
+            continue
+        stored = as_defined(lake, pipeline, name)
+        if stored is None or stored is pipeline:
+            continue
+        inserts = tuple(stored.insert(name) if insert.id == name else insert for insert in pipeline.inserts)
+        pipeline = replace(pipeline, tables={**pipeline.tables, **stored.tables}, inserts=inserts)
+        told.append(f"{owner} is shown by the definition that the lake keeps: the script says something else of it")
+    return pipeline, told
 
 
 def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:

@@ -18,7 +18,7 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "insert.id",
         doc="The stable name of the INSERT into this table: its state in the lake goes by it. Default: the table's "
-        "name. A new name starts the INSERT afresh.",
+        "name. A new name begins at the first row, in a target that has no rows of the same probe yet.",
         changes="neither",
     ),
     OptionSpec(

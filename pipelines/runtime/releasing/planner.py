@@ -39,12 +39,18 @@ class ReleasePlanner(ABC):
         again, or the script now joins by another time."""
         insert = self.standing.insert
         self._refuse_other_time(last, event=time is not None)
+        if last is not None and last.probe != insert.probe:
+            raise PlanningError(
+                f"{insert.id} has released rows of {last.probe}, and the script's INSERT reads {insert.probe}",
+                state="nothing was released",
+                next_command="put the old probe back, or write a new INSERT into a new target",
+            )
         if last is not None and landed.generation != last.probe_generation:
             raise PlanningError(
                 f"{insert.probe} was started again (generation {landed.generation}), "
                 f"and {insert.id} has published rows of generation {last.probe_generation}",
                 state="nothing was released",
-                next_command="give the INSERT a new 'insert.id' to release the new generation from its start",
+                next_command="write a new INSERT into a new target: it begins at the new generation's first row",
             )
         return ReleasePlan(
             insert=insert.id,
@@ -70,7 +76,7 @@ class ReleasePlanner(ABC):
                 f"{self.standing.insert.id} has released {last.epoch} epochs in {was}, and the script now joins by "
                 "another time: which rows are still to be released can not be told",
                 state="nothing was released",
-                next_command="give the INSERT a new 'insert.id', or put the old join back",
+                next_command="put the old join back, or write a new INSERT into a new target",
             )
 
     def instead_of(
@@ -117,8 +123,8 @@ class ReleasePlanner(ABC):
                 "reads other tables now",
                 where=f"line {insert.location.line} of the script",
                 state="the epoch is planned and not staged",
-                next_command="read those tables once more to finish the epoch, then the new ones; or give the INSERT a "
-                "new 'insert.id', which begins at the first row",
+                next_command="put the old tables back, or write a new INSERT into a new target, which begins at the "
+                "first row",
             )
         return self._in_the_place_of(planned)
 
