@@ -15,7 +15,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -114,10 +114,12 @@ class _Seen:
             if not self._own(one):
                 continue
             yield self._text(one)
-            for item in vars(one).values():
+            for name, item in self._members(one):
                 found = item.__func__ if isinstance(item, staticmethod | classmethod) else item
                 if isinstance(found, FunctionType):
                     yield from self.told(found)
+                elif not name.startswith("__"):
+                    yield from self._attribute(name, found)
 
     def _function(self, function: FunctionType) -> Iterator[str]:
         yield self._name(function)
@@ -147,6 +149,13 @@ class _Seen:
     def _text(self, value: Any) -> str:
         return _source(value)
 
+    def _members(self, kind: type) -> Iterable[tuple[str, Any]]:
+        return vars(kind).items()
+
+    def _attribute(self, name: str, value: Any) -> Iterator[str]:
+        """Lines of an attribute of a class that is no function: its source has them."""
+        return iter(())
+
     def _foreign(self, name: str, value: Any) -> Iterator[str]:
         """Lines of what is not the user's own, and named by it."""
         return iter(())
@@ -170,13 +179,28 @@ class _Meant(_Seen):
         return value.__qualname__
 
     def _text(self, value: Any) -> str:
-        return _tree(value)
+        return "" if isinstance(value, type) else _tree(value)
+
+    def _members(self, kind: type) -> Iterable[tuple[str, Any]]:
+        """In whatever order, and without what a decorator has generated: its source is in no file."""
+        found = sorted(vars(kind).items())
+        return [(name, item) for name, item in found if not (name.startswith("__") and _generated(item))]
+
+    def _attribute(self, name: str, value: Any) -> Iterator[str]:
+        if isinstance(value, property):
+            yield from (name, *self.told([part for part in (value.fget, value.fset) if part]))
+        elif isinstance(value, _CONSTANT) or self._own(value):
+            yield from (name, *self.told(value))
 
     def _foreign(self, name: str, value: Any) -> Iterator[str]:
         module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
         root = module.partition(".")[0] if isinstance(module, str) else None
         if root is not None and root not in _FOREIGN and (package := _package(root)):
             yield f"{name}: {package}"
+
+
+def _generated(value: Any) -> bool:
+    return isinstance(value, FunctionType) and value.__code__.co_filename == "<string>"
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import runpy
 import subprocess
 import sys
 from datetime import timedelta
@@ -12,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from pipelines.process import EventTimeExtension
-from pipelines.process.identity import identity_of
+from pipelines.process.identity import _package, definition_of, identity_of
 from pipelines.process.windows.function import Aggregate, WindowFunction, session, tumble
 from tests.pipelines.process.windows.test_function import COUNT
 from tests.pipelines.runtime.processing import functions as fn
 
 MODULE = """
 import logging
+import runpy
 import re
 from functools import partial
 from pipelines.process import OneInputStreamProcessFunction
@@ -134,3 +136,72 @@ def test_windows_are_told_apart_by_what_they_are_given() -> None:
     assert len({identity_of(wrap(function)) for function in functions}) == len(functions)
     again = WindowFunction(tumble(timedelta(minutes=5)), COUNT)
     assert identity_of(wrap(again)) == identity_of(wrap(functions[0]))
+
+
+def meant(folder: Path, text: str, *, run: bool = False) -> str:
+    """The definition of `Told` in a module of this text; `run`: as the file of a pipeline is."""
+    folder.mkdir()
+    path = folder / "told_module.py"
+    path.write_text(text)
+    if run:
+        return definition_of(runpy.run_path(str(path), run_name="tidegate_pipeline")["Told"]())
+    spec = importlib.util.spec_from_file_location("told_module", path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["told_module"] = module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        return definition_of(module.Told())
+    finally:
+        del sys.modules["told_module"]
+
+
+CLASS = "class Told(Base):\n"
+WRITTEN = [
+    (CLASS, CLASS + '    """Says what it is."""\n\n'),
+    ("return number * 2", "# twice\n    return (\n        number * 2\n    )"),
+    ("def doubled(number)", 'def doubled(number: "int") -> "int"'),
+    ("def helped(number):\n", 'def helped(number):\n    """Help."""\n'),
+    ("lambda one: one + 1", "lambda one:   one+1"),
+]
+MEANS_ANOTHER = [
+    ("number * 2", "number * 4"),
+    ("FACTOR = 3", "FACTOR = 4"),
+    ("Rule(5)", "Rule(6)"),
+    ("one + 1", "one + 2"),
+    ("helped, 7", "helped, 8"),
+    ("x+", "y+"),
+    (CLASS, CLASS + "    least = 4\n"),
+]
+
+
+@pytest.mark.parametrize("run", [False, True], ids=["imported", "run"])
+def test_a_definition_is_of_what_code_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: bool) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    first = meant(tmp_path / "first", MODULE, run=run)
+    for number, (old, new) in enumerate(WRITTEN):
+        assert meant(tmp_path / f"same{number}", MODULE.replace(old, new), run=run) == first, new
+    for number, (old, new) in enumerate(MEANS_ANOTHER):
+        assert meant(tmp_path / f"other{number}", MODULE.replace(old, new), run=run) != first, new
+    moved = (
+        MODULE.replace("def doubled(number):\n    return number * 2\n", "")
+        + "\ndef doubled(number):\n    return number * 2\n"
+    )
+    assert meant(tmp_path / "moved", moved, run=run) == first
+
+
+def test_a_version_stands_for_the_code_and_a_package_for_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    versioned = MODULE.replace(CLASS, CLASS + "    version = 3\n\n")
+    assert meant(tmp_path / "a", versioned) == meant(tmp_path / "b", versioned.replace("number * 2", "number * 4"))
+    assert meant(tmp_path / "c", versioned) != meant(tmp_path / "d", versioned.replace("version = 3", "version = 4"))
+    packaged = MODULE.replace("import re\n", "import re\nimport numpy as np\n").replace(
+        "number * 2", "np.int64(number)"
+    )
+    first = meant(tmp_path / "e", packaged)
+    monkeypatch.setattr("pipelines.process.identity.version", lambda name: "0.0")
+    _package.cache_clear()
+    assert meant(tmp_path / "f", packaged) != first
+    _package.cache_clear()

@@ -1,0 +1,135 @@
+"""Definitions in one form however they are written; the golden file is what lakes hold already."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.process import EventTimeExtension
+from pipelines.sources.registry import connectors
+from pipelines.sql import compile_script
+from pipelines.sql.canonical import computes, digest_of, insert_form, statements_of, table_form
+from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
+from pipelines.sql.pipeline import Pipeline
+from tests.pipelines.runtime.processing import functions as fn
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "definitions"
+GOLDEN = FIXTURES / "golden.json"
+SCRIPT = (FIXTURES / "script.sql").read_text()
+ENVIRONMENT = {"DB_HOST": "db1", "DB_PASSWORD": "hidden"}
+PROCESSES = """
+CREATE TABLE events (k STRING, number BIGINT, name STRING, at TIMESTAMP(3), WATERMARK FOR at AS at)
+    WITH ('connector' = 'scripted');
+"""
+
+
+def pipelines() -> list[Pipeline]:
+    timed = EventTimeExtension.wrap_process_function(fn.Timed())
+    process = compile_script(PROCESSES).process("told", "events", "k", timed, schema=fn.TIMED_COLUMNS, buckets=4)
+    return [compile_script(SCRIPT), process]
+
+
+def forms(pipeline: Pipeline) -> dict[str, Any]:
+    found = {table.name: table_form(pipeline, table, ENVIRONMENT) for table in pipeline.sources}
+    return found | {f"insert {insert.id}": insert_form(pipeline, insert) for insert in pipeline.inserts}
+
+
+def test_the_forms_that_lakes_hold_stay_as_they_are() -> None:
+    """Who changes the golden file says that rows come to mean something else: every lake will refuse the script, or
+    say that it has changed. TIDEGATE_GOLDEN=1 writes it anew."""
+    named = [item for each in pipelines() for item in forms(each).items()]
+    found = {name: {"digest": digest_of(form), "form": form} for name, form in named}
+    text = json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    if os.environ.get("TIDEGATE_GOLDEN"):
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text()
+    assert "hidden" not in text
+
+
+WRITTEN = [
+    ("SELECT", "select"),
+    ("LEFT JOIN", "left outer join"),
+    ("UPPER(u.name)", "upper( u.`name` )"),
+    ("u.", "person."),
+    ("INT,\n    CONSTRAINT", "INT COMMENT 'made up',\n    CONSTRAINT"),
+    ("c.id > 3 AND c.label IS NOT NULL", "c.label is not null and (c.id > 3)"),
+    ("'5 min'", "'6 min'"),
+    ("'7 d'", "'8 d'"),
+    ("'readers'", "'others'"),
+    ("'reader'", "'another'"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), WRITTEN)
+def test_how_it_is_written_is_no_part_of_it(old: str, new: str) -> None:
+    script = SCRIPT.replace(old, new)
+    if old == "u.":
+        script = script.replace("AS u ON", "AS person ON")
+    assert forms(compile_script(script)) == forms(compile_script(SCRIPT))
+
+
+def test_nor_is_the_order_of_statements_or_what_else_the_script_says() -> None:
+    statements = [f"{one.strip()};\n" for one in SCRIPT.split(";\n") if one.strip()]
+    more = "CREATE TABLE unused (x INT) WITH ('connector' = 'print');\n"
+    kinds = {word: [one for one in statements if one.startswith(word)] for word in ("CREATE F", "CREATE T", "INSERT")}
+    script = "".join([more, *kinds["CREATE F"], *reversed(kinds["CREATE T"]), *reversed(kinds["INSERT"])])
+    assert forms(compile_script(script)) == forms(compile_script(SCRIPT))
+
+
+MEANS_ANOTHER = [
+    ("'clicks', 'properties", "'others', 'properties", ["clicks"]),
+    ("'shop'", "'bazaar'", ["users"]),
+    ("Europe/Berlin", "UTC", ["users"]),
+    ("'csv.field-delimiter' = ';'", "'csv.field-delimiter' = ','", ["clicks"]),
+    ("'seed' = '7'", "'seed' = '8'", ["made"]),
+    ("SUBSTRING(name, 1, 1)", "SUBSTRING(name, 1, 2)", ["users"]),
+    ("at - INTERVAL '5' SECOND", "at - INTERVAL '6' SECOND", ["users"]),
+    ("UPPER(u.name)", "LOWER(u.name)", ["insert named"]),
+    ("c.id > 3", "c.id > 4", ["insert named"]),
+    ("u.name <> ''", "u.name <> 'x'", ["insert named"]),
+    ("id > 0", "id > 1", ["insert named"]),
+    ("/data/named", "/data/others", ["insert named"]),
+    ("'publish'", "'block'", ["insert named"]),
+    ("DESCRIPTOR(at), INTERVAL '1'", "DESCRIPTOR(at), INTERVAL '2'", ["insert per_minute"]),
+    ("COUNT(*) > 1", "COUNT(*) > 2", ["insert per_minute"]),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "changed"), MEANS_ANOTHER)
+def test_what_means_other_rows_is_another_form_of_its_owner_alone(old: str, new: str, changed: list[str]) -> None:
+    assert old in SCRIPT
+    before, after = forms(compile_script(SCRIPT)), forms(compile_script(SCRIPT.replace(old, new)))
+    assert [name for name in before if before[name] != after[name]] == changed
+
+
+def test_a_variable_counts_with_its_value() -> None:
+    pipeline = compile_script(SCRIPT)
+    users = pipeline.table("users")
+    assert table_form(pipeline, users, {"DB_HOST": "db1"})["source"]["hostname"] == "db1"
+    assert table_form(pipeline, users, {"DB_HOST": "db2"})["source"]["hostname"] == "db2"
+    assert table_form(pipeline, users, {})["source"]["hostname"] == "${DB_HOST}"
+
+
+def test_the_stored_statements_make_the_same_insert_and_hold_no_secret() -> None:
+    script = SCRIPT.replace("${DB_PASSWORD}", "hidden")
+    pipeline = compile_script(script)
+    for insert in pipeline.inserts:
+        text = statements_of(pipeline, insert)
+        assert "hidden" not in text
+        if insert.process is None:
+            again = compile_script(text)
+            assert computes(again, again.insert(insert.id)) == computes(pipeline, insert)
+
+
+def test_every_option_says_what_it_changes() -> None:
+    known = [option for each in connectors().values() for option in each.spec.options]
+    told = {option.name: option.changes for option in (*known, *SOURCE_OPTIONS, *SINK_OPTIONS)}
+    identity = {name for name, changes in told.items() if changes == "identity"}
+    assert identity == {
+        "path", "hostname", "port", "database-name", "table-name", "topic", "topic-pattern",
+        "properties.bootstrap.servers", "seed", "hybrid.sources",
+    }  # fmt: skip
