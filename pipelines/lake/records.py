@@ -299,6 +299,8 @@ class DefinitionRow(Record):
         script: The statements by which epochs that were made under it can be recomputed; nothing secret is in it.
         source: The source's own id, where it has one.
         assumed: It was taken from the first script that came, since the lake is older than its definitions.
+        pipeline: What the script's pipeline was called that said so.
+        left_out: That script does not name the owner any more.
     """
 
     table: ClassVar[str] = "definitions"
@@ -312,6 +314,8 @@ class DefinitionRow(Record):
             pa.field("script", pa.string()),
             pa.field("source", pa.string()),
             pa.field("assumed", pa.bool_()),
+            pa.field("pipeline", pa.string()),
+            pa.field("left_out", pa.bool_()),
         ]
     )
 
@@ -322,3 +326,5 @@ class DefinitionRow(Record):
     script: str = ""
     source: Mapping[str, Any] | None = _json_field(None)
     assumed: bool = False
+    pipeline: str = ""
+    left_out: bool = False

@@ -46,18 +46,18 @@ def identity_of(function: Any) -> str:
 
 def definition_of(value: Any) -> str:
     """What a function computes, however it is written: the same for code that differs in comments, docstrings, layout,
-    its place or the version of Python. A `version` that it or its class has stands for all of its code.
+    its place or the version of Python. A `version` that it or its class has stands for all of it.
 
     Tidegate's own classes count by their names, installed packages by their names and versions.
     """
     inner = unwrapped(value)
     kind = inner if isinstance(inner, type | FunctionType | MethodType | partial) else type(inner)
     name = getattr(kind, "__qualname__", "")
+    if isinstance(given := getattr(inner, "version", None), str | int):
+        return f"version {given}"
     told: list[Any] = []
     if isinstance(inner, ProcessFunction):
         told = [(item.name, column_type(item)) for item in shape_of(value).states]
-    if isinstance(given := getattr(inner, "version", None), str | int):
-        return f"{name}, version {given}" + (f" {_digest(told)}" if told else "")
     return f"{name} {_digest([*told, *_Meant(_root(kind)).told(inner)])}".strip()
 
 

@@ -16,9 +16,10 @@ from typing import Any
 from deltalake import DeltaTable
 
 from pipelines.clock import Clock, system_clock
-from pipelines.errors import ConcurrentRun, DefinitionChanged, TidegateError
+from pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHeld, TidegateError
 from pipelines.lake import DefinitionRow, Lake
 from pipelines.lake.delta_log import committed
+from pipelines.lake.leases import Leases
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql import compile_script
 from pipelines.sql.canonical import digest_of, insert_form, statements_of, table_form
@@ -171,7 +172,7 @@ class Definitions:
         if plan is None:
             return
         form = self._form(owner)
-        if stored is not None and stored.digest == digest_of(form):
+        if stored is not None and stored.digest == digest_of(form) and not stored.left_out:
             self._numbers[owner] = stored.epoch
             return
         self.require([owner] if resnapshot else ())
@@ -183,7 +184,32 @@ class Definitions:
             self.say(f"{name}: assumed to be what this script declares, since the lake is older than definitions")
             return
         told = "; ".join(str(item) for item in _compared(owner, stored.form, form))
-        self.say(f"{name} changes from epoch {since} on: {told}")
+        if stored.left_out:
+            self.say(f"{name} is in the script again, and goes on from epoch {since}")
+        if told:
+            self.say(f"{name} changes from epoch {since} on: {told}")
+
+    def leave_out(self, leases: Leases) -> None:
+        """Store which INSERTs the script has had and does not name any more. One that somebody works on is another
+        runner's."""
+        named = {insert_owner(insert.id) for insert in self.pipeline.inserts}
+        for owner in self.lake.definitions.owners():
+            stored = self.lake.definitions.last(owner)
+            if not owner.startswith("insert ") or owner in named or stored is None or stored.left_out:
+                continue
+            if stored.pipeline != self.pipeline.name:
+                continue
+            try:
+                leases.acquire(owner)
+            except LeaseHeld:
+                continue
+            try:
+                row = replace(stored, epoch=stored.epoch + 1, defined_at=self.clock(), left_out=True)
+                application = self.lake.application(owner, "definition", 1)
+                self.lake.definitions.append([row], application=application, version=row.epoch)
+            finally:
+                leases.release(owner)
+            self.say(f"{owner} is left out of the script: what it has published stays, and no more comes")
 
     def number(self, owner: str) -> int:
         """The number of the definition that a plan of `owner` is made under now; stored where there is none yet.
@@ -193,13 +219,22 @@ class Definitions:
         self._refuse_overtaken(owner)
         stored = self.lake.definitions.last(owner)
         if stored is None or (owner not in self._numbers and stored.digest != digest_of(self._form(owner))):
+            if self._insert(owner) is not None:
+                self._say_new(owner)
             return self._store(owner, 1, 1)
         self._numbers[owner] = stored.epoch
         return stored.epoch
 
+    def _say_new(self, owner: str) -> None:
+        """Say that an INSERT is new, where the pipeline has had others before this runner."""
+        if any(other.startswith("insert ") and other not in self._numbers for other in self.lake.definitions.owners()):
+            self.say(f"{owner} is new: it begins at the first row of {self._form(owner)['probe']}")
+
     def _refuse_overtaken(self, owner: str) -> None:
         stored, known = self.lake.definitions.last(owner), self._numbers.get(owner)
-        if known is not None and stored is not None and stored.epoch != known:
+        if known is None or stored is None or stored.epoch == known:
+            return
+        if stored.digest != digest_of(self._form(owner)):
             raise ConcurrentRun(
                 f"another runner has changed the definition of {owner} since this one began",
                 where=str(self.lake.root),
@@ -221,6 +256,7 @@ class Definitions:
             form=form,
             script=statements_of(self.pipeline, insert) if insert else "",
             assumed=assumed,
+            pipeline=self.pipeline.name,
         )
         self.lake.set_format(self.clock())
         application = self.lake.application(owner, "definition", 1)
@@ -291,6 +327,28 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
         return None
     form = json.loads(json.dumps(insert_form(made, made.insert(insert))))
     return made if form.get("functions") == row.form.get("functions") else None
+
+
+def mixed_definitions(lake: Lake, plan: ReleasePlan) -> list[str]:
+    """The tables of a plan whose rows, as far as it reads them, were stored under more than one definition: one that
+    stores other values begins a generation of its own."""
+    if plan.process is not None:
+        reads = [(span.table, span.generation, span.upto) for span in plan.process.inputs]
+    else:
+        reads = [(plan.probe, plan.probe_generation, plan.reads[1])]
+        reads += [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
+    return [table for table, generation, upto in reads if len(_stored_under(lake, table, generation, upto)) > 1]
+
+
+def _stored_under(lake: Lake, table: str, generation: int, upto: int) -> set[str]:
+    """The definitions under which rows of a generation were stored, by what of them decides values."""
+    rows = [row for row in lake.definitions.rows(table) if row.generation <= generation]
+    found = [row for row in rows if row.generation < generation or row.since == 1][-1:]
+    for row in rows:
+        if row.generation == generation and 1 < row.since <= upto:
+            landed = lake.watermarks.rows(table, generation=generation) if found else []
+            found = [*(found if any(item.rows for item in landed if item.epoch < row.since) else []), row]
+    return {digest_of({name: part for name, part in row.form.items() if name not in _TAKEN_UP}) for row in found}
 
 
 def as_kept(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:

@@ -367,6 +367,7 @@ class Runner:
 
         self.definitions.require(resnapshot)
         said = len(self.notes)
+        self.definitions.leave_out(self.leases)
         names = [table.name for table in self.pipeline.sources] if tables is None else list(tables)
         advances = self.advance_all(names, resnapshot=resnapshot)
         releases: list[Released] = []

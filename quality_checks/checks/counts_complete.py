@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipelines.runtime.definitions import mixed_definitions
 from pipelines.runtime.gate import CheckResult
 from pipelines.sql.canonical import computed
 from quality_checks.evidence import Evidence
@@ -13,7 +14,8 @@ NAME = "counts-complete"
 
 def check(evidence: Evidence) -> CheckResult:
     """A count that is missing, negative or of an unknown name fails: the gate never guesses. So does an epoch that was
-    staged under another text of the INSERT: what was counted then answers for other constraints."""
+    staged under another text of the INSERT: what was counted then answers for other constraints; and one whose rows, or
+    the versions that they may meet, were stored under two definitions of their table."""
     staged = evidence.staged
     expected = expected_names(staged.insert) | expected_facts(staged.insert)
     found = {**staged.staged.counts, **staged.staged.facts}
@@ -28,6 +30,9 @@ def check(evidence: Evidence) -> CheckResult:
     ]
     if not computed(staged.plan.computes, staged.pipeline, staged.insert):
         problems.insert(0, "was staged under another text of the INSERT or its constraints")
+    mixed = mixed_definitions(staged.lake, staged.plan)
+    if mixed:
+        problems.insert(0, f"has rows of two definitions of {' and '.join(mixed)}")
     if not same_plan:
         problems.insert(0, "was staged from another plan")
     return CheckResult(

@@ -10,10 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConcurrentRun, DefinitionChanged, GateHeld, LakeError
-from pipelines.lake import DefinitionRow, Lake
+from pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from pipelines.lake.lake import FORMAT
 from pipelines.runtime.definitions import Definitions, Difference
 from pipelines.runtime.plans import ReleasePlan, source_row
+from pipelines.runtime.releasing.standing import Standing
 from pipelines.sources.protocol import Step
 from pipelines.sql import compile_script
 from pipelines.testing import Harness
@@ -247,3 +248,36 @@ def test_two_scripts_that_declare_one_table_differently_do_not_share_it(tmp_path
         other.require()
     assert "cents` + 1)" in raised.value.where
     assert "cents` + 1000)" in raised.value.where
+
+
+def test_an_insert_that_is_left_out_and_one_that_is_new_are_said_once(harness: Harness) -> None:
+    other = SCRIPT.replace("enriched", "also")
+    harness = taken_up(harness, other)
+    assert harness.run().changes == (
+        "insert enriched is left out of the script: what it has published stays, and no more comes",
+        "insert also is new: it begins at the first row of clicks",
+    )
+    assert harness.run().changes == ()
+    harness = taken_up(harness, SCRIPT)
+    harness.push("clicks", [CLICK])
+    lines = harness.run().changes
+    assert lines[0].startswith("insert also is left out")
+    assert lines[1] == "insert enriched is in the script again, and goes on from epoch 2"
+    assert len(harness.published("enriched")) == 2
+
+
+def test_a_new_column_comes_with_a_new_generation_and_is_read_in_no_older_one(tmp_path: Path) -> None:
+    planned(tmp_path, SCRIPT)
+    wider = compile_script(SCRIPT.replace("gender STRING)\n    WITH", "gender STRING, name STRING)\n    WITH"))
+    lake, lines = Lake(tmp_path), list[str]()
+    landed = WatermarkRow("users", 1, 1, 0, 3, 0, True)
+    lake.watermarks.append([landed], application=lake.application("users", "watermark", 1), version=1)
+    definitions = Definitions(lake, wider, {}, lambda: 0, lines.append)
+    with pytest.raises(DefinitionChanged, match="columns name"):
+        definitions.require()
+    definitions.require(["users"])
+    definitions.take_up("users", resnapshot=True)
+    assert lines == ["table users changes from epoch 1 on: columns name: nothing -> STRING"]
+    assert definitions.added("users") == {"name"}
+    standing = Standing(lake, wider, wider.inserts[0])
+    assert [standing.reads("users", generation) for generation in (1, 2)] == [False, True]

@@ -163,12 +163,12 @@ def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSessio
     kept = gone.read_bytes()
     gone.unlink()
     harness.push("events", [event("a", 6)])
-    harness = taken_up(harness, timed())
+    harness = taken_up(harness, timed(function=Mended()))
     with pytest.raises(LakeError, match=r"the state of told is lost: g1-e1-.*is gone"):
         harness.advance()
     gone.write_bytes(kept)
     (state / "_delta_log").rename(state / "_elsewhere")
-    harness = taken_up(harness, timed())
+    harness = taken_up(harness, timed(function=Mended()))
     with pytest.raises(LakeError, match="the state of told is lost: it stands at epoch -1, and epoch 4 is published"):
         harness.advance()
 
@@ -177,7 +177,7 @@ def test_state_grows_with_its_declaration_and_is_written_anew(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.runtime.processing.state.REWRITE_AFTER", 2)
-    harness = Harness(timed(), spark, tmp_path)
+    harness = Harness(timed(function=Versioned()), spark, tmp_path)
     for epoch in EPOCHS[:2]:
         play(harness, epoch)
         harness.advance()
@@ -205,7 +205,13 @@ def test_state_grows_with_its_declaration_and_is_written_anew(
         harness.advance()
 
 
-class Grown(fn.Timed):
+class Versioned(fn.Timed):
+    """Says itself whether it is another function: its state may grow."""
+
+    version = 1
+
+
+class Grown(Versioned):
     """One state more, and a field more in another."""
 
     last = StateDeclarations.value_state("last", "ROW<number BIGINT, name STRING, more STRING>")
@@ -230,7 +236,7 @@ class Grown(fn.Timed):
         note.update("told")
 
 
-class Retyped(fn.Timed):
+class Retyped(Versioned):
     """A state of another type."""
 
     def uses_states(self):
@@ -239,6 +245,8 @@ class Retyped(fn.Timed):
 
 class Shaped(fn.Ruled):
     """Keeps a ROW of the fields that it is given, of each key and of each rule, and tells both."""
+
+    version = 1
 
     def __init__(self, fields: str) -> None:
         self.rules = StateDeclarations.broadcast_state("rules", "STRING", f"ROW<{fields}>")
