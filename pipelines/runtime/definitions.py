@@ -26,10 +26,10 @@ from pipelines.sql.canonical import digest_of, insert_form, statements_of, table
 from pipelines.sql.model import Insert, Table
 from pipelines.sql.pipeline import Pipeline
 
-_TAKEN_UP = frozenset({"translator", "watermark options"})
+_TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
 """Parts of any definition that may change from one epoch to the next."""
 
-_OF_INSERTS = frozenset({"select", "where", "having", "constraints", "policy", "suite"})
+_OF_INSERTS = frozenset({"select", "where", "having", "constraints", "suite"})
 """Those of an INSERT: they decide what its next epochs publish, and nothing that is stored."""
 
 NOT_THERE = "nothing"
@@ -435,7 +435,7 @@ def _compared(owner: str, lake: Mapping[str, Any], script: Mapping[str, Any]) ->
     """What two forms say differently, each where it lies; all of it refused so far."""
     found = []
     for name in dict.fromkeys([*lake, *script]):
-        one, other = lake.get(name), script.get(name)
+        one, other = lake.get(name) or None, script.get(name) or None
         if one == other:
             continue
         if isinstance(one or other, dict) and isinstance(one or {}, dict) and isinstance(other or {}, dict):

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pipelines.functions import UserFunction, used_in
 from pipelines.functions.loading import load
 from pipelines.process.identity import definition_of
+from pipelines.sources.formats.checks import ERROR_OPTION
 from pipelines.sources.paths import placed
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.connectors import InstalledConnectors
@@ -60,9 +61,14 @@ def _without_suite(table: Table) -> str:
     return show_create_table(replace(table, options=Options(options)))
 
 
+_OF_WHAT_DOES_NOT_FIT = (ERROR_OPTION.name, ".ignore-parse-errors", ".fail-on-missing-field")
+"""Options that say what becomes of what is no row: the next epochs', and of no row that is stored."""
+
+
 def digest_of(form: Mapping[str, Any]) -> str:
-    """Identifies a form. 16 hex digits."""
-    text = json.dumps(form, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """Identifies a form. 16 hex digits. A part that says nothing is as good as one that is not there."""
+    told = {name: part for name, part in form.items() if part not in (None, "", [], {})}
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -100,11 +106,14 @@ def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
         "options": _options(table, "rows", environment),
         "watermark": None,
         "watermark options": {},
+        "policy": {},
         "translator": TRANSLATOR,
     }
     del form["source"]["connector"]
     told = [name for name in form["options"] if name.startswith(WATERMARK_PREFIX)]
     form["watermark options"] = {name: form["options"].pop(name) for name in told}
+    told = [name for name in form["options"] if name.endswith(_OF_WHAT_DOES_NOT_FIT)]
+    form["policy"] = {name: form["options"].pop(name) for name in told}
     if spec := table.watermark:
         later = f" - {spec.delay}" if spec.delay else ""
         form["watermark"] = f"{spec.column} AS {'SYSTEM_WATERMARK(): ' if spec.source else ''}{spec.expression}{later}"

@@ -3,6 +3,7 @@ versions, and a refusal has written nothing."""
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pipelines.lake.lake import FORMAT
 from pipelines.runtime.definitions import Definitions, Difference
 from pipelines.runtime.plans import ReleasePlan, source_row
 from pipelines.runtime.releasing.standing import Standing
+from pipelines.runtime.verifying.verify import verify
 from pipelines.sources.protocol import Step
 from pipelines.sql import compile_script
 from pipelines.testing import Harness
@@ -47,14 +49,22 @@ USER = {"user_id": 1, "gender": "f"}
 CLICK = {"user_id": 1, "item": "a", "cents": 5}
 
 
-@pytest.fixture
-def harness(spark: SparkSession, tmp_path: Path) -> Harness:
-    found = Harness(SCRIPT, spark, tmp_path)
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake on which SCRIPT has published a row."""
+    found = Harness(SCRIPT, spark, tmp_path_factory.mktemp("history"))
     found.push("users", [USER])
     found.end_of_snapshot("users")
     found.push("clicks", [CLICK])
     assert len(found.advance()) == 1
-    return found
+    found.runner.close()
+    return found.directory
+
+
+@pytest.fixture
+def harness(spark: SparkSession, history: Path, tmp_path: Path) -> Harness:
+    shutil.copytree(history, tmp_path, dirs_exist_ok=True)
+    return Harness(SCRIPT, spark, tmp_path)
 
 
 REFUSED = [
@@ -182,6 +192,12 @@ def test_a_lake_that_is_older_than_definitions_goes_on(spark: SparkSession, tmp_
         packed.extractall(tmp_path, filter="data")
     assert Lake(tmp_path / "lake").format == 1
     harness = Harness(OLD_LAKE / "pipeline.py", spark, tmp_path)
+    another = compile_script(
+        (OLD_LAKE / "pipeline.py").read_text().split('"""')[3].replace("clicks.item,", "UPPER(clicks.item),")
+    )
+    report = verify(another, harness.lake, lambda: spark, "enriched")
+    assert [epoch.state for epoch in report.epochs] == ["other script"] * 2
+    assert not report.passed
     with pytest.raises(GateHeld):
         harness.run()
     assert len(harness.runner.notes) == 5

@@ -183,9 +183,11 @@ def test_rows_beyond_retention_are_never_called_equal(copied: Harness) -> None:
     assert (report.passed, len(report.unproved), report.rows) == (True, 3, 0)
 
 
-def test_an_epoch_of_another_script_is_told_apart(published: Harness) -> None:
+def test_an_epoch_is_proved_by_the_definition_that_made_it(published: Harness) -> None:
     other = Harness(SCRIPT.replace("<> 13", "<> 12"), published.spark, published.directory)
-    assert [epoch.state for epoch in _verify(other).epochs] == ["other script"] * 3
+    report = _verify(other)
+    assert [epoch.state for epoch in report.epochs] == ["equal"] * 3
+    assert (report.passed, report.script_differs) == (True, True)
 
 
 def test_held_epochs_released_again_or_discarded(spark: SparkSession, tmp_path: Path) -> None:
