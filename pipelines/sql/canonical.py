@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, Literal
@@ -179,12 +179,12 @@ def _real(options: Options, name: str, environment: Mapping[str, str] | None) ->
 def function_digest(function: UserFunction) -> str:
     """Identifies what a user's function is called with, and computes."""
     told = (function.parameters, function.type, function.gives_null)
-    return f"{function.signature} {digest_of({'': [repr(told), _code_of(function.reference)]})}"
+    return f"{function.signature} {digest_of({'': [repr(told), _code_of(load(function.reference))]})}"
 
 
 @cache
-def _code_of(reference: str) -> str:
-    return definition_of(load(reference))
+def _code_of(function: Callable[..., Any]) -> str:
+    return definition_of(function)
 
 
 def _named(text: str, called: Iterable[UserFunction]) -> str:
