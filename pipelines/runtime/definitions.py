@@ -63,6 +63,7 @@ class Definitions:
     say: Callable[[str], None] = lambda line: None
     _forms: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     _numbers: dict[str, int] = field(default_factory=dict, init=False)
+    _passed: tuple[int, frozenset[str]] | None = field(default=None, init=False)
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -76,10 +77,17 @@ class Definitions:
         return found
 
     def require(self, resnapshot: Collection[str] = ()) -> None:
-        """Refuse a script that does not go on with what the lake keeps. Writes nothing. Raises DefinitionChanged."""
+        """Refuse a script that does not go on with what the lake keeps. Writes nothing. Raises DefinitionChanged.
+
+        What was found stands for as long as no definition of the lake is another one: a tick asks often."""
+        table = self.lake.definitions.refresh()
+        as_of = (table.version() if table else -1, frozenset(resnapshot))
+        if as_of == self._passed:
+            return
         refused = [item for item in self.differences(resnapshot) if item.refused]
         if refused:
             raise changed(refused, self.lake)
+        self._passed = as_of
 
     def _of_table(self, table: Table, anew: bool) -> Iterator[Difference]:
         owner, stored = table.name, self.lake.definitions.last(table.name)
