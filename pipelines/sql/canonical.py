@@ -21,7 +21,7 @@ from pipelines.sources.formats.checks import ERROR_OPTION
 from pipelines.sources.paths import placed
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.connectors import InstalledConnectors
-from pipelines.sql.model import CompiledScript, Insert, Options, Table, is_secret
+from pipelines.sql.model import CompiledScript, Insert, Options, Table, is_secret, needs_variables
 from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
 from pipelines.sql.show import show_create_function, show_create_table
 from pipelines.sql.types import quoted
@@ -36,8 +36,9 @@ _POSITIONAL = ("csv", "avro", "debezium-avro-confluent")
 
 
 def computes(pipeline: CompiledScript, insert: Insert) -> str:
-    """Identifies what an INSERT computes; stored with every plan of it."""
-    return digest_of(insert_form(pipeline, insert))
+    """Identifies what an INSERT computes; stored with every plan of it. A suite of its target only judges that."""
+    form = insert_form(pipeline, insert)
+    return digest_of({name: part for name, part in form.items() if name != "suite"})
 
 
 def computed(stored: str, pipeline: CompiledScript, insert: Insert) -> bool:
@@ -58,6 +59,8 @@ def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
 
 def _without_suite(table: Table) -> str:
     options = {name: value for name, value in table.options.items() if name != "quality.suite"}
+    if (path := options.get("path")) and "://" not in path and not needs_variables(path):
+        options["path"] = str(placed(path, table.home).absolute())
     return show_create_table(replace(table, options=Options(options)))
 
 

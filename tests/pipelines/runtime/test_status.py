@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from orchestration.cli import app
 from orchestration.console.standing import standing
 from pipelines.lake import Lake
-from pipelines.runtime.status import Chunks, InsertStatus, LakeStatus, SourceStatus, status
+from pipelines.runtime.status import Chunks, InsertStatus, LakeStatus, SourceStatus, settled_status, status
 from tests.pipelines.runtime.handmade import HandmadeLake
 
 
@@ -164,3 +166,22 @@ def test_knowing_the_state_needs_no_spark() -> None:
     code = "import sys, pipelines.runtime.status; print([name for name in sys.modules if name.startswith('pyspark')])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_rows_that_do_not_add_up_are_told_in_red_unless_somebody_works_on_them(made: HandmadeLake) -> None:
+    made.landed("users", 1, 5, flip=1)
+    made.landed("clicks", 1, 10)
+    plan = made.planned(1, 0, 1)
+    made.staged(plan, matched=4)
+    made.judged(plan)
+    made.published(plan)
+    found = settled_status(made.lake, made.pipeline)
+    told = "enriched: of 10 rows of clicks that landed, 4 are in a place"
+    assert any(told in line and "6 too few" in line for line in rendered(found))
+    assert found.to_json()["imbalanced"] == ["enriched"]
+    result = CliRunner().invoke(app, ["status", "--lake", str(made.root)])
+    assert (result.exit_code, told in result.stdout) == (1, True)
+    leases = made.lake.leases("a run")
+    leases.acquire(made.owner)
+    assert settled_status(made.lake, made.pipeline).imbalanced == ()
+    leases.close()

@@ -125,6 +125,14 @@ def test_the_stored_statements_make_the_same_insert_and_hold_no_secret() -> None
             assert computes(again, again.insert(insert.id)) == computes(pipeline, insert)
 
 
+def test_the_stored_statements_know_where_a_relative_path_began(tmp_path: Path) -> None:
+    script = SCRIPT.replace("/data/named", "named")
+    pipeline = compile_script(script, path=str(tmp_path / "script.sql"))
+    again = compile_script(statements_of(pipeline, pipeline.insert("named")))
+    assert again.table("named").options["path"] == str(tmp_path / "named")
+    assert insert_form(again, again.insert("named")) == insert_form(pipeline, pipeline.insert("named"))
+
+
 def test_every_option_says_what_it_changes() -> None:
     known = [option for each in connectors().values() for option in each.spec.options]
     told = {option.name: option.changes for option in (*known, *SOURCE_OPTIONS, *SINK_OPTIONS)}
