@@ -34,6 +34,12 @@ _OF_INSERTS = frozenset({"select", "where", "having", "constraints", "suite"})
 
 NOT_THERE = "nothing"
 
+_SPARK = {
+    "integer": "INT", "long": "BIGINT", "short": "SMALLINT", "byte": "TINYINT", "string": "STRING", "double": "DOUBLE",
+    "float": "FLOAT", "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP", "timestamp_ntz": "TIMESTAMP_NTZ",
+}  # fmt: skip
+"""Delta's plain types in Spark's spelling."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -63,6 +69,7 @@ class Definitions:
     say: Callable[[str], None] = lambda line: None
     _forms: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     _numbers: dict[str, int] = field(default_factory=dict, init=False)
+    _anew: dict[str, int] = field(default_factory=dict, init=False)
     _passed: tuple[int, frozenset[str]] | None = field(default=None, init=False)
 
     # --- asking --------------------------------------------------------------------------------------------------
@@ -108,11 +115,15 @@ class Definitions:
         path = self.lake.table_path(table.name)
         if not DeltaTable.is_deltatable(str(path)):
             return
-        there = {item.name for item in DeltaTable(str(path)).schema().fields if not item.name.startswith("_")}
-        given = {column.name for column in table.stored_columns}
-        for name in sorted(there ^ given):
-            lake, script = ("stored", NOT_THERE) if name in there else (NOT_THERE, "declared")
-            yield Difference(table.name, f"columns {name}", lake, script, True)
+        fields = DeltaTable(str(path)).schema().fields
+        there = {item.name: _SPARK.get(str(getattr(item.type, "type", ""))) for item in fields}
+        given = {column.name: column for column in table.stored_columns}
+        for name in dict.fromkeys([*(name for name in there if not name.startswith("_")), *given]):
+            if name not in given or name not in there:
+                lake, script = ("stored", NOT_THERE) if name in there else (NOT_THERE, "declared")
+                yield Difference(table.name, f"columns {name}", lake, script, True)
+            elif there[name] and given[name].spark_type in _SPARK.values() and there[name] != given[name].spark_type:
+                yield Difference(table.name, f"columns {name}", str(there[name]), given[name].type, True)
 
     def _of_insert(self, insert: Insert) -> Iterator[Difference]:
         owner = insert_owner(insert.id)
@@ -184,8 +195,14 @@ class Definitions:
             self._numbers[owner] = stored.epoch
             return
         self.require([owner] if resnapshot else ())
-        generation = plan.generation + 1 if resnapshot else plan.generation
-        since = 1 if resnapshot else plan.epoch + 1
+        if resnapshot and stored is not None:
+            self._anew[owner] = plan.generation + 1
+            return
+        self._take_up(owner, plan.generation, plan.epoch + 1)
+
+    def _take_up(self, owner: str, generation: int, since: int) -> None:
+        """Store what the script says of `owner`, and say it."""
+        stored, form = self.lake.definitions.last(owner), self._form(owner)
         self._store(owner, generation, since, assumed=stored is None)
         name = owner if owner.startswith("insert ") else f"table {owner}"
         if stored is None:
@@ -225,6 +242,8 @@ class Definitions:
         Raises ConcurrentRun where another runner has changed it since this one began.
         """
         self._refuse_overtaken(owner)
+        if owner in self._anew:  # only now is it sure that the new generation begins
+            self._take_up(owner, self._anew.pop(owner), 1)
         stored = self.lake.definitions.last(owner)
         if stored is None or (owner not in self._numbers and stored.digest != digest_of(self._form(owner))):
             if self._insert(owner) is not None:
