@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import dis
 import hashlib
 import inspect
 import re
 import sys
 import textwrap
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from importlib import import_module
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from pipelines.process.engine.binding import shape_of, unwrapped
 from pipelines.process.functions import ProcessFunction
@@ -33,6 +37,7 @@ _PLAIN = (type(None), bool, int, float, str, bytes, date, timedelta, Decimal, En
 _FOREIGN = {*sys.stdlib_module_names, __name__.partition(".")[0]} - {"__main__"}
 _INSTALLED = {"site-packages", "dist-packages"}
 _CONSTANT = (*_PLAIN, Mapping, list, tuple, set, frozenset)
+_CACHED = (type(cache(id)),)
 
 
 def identity_of(function: Any) -> str:
@@ -169,8 +174,22 @@ class _Seen:
         return root == self._home or not _INSTALLED & set(Path(file).parts)
 
 
+@runtime_checkable
+class Buffered(Protocol):
+    """Values of one kind in a row, as numpy has them."""
+
+    dtype: Any
+    shape: Any
+
+    def tobytes(self) -> bytes: ...
+
+
 class _Meant(_Seen):
     """The same by meaning: syntax trees instead of texts, names without modules, packages with their versions."""
+
+    def __init__(self, home: str | None) -> None:
+        super().__init__(home)
+        self._modules: set[int] = set()
 
     def _name(self, value: Any) -> str:
         root = _root(value)
@@ -191,12 +210,86 @@ class _Meant(_Seen):
             yield from (name, *self.told([part for part in (value.fget, value.fset) if part]))
         elif isinstance(value, _CONSTANT) or self._own(value):
             yield from (name, *self.told(value))
+        else:
+            yield from self._foreign(name, value)
+
+    def told(self, value: Any) -> Iterator[str]:
+        """The same, and what the old rule passes over: what a cache stands in front of, and values of foreign kinds."""
+        if isinstance(value, _CACHED):
+            yield from self.told(value.__wrapped__)
+        elif isinstance(value, cached_property):
+            yield from self.told(value.func)
+        else:
+            yield from super().told(value)
+
+    def _instance(self, value: Any) -> Iterator[str]:
+        kind = type(value)
+        yield from super()._instance(value)
+        if self._own(kind):
+            slots = [name for one in kind.__mro__ for name in _several(vars(one).get("__slots__", ()))]
+            values = {name: getattr(value, name, None) for name in slots if not name.startswith("__")}
+            if values:
+                yield from self.told(values)
+        elif isinstance(value, complex):
+            yield repr(value)
+        elif isinstance(value, deque):
+            yield from self.told(list(value))
+        elif isinstance(value, Buffered):  # an array
+            yield f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+
+    def _named(self, function: FunctionType) -> Iterator[str]:
+        yield from super()._named(function)
+        if self._own(function):
+            names = _names(function.__code__)
+            there = [function.__globals__.get(name) for name in names]
+            for module in [*there, *_imported(function.__code__)]:
+                if isinstance(module, ModuleType):
+                    yield from self._of_module(module, names)
+
+    def _of_module(self, module: ModuleType, names: Iterable[str]) -> Iterator[str]:
+        """What code takes from a module of the user's own by `module.name`: what it has of `names`."""
+        if not self._own_module(module) or id(module) in self._modules:
+            return
+        self._modules.add(id(module))
+        for name in names:
+            found = vars(module).get(name)
+            if isinstance(found, ModuleType):
+                yield from self._of_module(found, names)
+            elif isinstance(found, _CONSTANT) or self._own(found):
+                yield name
+                yield from self.told(found)
+            elif found is not None:
+                yield from self._foreign(name, found)
+        self._modules.discard(id(module))
+
+    def _own_module(self, module: ModuleType) -> bool:
+        root = module.__name__.partition(".")[0]
+        installed = _INSTALLED & set(Path(getattr(module, "__file__", None) or "").parts)
+        return root == self._home or (root not in _FOREIGN and not installed)
 
     def _foreign(self, name: str, value: Any) -> Iterator[str]:
+        if isinstance(value, (complex, deque, Buffered, cached_property, *_CACHED)):
+            yield name
+            yield from self.told(value)
         module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
         root = module.partition(".")[0] if isinstance(module, str) else None
         if root is not None and root not in _FOREIGN and (package := _package(root)):
             yield f"{name}: {package}"
+
+
+def _several(names: str | Iterable[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _imported(code: CodeType) -> Iterator[ModuleType]:
+    """The modules that code imports itself when it runs, and the functions in it."""
+    for item in dis.get_instructions(code):
+        if item.opname == "IMPORT_NAME":
+            with suppress(Exception):  # it may raise anything, and will when the code runs
+                yield import_module(item.argval)
+    for item in code.co_consts:
+        if isinstance(item, CodeType):
+            yield from _imported(item)
 
 
 def _generated(value: Any) -> bool:

@@ -205,3 +205,49 @@ def test_a_version_stands_for_the_code_and_a_package_for_its_version(
     _package.cache_clear()
     assert meant(tmp_path / "f", packaged) != first
     _package.cache_clear()
+
+
+HELD = "import numpy as np\nfrom collections import deque\nfrom functools import cache, cached_property\n"
+ELSEWHERE = {
+    "a module's function": "import told_more\ndef f(x): return told_more.g(x)",
+    "a module's constant": "import told_more\ndef f(x): return told_more.L + x",
+    "a package's module": "import told_all.more\ndef f(x): return told_all.more.g(x)",
+    "an import inside": "def f(x):\n    import told_more\n    return told_more.g(x)",
+    "a name that is imported inside": "def f(x):\n    from told_more import g\n    return g(x)",
+}
+HELPERS = "L = 1\ndef g(x): return x * 1\n"
+HERE = {
+    "behind a cache": "@cache\ndef g(x): return x * 1\ndef f(x): return g(x)",
+    "itself behind a cache": "@cache\ndef f(x): return x * 1",
+    "an array": "A = np.array([2, 1])\ndef f(x): return A[x]",
+    "a deque": "D = deque([2, 1])\ndef f(x): return D[x]",
+    "a complex number": "C = 1j\ndef f(x): return C",
+    "slots": "class S:\n    __slots__ = 'v'\n    def __init__(self, v): self.v = v\ns = S(1)\ndef f(x): return s.v",
+    "a cached property": "class P:\n    @cached_property\n    def v(self): return 1\np = P()\ndef f(x): return p.v",
+}
+
+
+@pytest.mark.parametrize("held", [*ELSEWHERE, *HERE])
+def test_what_a_function_takes_from_elsewhere_is_part_of_it(
+    held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    modules = ("told_here", "told_more", "told_all", "told_all.more")
+    (tmp_path / "told_all").mkdir()
+
+    def defined(here: str, more: str) -> str:
+        for name in modules:
+            sys.modules.pop(name, None)
+        (tmp_path / "told_here.py").write_text(HELD + here)
+        for file in ("told_more.py", "told_all/more.py"):
+            (tmp_path / file).write_text(more)
+        (tmp_path / "told_all/__init__.py").touch()
+        return definition_of(importlib.import_module("told_here").f)
+
+    text = ELSEWHERE.get(held) or HERE[held]
+    first = defined(text, HELPERS)
+    assert defined(text, f"# moved\n{HELPERS}") == first
+    assert defined(text.replace("1", "3"), HELPERS.replace("1", "3")) != first
+    for name in modules:
+        sys.modules.pop(name, None)
