@@ -73,7 +73,7 @@ def preflight(
         if not refusals:
             refusals.append(_missing_table(cursor, options))
     else:
-        refusals += check_source_table(table, options)
+        refusals += check_source_table(table, server, options)
         refusals += check_columns(table, declared, followed)
         refusals += check_charsets(table, options, declared)
         refusals += check_key(table, options, declared)
@@ -214,7 +214,7 @@ def _list(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def check_source_table(table: SourceTable, options: MysqlOptions) -> Iterator[Refusal]:
+def check_source_table(table: SourceTable, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """What kind of table it is."""
     name = f"{quote(options.database)}.{quote(options.table)}"
     if table.kind == "SYSTEM VERSIONED":
@@ -232,7 +232,7 @@ def check_source_table(table: SourceTable, options: MysqlOptions) -> Iterator[Re
             f"the table's engine is {table.engine}: only InnoDB gives a consistent snapshot",
             f"ALTER TABLE {name} ENGINE = InnoDB;",
         )
-    for constraint in table.cascades:
+    for constraint in () if server.logs_cascades else table.cascades:
         yield Refusal(
             f"the foreign key {constraint} changes rows of {name} by itself (CASCADE, SET NULL), "
             "and such changes are not in the binlog",

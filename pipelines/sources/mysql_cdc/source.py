@@ -24,7 +24,7 @@ from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from pipelines.sources.mysql_cdc.binlog.rows.output import SPLIT
 from pipelines.sources.mysql_cdc.binlog.scan import shares
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
-from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server
+from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server, read_table
 from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
 from pipelines.sources.mysql_cdc.compare import MysqlComparison
 from pipelines.sources.mysql_cdc.connection import Session
@@ -199,7 +199,12 @@ class MysqlCdcSource:
         if step.empty:
             return None
         wanted = WantedTable(
-            self.options.database, self.options.table, step.columns, tuple(self.context.table.primary_key)
+            self.options.database,
+            self.options.table,
+            step.columns,
+            tuple(self.context.table.primary_key),
+            other_key=self._other_key,
+            cascades_logged=self._server_facts().logs_cascades,
         )
         spool = self._spool(step.start_birth)
         ranges = split_by_file(step.span, list(step.files))
@@ -207,6 +212,16 @@ class MysqlCdcSource:
         if spool is None:  # what others read too is kept and met by its ends, so it stays whole
             ranges = [share for span in ranges for share in self._shares(span, tasks, stored)]
         return read_binlog(spark, self.options.server, ranges, wanted, spool)
+
+    @property
+    def _other_key(self) -> bool:
+        """Whether the declared key is not the table's primary key. As it is now: the log refuses any change of that."""
+        declared, found = self.context.table.primary_key, self._table
+        if declared and found is None:  # a step of the run before is finished, ahead of the preflight
+            with self._session.cursor() as cursor:
+                found = read_table(cursor, self.options.database, self.options.table)
+        primary = found.keys.get("PRIMARY", ()) if found else ()
+        return bool(declared) and {name.lower() for name in primary} != {name.lower() for name in declared}
 
     def _shares(self, span: BinlogRange, tasks: int, stored: StoredStep) -> Sequence[BinlogRange]:
         """A long range of one file in parts for that many tasks. Raises SourceError."""
