@@ -98,11 +98,11 @@ CASES = (
 
 
 def test_the_reader_stops_or_is_right(database: Database) -> None:
-    wrong = [f"{case.statements}: {found}" for case in CASES if (found := _fault(database, case))]
+    wrong = [f"{case.statements}: {found}" for case in CASES if (found := fault(database, case))]
     assert not wrong, "\n".join(wrong)
 
 
-def _fault(database: Database, case: Case) -> str:
+def fault(database: Database, case: Case) -> str:
     """What is wrong with the reading of `case`; nothing where all is right."""
     for table, kind in database.execute("SHOW FULL TABLES"):
         database.execute(f"DROP {'TABLE' if kind == 'BASE TABLE' else kind} `{table}`")
