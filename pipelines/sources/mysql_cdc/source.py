@@ -6,9 +6,11 @@ step that gets there carries it, however little it holds.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -50,6 +52,8 @@ from pipelines.sources.protocol import Json, Landed, LogRetention, SourceContext
 from pipelines.sql.model import Table
 from pipelines.watermarks import Watermark
 
+log = logging.getLogger(__name__)
+
 SHARE_BYTES = 64 << 20
 """A range of the log that is at least twice as long is shared between tasks: to scan it for borders takes a tenth of
 the time that decoding and writing do."""
@@ -83,6 +87,8 @@ class MysqlCdcSource:
         with self._session.cursor() as cursor:
             checked = preflight(cursor, self.options, self.context.table, followed)
         self._server, self._table = checked.server, checked.table
+        for note in checked.notes:
+            _say_once(note)
 
     def ends(self) -> Json:
         """Where the server's binlog ends now. Raises SourceError if it is not the log that the plans before are of."""
@@ -189,6 +195,7 @@ class MysqlCdcSource:
             key=step.key,
             cut_columns=cut_columns,
             log=LOG_EPOCH,
+            exact=frozenset(self.context.table.primary_key),
         )
         if self._chunks is None:
             self._chunks = chunks_of(self.context.splits.rows())
@@ -406,6 +413,12 @@ class MysqlCdcSource:
             if done:
                 self._bars[phase].advance(done)
         return self._bars[phase]
+
+
+@cache
+def _say_once(note: str) -> None:
+    """A process that goes on asks before each round; a person is told once."""
+    log.warning(note)
 
 
 def _server_of(table: Table) -> tuple[str, ...]:
