@@ -19,7 +19,7 @@ from tests.pipelines.sources.mysql_cdc import mysql_server
 from tests.pipelines.sources.mysql_cdc.binlog.statements.test_on_a_server import PARTED, UNIQUE, Case, U, fault
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("server")]
 
 CASES = (
     Case(("ALTER TABLE u EXCHANGE PARTITION p WITH TABLE t",), SchemaChanged, (PARTED,)),
