@@ -20,6 +20,7 @@ from pydantic import Field
 from assets.factories import build_pipeline_definitions
 from assets.presentation import Partitions, Presentation
 from pipelines.runtime.scripts import load_script
+from pipelines.sources.paths import local
 from pipelines.watermarks.watermark import parse_moment
 
 LAKE_VARIABLE = "TIDEGATE_LAKE"
@@ -99,10 +100,10 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         script = (context.path / self.script).resolve()
-        lake = Path(self.lake or os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE)
+        lake = self.lake or os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE
         return build_pipeline_definitions(
             load_script(script, self.name),
-            lake=lake if lake.is_absolute() else context.project_root / lake,
+            lake=local(lake, "the component's lake", context.project_root),
             master=self.master,
             spark_config={name: _setting(value) for name, value in self.spark_config.items()},
             look=Presentation(

@@ -17,6 +17,7 @@ from pipelines.lake import Lake
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.session import start_session
+from pipelines.sources.paths import local
 from pipelines.sql.durations import parse_duration
 from pipelines.sql.model import is_secret
 from pipelines.sql.pipeline import Pipeline
@@ -52,7 +53,7 @@ class TidegateResource(dg.ConfigurableResource):
                 state="nothing was loaded",
                 next_command="put it into spark-defaults.conf ($SPARK_CONF_DIR) and leave it out here",
             )
-        return cls(lake=str(Path(lake).absolute()), master=master or "", spark_config=config)
+        return cls(lake=str(local(lake, "the lake")), master=master or "", spark_config=config)
 
     def session(self, progress: Progress | None = None) -> SparkSession:
         """The session of this process, started if there is none: steps of one job share it."""

@@ -27,9 +27,23 @@ Script = Annotated[
 InsertId = Annotated[
     str, typer.Argument(metavar="INSERT", help="The INSERT's id: its target's name, or the target's 'insert.id'.")
 ]
+
+
+def folder(said: str | Path) -> Path:
+    """A folder of this machine, as it was written. Raises typer.BadParameter for what is none."""
+    from pipelines.sources.paths import local, problem
+
+    if why := problem(said):
+        raise typer.BadParameter(why)
+    found = local(said, "") if str(said).startswith("file:") else Path(said)
+    if found.is_file():
+        raise typer.BadParameter(f"{found} is a file")
+    return found
+
+
 LakePath = Annotated[
     Path,
-    typer.Option("--lake", envvar="TIDEGATE_LAKE", metavar="DIR", file_okay=False, help="The folder of the state."),
+    typer.Option("--lake", envvar="TIDEGATE_LAKE", metavar="DIR", parser=folder, help="The folder of the state."),
 ]
 Master = Annotated[
     str | None,
@@ -42,7 +56,8 @@ Master = Annotated[
     ),
 ]
 DemoFolder = Annotated[
-    Path, typer.Option("--folder", file_okay=False, help="Where the demo's database, lake and history lie.")
+    Path,
+    typer.Option("--folder", metavar="DIR", parser=folder, help="Where the demo's database, lake and history lie."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the stack of an error.")]

@@ -23,7 +23,7 @@ from pipelines.errors import LakeError
 from pipelines.lake.control import ControlTable
 from pipelines.lake.leases import Leases
 from pipelines.lake.records import AlertRow, DefinitionRow, EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
-from pipelines.sources.paths import placed
+from pipelines.sources.paths import local, roots
 from pipelines.sql.model import Insert, Table
 
 CommitRole = Literal[
@@ -50,10 +50,10 @@ _FORMAT_OWNER = "lake format"
 
 
 class Layout:
-    """Where a lake's tables lie. Makes and reads nothing."""
+    """Where a lake's tables lie. Makes and reads nothing. Raises PlanningError for a place that is no folder here."""
 
     def __init__(self, root: str | Path) -> None:
-        self.root = Path(root).absolute()
+        self.root = local(root, "the lake")
 
     def table_path(self, table: str) -> Path:
         """The changelog of a build side, or the landed rows of a probe."""
@@ -66,7 +66,7 @@ class Layout:
     def target_path(self, target: Table) -> Path:
         """The target's table: its own 'path' option where a delta target has one, relative to the script's folder."""
         if path := target.options.get("path"):
-            return placed(path, target.home).absolute()
+            return local(path, f"'path' of {target.name}", roots(target.home)[0])
         return self.root / "targets" / target.name
 
     def quarantine_path(self, target: Table, insert: Insert) -> Path:

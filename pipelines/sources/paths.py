@@ -1,4 +1,4 @@
-"""Where a script may read files: folders that the machine's owner allows, whatever the script says.
+"""Where files may lie: in folders of this machine, and for a script's sources in those that its owner allows.
 
 $TIDEGATE_FILES_ROOT names them (several with the system's path separator between them). Without it they are the folder
 of the script, where a relative path begins, and the one in which the process was started.
@@ -7,12 +7,38 @@ of the script, where a relative path begins, and the one in which the process wa
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from pipelines.errors import PlanningError, SourceError
 
 VARIABLE = "TIDEGATE_FILES_ROOT"
 SCHEME = "file://"
+_ADDRESS = re.compile(r"(?i)(?!file:)[a-z][a-z0-9+.-]+:/")
+"""What begins with a scheme other than this machine's, such as s3:// (of which a Path has dropped a slash)."""
+
+
+def problem(said: str | Path) -> str:
+    """Why what a person wrote is no folder of this machine; empty where it is one."""
+    text = str(said)
+    if found := _ADDRESS.match(text):
+        return f"{found.group().rstrip('/')}// is not a folder of this machine, and files can lie nowhere else yet"
+    if text.startswith("file:") and not text.removeprefix("file:").removeprefix("//").startswith("/"):
+        return f"{text} names another machine: write file:///FOLDER, or the folder alone"
+    return ""
+
+
+def local(said: str | Path, where: str, base: Path | None = None) -> Path:
+    """The folder that a person wrote, as an absolute path; `file:` may stand before it, and a relative one begins at
+    `base`, or where the process runs. Raises PlanningError, which says `where` it was written."""
+    if why := problem(said):
+        raise PlanningError(
+            why,
+            where=where,
+            state="nothing was changed",
+            next_command="write the path of a folder that this machine has",
+        )
+    return ((base or Path()) / re.sub("^file:/+", "/", str(said))).absolute()
 
 
 def roots(home: str | None = None) -> tuple[Path, ...]:
@@ -38,7 +64,7 @@ def allowed(path: str, table: str, home: str | None = None) -> Path:
     SourceError, naming both, for one outside of the allowed folders.
     """
     plain = path.removeprefix(SCHEME)
-    if not plain or "://" in plain:
+    if not plain or _ADDRESS.match(plain):
         raise PlanningError(
             f"'path' of {table} is a folder that this machine can read, not {path!r}",
             where=f"WITH options of {table}",

@@ -44,6 +44,19 @@ def tidegate(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+def test_a_lake_elsewhere_is_refused_and_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "pipeline.sql"
+    script.write_text(SCRIPT.format(policy="quarantine"))
+    for command in ("run", "status", "verify", "maintain"):
+        refused = tidegate(command, script, "--lake", "s3://bucket/lake")
+        assert (refused.exit_code, "s3:// is not a folder" in refused.output) == (2, True), refused.output
+    monkeypatch.setenv("TIDEGATE_LAKE", "s3://bucket/lake")
+    assert tidegate("run", script).exit_code == 2
+    assert tidegate("run", script, "--lake", script).exit_code == 2  # it is a file
+    assert list(tmp_path.iterdir()) == [script]
+
+
 def read(result: Result) -> Any:
     return json.loads(result.stdout)
 

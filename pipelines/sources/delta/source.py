@@ -193,6 +193,8 @@ def _same_type(column: Column, spark_type: str) -> bool:
 
 def check(table: Table) -> Sequence[str]:
     """A source needs to know where the table lies; a target has a place in the lake."""
+    if why := paths.problem(table.options.get("path", "")):
+        return [f"'path': {why}"]
     if table.role in ("build", "probe") and not table.options.get("path"):
         return [f"'path' is missing: where is the Delta table that {table.name} reads?"]
     return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from pipelines.sources import paths
 from pipelines.sources.filesystem.partitions import DEFAULT_PARTITION
 from pipelines.sources.filesystem.source import PARQUET, SETTLE_TIME, FilesystemSource
 from pipelines.sources.formats import format_options, metadata_of, problems, wanted
@@ -65,6 +66,8 @@ def updates(options: Mapping[str, str]) -> bool:
 def check(table: Table) -> Sequence[str]:
     """What is wrong with a table."""
     name, found = table.options["format"], []
+    if why := paths.problem(table.options["path"]):
+        found.append(f"'path': {why}")
     if needs_variables(name):
         found.append("'format' can not come from the environment")
     elif name == "avro":

@@ -24,6 +24,7 @@ _VARIABLES = (
     "binlog_expire_logs_seconds",
     "expire_logs_days",
     "gtid_mode",
+    "innodb_native_foreign_keys",
     "require_secure_transport",
     "server_id",
     "server_uuid",
@@ -53,6 +54,12 @@ class Server:
     @property
     def writes_binlog(self) -> bool:
         return self.variables.get("log_bin", "OFF").upper() in ("ON", "1")
+
+    @property
+    def logs_cascades(self) -> bool:
+        """Whether what foreign keys change by themselves is in the binlog: MySQL 9.6 and later do it above InnoDB."""
+        native = self.variables.get("innodb_native_foreign_keys", "OFF").upper()
+        return self.flavor == "mysql" and self.version >= (9, 6) and native in ("OFF", "0")
 
     @property
     def isolation_variable(self) -> str:
@@ -120,7 +127,7 @@ class SourceTable:
 
     @property
     def cascades(self) -> Sequence[str]:
-        """Names of the foreign keys by which the server changes rows of this table without a word in the binlog."""
+        """Names of the foreign keys by which the server changes rows of this table by itself."""
         # information_schema shows foreign keys only to those who may write; SHOW CREATE TABLE shows them to readers.
         # MariaDB does not double a backtick in a constraint's name there, so names are taken as they stand.
         found = re.finditer(r"^\s*CONSTRAINT `(.+?)` FOREIGN KEY \((.*)$", self.create, re.MULTILINE)

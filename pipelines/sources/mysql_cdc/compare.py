@@ -103,6 +103,7 @@ class MysqlComparison:
             key=self._found.snapshot_key,
             cut_columns=cut_columns,
             log=LOG_EPOCH,
+            exact=frozenset(self._context.table.primary_key),
         )
 
     def _declared(self, rows: DataFrame) -> DataFrame:

@@ -20,6 +20,20 @@ class ReadError(SourceError):
         super().__init__(what, where=str(where), state=state, next_command=next_command)
 
 
+def no_such_date(column: str) -> str:
+    """What is wrong with a key whose date is none."""
+    return (
+        f"a row has a date that does not exist (0000-00-00, 2024-02-31, …) in the key column {column}: keys that differ"
+        " on the server would be one here"
+    )
+
+
+MEND_DATES = (
+    "on the server: UPDATE the rows that have such a date in the key, and keep NO_ZERO_DATE, NO_ZERO_IN_DATE and strict"
+    " mode in sql_mode; then "
+)
+
+
 def find(error: BaseException) -> SourceError | None:
     """The typed error that `error` carries: itself, a cause, or the text of one that was raised in a Spark task.
 

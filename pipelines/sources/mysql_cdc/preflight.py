@@ -35,6 +35,8 @@ LEAST_RETENTION_SECONDS = 3600
 OLDEST = "MariaDB 10.5 or MySQL 8"
 """Servers before these do not log the columns' names."""
 
+_ZONES_WITHOUT_CHANGES = frozenset({"UTC", "GMT", "UCT", "Zulu", "Universal", "Greenwich"})
+
 _DENIED = {1044, 1045, 1142, 1143, 1227, 1370, 1401}
 _NOT_THERE = {1049, 1054, 1146}
 
@@ -49,10 +51,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Checked:
-    """What preflight found: the server and the table, both fit to be read."""
+    """What preflight found: the server and the table, both fit to be read; `notes` are for people."""
 
     server: Server
     table: SourceTable
+    notes: tuple[str, ...] = ()
 
 
 def preflight(
@@ -73,13 +76,14 @@ def preflight(
         if not refusals:
             refusals.append(_missing_table(cursor, options))
     else:
-        refusals += check_source_table(table, options)
+        refusals += check_source_table(table, server, options)
         refusals += check_columns(table, declared, followed)
         refusals += check_charsets(table, options, declared)
         refusals += check_key(table, options, declared)
+        refusals += check_key_types(table, options, declared)
     if refusals or table is None:
         raise refused(refusals, options)
-    return Checked(server, table)
+    return Checked(server, table, tuple(collation_notes(table, server, declared)))
 
 
 def refused(refusals: Sequence[Refusal], options: MysqlOptions) -> SourceError:
@@ -214,7 +218,7 @@ def _list(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def check_source_table(table: SourceTable, options: MysqlOptions) -> Iterator[Refusal]:
+def check_source_table(table: SourceTable, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """What kind of table it is."""
     name = f"{quote(options.database)}.{quote(options.table)}"
     if table.kind == "SYSTEM VERSIONED":
@@ -232,7 +236,7 @@ def check_source_table(table: SourceTable, options: MysqlOptions) -> Iterator[Re
             f"the table's engine is {table.engine}: only InnoDB gives a consistent snapshot",
             f"ALTER TABLE {name} ENGINE = InnoDB;",
         )
-    for constraint in table.cascades:
+    for constraint in () if server.logs_cascades else table.cascades:
         yield Refusal(
             f"the foreign key {constraint} changes rows of {name} by itself (CASCADE, SET NULL), "
             "and such changes are not in the binlog",
@@ -301,6 +305,51 @@ def check_key(table: SourceTable, options: MysqlOptions, declared: Table) -> Ite
         yield Refusal(
             f"({columns}) is declared as the primary key, and the table has no key at all",
             f"ALTER TABLE {name} ADD PRIMARY KEY ({quoted});",
+        )
+
+
+def check_key_types(table: SourceTable, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
+    """That no two keys of the table become one in the declared types."""
+    for column in declared.physical_columns:
+        found = table.column(column.name)
+        if column.name not in declared.primary_key or found is None:
+            continue
+        try:
+            have = canonical(found)
+        except PlanningError:
+            continue  # check_columns tells it
+        told = f"the key column {column.name} is {found.column_type} in the table and {column.type} in the script:"
+        moved = {have.spark, column.spark_type} == {"TIMESTAMP", "TIMESTAMP_NTZ"}
+        if moved and options.time_zone not in _ZONES_WITHOUT_CHANGES and not options.time_zone.startswith("Etc/"):
+            right = "TIMESTAMP_LTZ(3)" if have.spark == "TIMESTAMP" else "TIMESTAMP(3)"
+            yield Refusal(
+                f"{told} where the clocks of {options.time_zone} change, two keys of the table would be one",
+                f"declare {column.name} as {right} in the CREATE TABLE of {declared.name}",
+            )
+        elif have.spark == "TINYINT" and column.spark_type == "BOOLEAN":
+            yield Refusal(
+                f"{told} all numbers but 0 would be one key",
+                f"declare {column.name} as TINYINT in the CREATE TABLE of {declared.name}",
+            )
+
+
+def collation_notes(table: SourceTable, server: Server, declared: Table) -> Iterator[str]:
+    """What a person should know of text keys that the server compares otherwise than byte by byte."""
+    for name in declared.primary_key:
+        found = table.column(name)
+        collation = table.collations.get(found.name) if found else None
+        if found is None or not collation or collation == "binary" or collation.endswith(("_nopad_bin", "_0900_bin")):
+            continue
+        blanks = "blanks at the end"
+        if not collation.endswith("_bin"):
+            blanks = "case, accents or blanks at the end"
+        elif found.data_type == "char":  # comes without them
+            continue
+        exact = f"{found.charset}_nopad_bin" if server.flavor == "mariadb" else "utf8mb4_0900_bin"
+        yield (
+            f"{declared.name}: the server compares the key column {name} by {collation}, so texts that differ in"
+            f" {blanks} are one key there. Here they are not equal: a probe row finds a row only by the very text that"
+            f" the table has. Write both alike in the join, or ALTER the column to COLLATE {exact}"
         )
 
 

@@ -6,9 +6,11 @@ step that gets there carries it, however little it holds.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from pipelines.sources.mysql_cdc.binlog.rows.output import SPLIT
 from pipelines.sources.mysql_cdc.binlog.scan import shares
 from pipelines.sources.mysql_cdc.binlog.spool import Spool
-from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server
+from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server, read_table
 from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
 from pipelines.sources.mysql_cdc.compare import MysqlComparison
 from pipelines.sources.mysql_cdc.connection import Session
@@ -49,6 +51,8 @@ from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotSte
 from pipelines.sources.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep, Unread
 from pipelines.sql.model import Table
 from pipelines.watermarks import Watermark
+
+log = logging.getLogger(__name__)
 
 SHARE_BYTES = 64 << 20
 """A range of the log that is at least twice as long is shared between tasks: to scan it for borders takes a tenth of
@@ -83,6 +87,8 @@ class MysqlCdcSource:
         with self._session.cursor() as cursor:
             checked = preflight(cursor, self.options, self.context.table, followed)
         self._server, self._table = checked.server, checked.table
+        for note in checked.notes:
+            _say_once(note)
 
     def ends(self) -> Json:
         """Where the server's binlog ends now. Raises SourceError if it is not the log that the plans before are of."""
@@ -189,6 +195,7 @@ class MysqlCdcSource:
             key=step.key,
             cut_columns=cut_columns,
             log=LOG_EPOCH,
+            exact=frozenset(self.context.table.primary_key),
         )
         if self._chunks is None:
             self._chunks = chunks_of(self.context.splits.rows())
@@ -199,7 +206,12 @@ class MysqlCdcSource:
         if step.empty:
             return None
         wanted = WantedTable(
-            self.options.database, self.options.table, step.columns, tuple(self.context.table.primary_key)
+            self.options.database,
+            self.options.table,
+            step.columns,
+            tuple(self.context.table.primary_key),
+            other_key=self._other_key,
+            cascades_logged=self._server_facts().logs_cascades,
         )
         spool = self._spool(step.start_birth)
         ranges = split_by_file(step.span, list(step.files))
@@ -207,6 +219,16 @@ class MysqlCdcSource:
         if spool is None:  # what others read too is kept and met by its ends, so it stays whole
             ranges = [share for span in ranges for share in self._shares(span, tasks, stored)]
         return read_binlog(spark, self.options.server, ranges, wanted, spool)
+
+    @property
+    def _other_key(self) -> bool:
+        """Whether the declared key is not the table's primary key. As it is now: the log refuses any change of that."""
+        declared, found = self.context.table.primary_key, self._table
+        if declared and found is None:  # a step of the run before is finished, ahead of the preflight
+            with self._session.cursor() as cursor:
+                found = read_table(cursor, self.options.database, self.options.table)
+        primary = found.keys.get("PRIMARY", ()) if found else ()
+        return bool(declared) and {name.lower() for name in primary} != {name.lower() for name in declared}
 
     def _shares(self, span: BinlogRange, tasks: int, stored: StoredStep) -> Sequence[BinlogRange]:
         """A long range of one file in parts for that many tasks. Raises SourceError."""
@@ -391,6 +413,12 @@ class MysqlCdcSource:
             if done:
                 self._bars[phase].advance(done)
         return self._bars[phase]
+
+
+@cache
+def _say_once(note: str) -> None:
+    """A process that goes on asks before each round; a person is told once."""
+    log.warning(note)
 
 
 def _server_of(table: Table) -> tuple[str, ...]:

@@ -196,6 +196,15 @@ def snapshot_expression(column: SourceColumn) -> str:
     return name
 
 
+def exact_expression(column: SourceColumn, expression: str) -> str:
+    """As `expression`, that of the snapshot, but NULL for a date that does not exist: as part of a key it may be none
+    of another day."""
+    name = quote(column.name)
+    if column.data_type in ("date", "datetime"):
+        return f"IF(FROM_DAYS(TO_DAYS({name})) = DATE({name}), {expression}, NULL)"
+    return expression
+
+
 _EPOCH_DAY = 719_528
 
 _INTEGERS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import PlanningError, SourceError
+from pipelines.lake import Lake
+from pipelines.lake.lake import Layout
 from pipelines.sources import paths
+from pipelines.sql import SqlError, compile_script
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def test_what_does_not_is_refused_naming_both(root: Path, path: str) -> None:
     assert paths.VARIABLE in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/x", "hdfs://h/x", "", "file://"])
+@pytest.mark.parametrize("path", ["s3://bucket/x", "hdfs:/h/x", "", "file://"])
 def test_another_file_system_is_refused(root: Path, path: str) -> None:
     with pytest.raises(PlanningError, match="is a folder that this machine can read"):
         paths.allowed(path, "t")
@@ -50,3 +53,57 @@ def test_several_roots_and_none(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert paths.allowed("in", "t") == root / "in"
     with pytest.raises(SourceError, match="outside of"):
         paths.allowed(str(outside), "t")
+
+
+ELSEWHERE = (
+    "s3://bucket/x",
+    "S3A://bucket/x",
+    "s3:/bucket/x",
+    "abfss://c@a.dfs.core.windows.net/x",
+    "gs://b",
+    "hdfs:///x",
+)
+
+
+@pytest.mark.parametrize("said", [*ELSEWHERE, *map(Path, ELSEWHERE), "file://host/x"])
+def test_a_lake_lies_on_this_machine(said: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlanningError, match=r"is not a folder of this machine|names another machine") as refused:
+        Lake(said)
+    assert refused.value.next_command
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("said", ["{root}/x", "file://{root}/x", "file:{root}/x", "x"])
+def test_a_folder_may_be_written_as_an_address(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Layout(said.format(root=tmp_path)).root == tmp_path / "x"
+    assert Layout(Path(said.format(root=tmp_path))).root == tmp_path / "x"
+    assert paths.local("x", "", tmp_path / "base") == tmp_path / "base" / "x"
+    assert not paths.problem("2024:01/x"), "a colon alone makes no address"
+
+
+TABLES = """
+CREATE TABLE p (k INT) WITH ('connector' = {source});
+CREATE TABLE o (k INT) WITH ('connector' = {target});
+INSERT INTO o SELECT k FROM p;
+"""
+GOOD = {"source": "'datagen'", "target": "'delta'"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"target": "'delta', 'path' = '{path}'"},
+        {"source": "'delta', 'path' = '{path}'"},
+        {"source": "'filesystem', 'format' = 'json', 'path' = '{path}'"},
+    ],
+)
+def test_a_script_names_folders_of_this_machine(other: dict[str, str], tmp_path: Path) -> None:
+    for path in ("s3://bucket/x", "file://host/x"):
+        with pytest.raises(SqlError, match=r"'path': .*machine"):
+            compile_script(TABLES.format(**(GOOD | {role: each.format(path=path) for role, each in other.items()})))
+    fine = {role: each.format(path=f"file://{tmp_path}/x") for role, each in other.items()}
+    pipeline = compile_script(TABLES.format(**(GOOD | fine)))
+    if "target" in other:
+        assert Layout(tmp_path).target_path(pipeline.table("o")) == tmp_path / "x"

@@ -33,6 +33,10 @@ class SchemaChanged(BinlogError):
     """The wanted table is no longer what the generation began with."""
 
 
+class UnreadableKey(BinlogError):
+    """A row's key has no value here that is its own."""
+
+
 class BinlogPurged(BinlogError):
     """The server no longer has, or never had, the place that the range begins at."""
 

@@ -121,13 +121,17 @@ class WantedTable:
     """A table to read, with the declared columns in output order and the columns of the declared primary key.
 
     `columns` are as information_schema described them when the generation began (a column may have been dropped
-    since); their names are the output's names and are matched without regard to case.
+    since); their names are the output's names and are matched without regard to case. `other_key`: the table's own
+    primary key is another, or there is none, so the declared one holds as long as an index does. `cascades_logged`:
+    the server logs what foreign keys change by themselves.
     """
 
     database: str
     name: str
     columns: tuple[SourceColumn, ...]
     primary_key: tuple[str, ...] = ()
+    other_key: bool = False
+    cascades_logged: bool = False
 
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"
@@ -138,6 +142,8 @@ class WantedTable:
             "name": self.name,
             "columns": [column.to_json() for column in self.columns],
             "primary_key": list(self.primary_key),
+            "other_key": self.other_key,
+            "cascades_logged": self.cascades_logged,
         }
 
     @classmethod
@@ -147,6 +153,8 @@ class WantedTable:
             values["name"],
             tuple(SourceColumn.from_json(column) for column in values["columns"]),
             tuple(values["primary_key"]),
+            other_key=values["other_key"],
+            cascades_logged=values["cascades_logged"],
         )
 
 

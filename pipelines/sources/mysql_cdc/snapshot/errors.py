@@ -22,6 +22,10 @@ class TableChanged(SnapshotError):
     """The table is no longer what the generation began with."""
 
 
+class UnreadableKey(SnapshotError):
+    """A row's key has no value here that is its own."""
+
+
 class ViewTooOld(SnapshotError):
     """The table was altered between the opening of a read view and its first row.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey
-from pipelines.sources.mysql_cdc.types import SourceColumn, quote, snapshot_expression
+from pipelines.sources.mysql_cdc.types import SourceColumn, exact_expression, quote, snapshot_expression
 
 WHOLE = Chunk(0)
 """All of a table, in one read view."""
@@ -17,7 +17,7 @@ class SnapshotQuery:
     """What is read of a table, whatever the chunk. `columns` are named as the script names them.
 
     `cut_columns` are the SQL of the cut's file number and position, to be asked in the chunk's read view. `log` is the
-    log epoch.
+    log epoch. `exact`: names of the columns, those of the declared key, that have a value of their own in every row.
     """
 
     database: str
@@ -26,13 +26,18 @@ class SnapshotQuery:
     key: SnapshotKey
     cut_columns: tuple[str, str]
     log: int = 0
+    exact: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.database}.{self.table}"
 
     def rows(self, chunk: Chunk, condition: str | None = None) -> str:
         """The chunk's rows; with a `condition` (the server's SQL) those of them that it holds for."""
-        values = ", ".join(f"{snapshot_expression(column)} AS {quote(column.name)}" for column in self.columns)
+        values = ", ".join(f"{self._value(column)} AS {quote(column.name)}" for column in self.columns)
         wanted = " AND ".join(f"({part})" for part in (chunk.predicate(self.key), condition) if part)
         source = f"{quote(self.database)}.{quote(self.table)}{'' if condition else self.key.force}"
         return f"SELECT {values} FROM {source}" + (f" WHERE {wanted}" if wanted else "")  # noqa: S608 quoted
+
+    def _value(self, column: SourceColumn) -> str:
+        expression = snapshot_expression(column)
+        return exact_expression(column, expression) if column.name in self.exact else expression

@@ -12,8 +12,9 @@ import pymysql
 from pipelines.sources.mysql_cdc.binlog.rows.columns.values import array_of
 from pipelines.sources.mysql_cdc.binlog.rows.output import ARROW, SEQ
 from pipelines.sources.mysql_cdc.chunks import Chunk
+from pipelines.sources.mysql_cdc.errors import MEND_DATES, RETRY, no_such_date
 from pipelines.sources.mysql_cdc.snapshot.canonical import canonical_array
-from pipelines.sources.mysql_cdc.snapshot.errors import SnapshotError, typed
+from pipelines.sources.mysql_cdc.snapshot.errors import SnapshotError, UnreadableKey, typed
 from pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
 from pipelines.sources.mysql_cdc.snapshot.results import select
 from pipelines.sources.mysql_cdc.snapshot.values import values_of
@@ -61,6 +62,7 @@ def read_chunk(work: Work, number: int) -> Iterator[pa.RecordBatch]:
             for piece in pieces:
                 values = zip(values_of(piece, found), found, query.columns, strict=True)
                 columns = [canonical_array(*each) for each in values]
+                _require_keys(query, columns)
                 count = len(piece.starts)
                 yield pa.RecordBatch.from_arrays(
                     [*_source_columns(query.log, chunk, view, first, count), *columns], schema=schema
@@ -72,6 +74,13 @@ def read_chunk(work: Work, number: int) -> Iterator[pa.RecordBatch]:
         ) from error
     except (pymysql.err.MySQLError, OSError) as error:
         raise typed(error, f"{chunk.name} of {query}") from error
+
+
+def _require_keys(query: SnapshotQuery, columns: Sequence[pa.Array]) -> None:
+    """A column of the key is never NULL on the server: here it is where its date does not exist."""
+    for column, values in zip(query.columns, columns, strict=True):
+        if column.name in query.exact and values.null_count:
+            raise UnreadableKey(no_such_date(column.name), next_command=MEND_DATES + RETRY)
 
 
 def _source_columns(log: int, chunk: Chunk, view: ReadView, first: int, count: int) -> list[pa.Array]:

@@ -10,9 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, SchemaChanged, UnsupportedEvent
+from pipelines.sources.mysql_cdc.binlog.errors import (
+    MalformedEvent,
+    SchemaChanged,
+    UnreadableKey,
+    UnsupportedEvent,
+)
 from pipelines.sources.mysql_cdc.binlog.model import WantedTable
-from pipelines.sources.mysql_cdc.binlog.rows.columns import Collations, Decode, decoder_of, width_of
+from pipelines.sources.mysql_cdc.binlog.rows.columns import Collations, Decode, decoder_of, exact, width_of
 from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
 from pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows
 from pipelines.sources.mysql_cdc.binlog.rows.lockstep import Images, RowLayout, columns_of, locate
@@ -20,7 +25,7 @@ from pipelines.sources.mysql_cdc.binlog.rows.output import CREATE, DELETE, UPDAT
 from pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TableMap
 from pipelines.sources.mysql_cdc.binlog.wire.events import FIRST_COMPRESSED, HEADER_BYTES, KIND_OF, VERSION_2, Kind
 from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
-from pipelines.sources.mysql_cdc.errors import FRESH
+from pipelines.sources.mysql_cdc.errors import FRESH, MEND_DATES, no_such_date
 from pipelines.sources.mysql_cdc.types import canonical
 
 _LONG_COUNT = 251
@@ -51,6 +56,8 @@ class TableReader:
         for known in table.columns:
             ordinal = ordinals.get(known.name.casefold())
             decode = None if ordinal is None else decoder_of(seen.columns[ordinal], known, collations, str(seen), where)
+            if decode is not None and known.name in table.primary_key:
+                decode = exact(decode)
             self._columns.append(None if ordinal is None or decode is None else (ordinal, decode))
         missing = [name for name in table.primary_key if name.casefold() not in ordinals]
         if missing:
@@ -90,6 +97,9 @@ class TableReader:
             pa.nulls(len(images), canonical(known).arrow) if column is None else column[1](values[column[0]])
             for known, column in zip(self.table.columns, self._columns, strict=True)
         ]
+        for known, values in zip(self.table.columns, columns, strict=True):
+            if known.name in self.table.primary_key and values.null_count:
+                raise UnreadableKey(no_such_date(known.name), next_command=MEND_DATES + FRESH)
         return Rows(columns, ops, images.event, images.row)
 
     def _bodies(

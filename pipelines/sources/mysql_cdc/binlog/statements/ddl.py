@@ -1,20 +1,23 @@
 """What a statement in the binlog means for the wanted tables: nothing, a truncate, other columns, or a full stop.
 
 ALTERs that leave every row and column as it was are followed, as are added and dropped columns. Any other change of a
-wanted table rewrites rows that the binlog does not show, so it stops the reader.
+wanted table rewrites rows that the binlog does not show, so it stops the reader. So does DDL whose targets are not
+wholly understood, whichever table it seems to be about, and DDL of another table that takes a wanted one's rows or
+name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged, StatementEvent, UnsupportedEvent
 from pipelines.sources.mysql_cdc.binlog.model import WantedTable
-from pipelines.sources.mysql_cdc.binlog.statements.alter import RowsRewritten, altered_columns, past_if
+from pipelines.sources.mysql_cdc.binlog.statements.alter import Alteration, read_alteration, read_options
 from pipelines.sources.mysql_cdc.binlog.statements.query import Query
-from pipelines.sources.mysql_cdc.binlog.statements.sql_tokens import Kind, Token, tokens
+from pipelines.sources.mysql_cdc.binlog.statements.sql_tokens import Kind, Token, Unparsed, Words, tokens
 from pipelines.sources.mysql_cdc.errors import FRESH
 
 
@@ -43,14 +46,20 @@ _CHANGES_ROWS = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "VALUES", "HANDLER", "EXECUTE"}
 )
 _HARMLESS = frozenset(
-    {"BEGIN", "START", "COMMIT", "SAVEPOINT", "RELEASE", "GRANT", "REVOKE", "SET", "FLUSH", "ANALYZE", "OPTIMIZE"}
+    {"BEGIN", "START", "COMMIT", "SAVEPOINT", "RELEASE", "GRANT", "REVOKE", "SET", "FLUSH", "OPTIMIZE"}
     | {"REPAIR", "CHECK", "CHECKSUM", "CACHE", "INSTALL", "UNINSTALL", "KILL", "USE", "PURGE", "RESET"}
     | {"CHANGE", "STOP"}
 )
-_NOT_TABLES = frozenset(
-    {"VIEW", "TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "SEQUENCE", "PACKAGE", "INDEX"}
-    | {"TABLESPACE", "LOGFILE", "SPATIAL", "RESOURCE", "UNDO", "INSTANCE"}
+_NO_TABLES = frozenset(
+    {"VIEW", "TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "SEQUENCE", "PACKAGE", "LIBRARY"}
+    | {"TABLESPACE", "LOGFILE", "REFERENCE", "RESOURCE", "INSTANCE"}
 )
+"""Kinds of things that CREATE, DROP and ALTER are of, and that hold no rows of a table."""
+_ATTRIBUTES = frozenset(
+    {"UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "AGGREGATE", "UNDO", "ONLINE", "OFFLINE"}
+    | {"EXTERNAL", "JSON", "RELATIONAL", "DUALITY", "MATERIALIZED"}
+)
+"""Words that may stand before the kind."""
 
 
 def judge(query: Query, wanted: Sequence[WantedTable], *, fold_case: bool = False, where: object = "") -> Judgement:
@@ -59,12 +68,7 @@ def judge(query: Query, wanted: Sequence[WantedTable], *, fold_case: bool = Fals
     Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that can not be followed,
     UnsupportedEvent for XA.
     """
-    words = [*tokens(query.text, query.sql_mode)]
-    judging = _Judge(query, wanted, fold_case, where)
-    try:
-        return judging.statement(words)
-    except IndexError:  # it ends before what was expected
-        return judging.unknown(words)
+    return _Judge(query, wanted, fold_case, where).statement([*tokens(query.text, query.sql_mode)])
 
 
 class _Judge:
@@ -72,23 +76,21 @@ class _Judge:
         self._query, self._wanted, self._where = query, wanted, where
         self._fold = str.casefold if fold_case else str
 
-    def statement(self, words: list[Token]) -> Judgement:
-        if not words:
+    def statement(self, found: Sequence[Token]) -> Judgement:
+        words = Words(found)
+        if words.done:
             return _NOTHING
-        first, rest = words[0], words[1:]
-        if first.says("SET") and rest and rest[0].says("STATEMENT"):
-            at = next((index for index, word in enumerate(words) if word.says("FOR")), len(words) - 1)
-            return self.statement(words[at + 1 :])
-        if first.says("TRUNCATE"):
-            return self._truncate(rest)
-        if first.says("ALTER"):
-            return self._alter(rest)
-        if first.says("DROP"):
-            return self._drop(rest)
-        if first.says("RENAME"):
-            return self._rename(rest)
-        if first.says("CREATE"):
-            return self._create(rest)
+        if words.follows("SET", "STATEMENT"):
+            at = next((index for index, word in enumerate(found) if word.says("FOR")), len(found))
+            return self.statement(found[at + 1 :]) if at < len(found) else self._unknown(found)
+        first = words.take()
+        parse = self._parsers.get(first.text.upper()) if first.kind is Kind.WORD else None
+        if parse is not None:
+            try:
+                return parse(self, words)
+            except Unparsed:
+                # Such a statement may be about any table, by whatever name: none goes on.
+                raise self._not_understood(self._wanted[0], first) from None
         if first.says("ROLLBACK"):
             return Judgement(Effect.UNDO)
         if first.says("XA"):
@@ -97,111 +99,249 @@ class _Judge:
                 where=self._where,
                 next_command=FRESH,
             )
-        if first.says(*_CHANGES_ROWS) or first.text == "(":
-            raise StatementEvent(
-                f"rows were changed by a statement ({first.text.upper()} …) that was logged as text, not as rows;"
-                " on the server: SET GLOBAL binlog_format = 'ROW', and no session that sets another",
-                where=self._where,
-                next_command=FRESH,
-            )
-        if first.says(*_HARMLESS):
+        if first.says(*_CHANGES_ROWS, "("):
+            raise self._logged_as_text(first.text)
+        if first.says(*_HARMLESS) and not words.says("NOT"):  # BEGIN NOT ATOMIC …
             return _NOTHING
-        return self.unknown(words)
+        return self._unknown(found)
 
-    def unknown(self, words: Sequence[Token]) -> Judgement:
-        """A statement that is not understood matters only if it names a wanted table."""
+    def _unknown(self, words: Sequence[Token]) -> Judgement:
+        """A statement that is not understood, and no DDL of tables, matters only if it names a wanted table."""
         for table in self._wanted:
             if any(self._fold(word.text) == self._fold(table.name) for word in words):
-                raise self._stop(table, f"a statement that is not understood: {words[0].text.upper()} …")
+                raise self._not_understood(table, words[0])
         return _NOTHING
 
-    def _truncate(self, rest: list[Token]) -> Judgement:
-        at = 1 if rest and rest[0].says("TABLE") and len(rest) > 1 else 0
-        table, _ = self._table(rest, at)
+    # --- statements about tables, by their first word; each raises Unparsed for what it does not know ---------------
+
+    def _truncate(self, words: Words) -> Judgement:
+        words.accept("TABLE")
+        table = self._table(words)
+        words.past_wait()
+        if words.accept("DROP", "REUSE"):
+            words.expect("STORAGE")
+        words.end()
         return Judgement(Effect.TRUNCATE, table) if table else _NOTHING
 
-    def _drop(self, rest: list[Token]) -> Judgement:
-        if rest and rest[0].says("TEMPORARY"):
+    def _analyze(self, words: Words) -> Judgement:
+        """ANALYZE TABLE reads only; MariaDB's ANALYZE UPDATE … runs the UPDATE."""
+        words.accept("NO_WRITE_TO_BINLOG", "LOCAL")
+        if words.says("TABLE", "TABLES"):
             return _NOTHING
-        if rest and rest[0].says("DATABASE", "SCHEMA"):
-            name = rest[past_if(rest, 1)].text
-            for table in self._wanted:
-                if self._fold(table.database) == self._fold(name):
-                    raise self._stop(table, "its database was dropped")
+        if words.accept("FORMAT"):
+            words.expect("=")
+            words.take()
+        if words.says(*_CHANGES_ROWS, "("):
+            raise self._logged_as_text(f"ANALYZE {words.take().text}")
+        raise Unparsed
+
+    def _drop(self, words: Words) -> Judgement:
+        self._past_attributes(words)
+        if words.accept("TEMPORARY"):
             return _NOTHING
-        if rest and rest[0].says("TABLE", "TABLES"):
-            at = past_if(rest, 1)
-            while at < len(rest):
-                table, at = self._table(rest, at)
+        if words.accept("DATABASE", "SCHEMA"):
+            self._drop_database(words, "its database was dropped")
+            words.end()
+        elif words.accept("TABLE", "TABLES"):
+            words.past_if()
+            for table in self._tables(words):
                 if table:
                     raise self._stop(table, "the table was dropped")
-                at += 1  # the comma, or a word after the last name
+            words.past_wait()
+            words.accept("RESTRICT", "CASCADE")
+            words.end()
+        elif words.accept("INDEX"):
+            words.past_if()
+            primary = words.name().upper() == "PRIMARY"
+            words.expect("ON")
+            table = self._table(words)
+            if table and primary:
+                raise self._stop(table, "its primary key was dropped")
+            self._index_dropped(table)
+        elif not words.says(*_NO_TABLES):
+            raise Unparsed
+        return _NOTHING
+
+    def _rename(self, words: Words) -> Judgement:
+        if words.accept("USER"):
             return _NOTHING
-        return _NOTHING if rest and rest[0].says(*_NOT_TABLES) else self.unknown(rest)
+        if not words.accept("TABLE", "TABLES"):
+            raise Unparsed
+        words.past_if()
+        while True:
+            old = self._table(words)
+            words.past_wait()
+            words.expect("TO")
+            for table in (old, self._table(words)):
+                if table:
+                    raise self._stop(table, "the table was renamed, or another was given its name")
+            if not words.accept(","):
+                words.end()
+                return _NOTHING
 
-    def _rename(self, rest: list[Token]) -> Judgement:
-        if not rest or not rest[0].says("TABLE", "TABLES"):
-            return _NOTHING if rest and rest[0].says("USER") else self.unknown(rest)
-        at = past_if(rest, 1)
-        while at < len(rest):
-            table, at = self._table(rest, at)
-            if table:
-                raise self._stop(table, "the table was renamed, or another was given its name")
-            while at < len(rest) and not rest[at].says("TO", ","):
-                at += 1  # WAIT n, NOWAIT
-            at += 1
-        return _NOTHING
-
-    def _create(self, rest: list[Token]) -> Judgement:
-        at = 2 if len(rest) > 1 and rest[0].says("OR") and rest[1].says("REPLACE") else 0
-        if at and at < len(rest) and rest[at].says("TABLE"):
-            table, _ = self._table(rest, past_if(rest, at + 1))
-            if table:
+    def _create(self, words: Words) -> Judgement:
+        replaces = words.accept("OR")
+        if replaces:
+            words.expect("REPLACE")
+        self._past_attributes(words)
+        if words.accept("TEMPORARY"):
+            return _NOTHING
+        if words.accept("TABLE") or (replaces and words.accept("SEQUENCE")):
+            words.past_if()
+            table = self._table(words)
+            if table and replaces:
                 raise self._stop(table, "the table was dropped and created anew")
+            self._attached(words)
+        elif words.accept("DATABASE", "SCHEMA"):
+            if replaces:
+                self._drop_database(words, "its database was dropped and created anew")
+        elif words.accept("INDEX"):
+            while not words.accept("ON"):
+                words.take()
+            table = self._table(words)
+            if replaces:
+                self._index_dropped(table)
+        elif not words.says(*_NO_TABLES):
+            raise Unparsed
         return _NOTHING
 
-    def _alter(self, rest: list[Token]) -> Judgement:
-        at, ignore = 0, False
-        while at < len(rest) and rest[at].says("ONLINE", "OFFLINE", "IGNORE"):
-            ignore = ignore or rest[at].says("IGNORE")
-            at += 1
-        if at >= len(rest) or not rest[at].says("TABLE"):
-            return _NOTHING  # ALTER DATABASE, USER, VIEW, EVENT, …: no rows
-        table, at = self._table(rest, past_if(rest, at + 1))
+    def _attached(self, words: Words) -> None:
+        """A new table changes rows of those that it names as parts of a MERGE table. Its columns, keys, partitions and
+        query change nothing of a table that they name."""
+        if words.says("("):
+            words.group()
+        self._others(read_options(words), "CREATE TABLE")
+
+    def _others(self, done: Alteration, first: str) -> None:
+        """Stop for a wanted table that the definition of another one takes part of, or may."""
+        for named in done.tables:
+            if table := self._wanted_table(*named):
+                raise self._stop(table, f"{first} of another table took its rows or its name, or gave it others")
+        for table in self._wanted:
+            if any(word.names and self._fold(word.text) == self._fold(table.name) for word in done.unknown):
+                raise self._not_understood(table, first)
+
+    def _alter(self, words: Words) -> Judgement:
+        ignore = False
+        while words.says("ONLINE", "OFFLINE", "IGNORE"):
+            ignore |= words.take().says("IGNORE")
+        self._past_attributes(words)
+        if words.accept("DATABASE", "SCHEMA"):
+            if any(word.says("UPGRADE") for word in words.rest):  # of a directory's name: it becomes another database
+                raise Unparsed
+            return _NOTHING
+        if not words.accept("TABLE"):
+            if not words.says(*_NO_TABLES):
+                raise Unparsed
+            return _NOTHING
+        words.past_if()
+        table = self._table(words)
+        words.past_wait()
+        done = read_alteration(words)
         if table is None:
+            self._others(done, "ALTER TABLE")
             return _NOTHING
         if ignore:
             raise self._stop(table, "ALTER IGNORE may have deleted rows")
-        if at < len(rest) and rest[at].says("WAIT"):
-            at += 2
-        try:
-            added, dropped = altered_columns(rest[at:])
-        except RowsRewritten as error:
-            raise self._stop(table, str(error)) from error
+        return self._altered(table, done)
+
+    def _altered(self, table: WantedTable, done: Alteration) -> Judgement:
+        if done.unknown:
+            raise self._stop(table, f"ALTER TABLE … {' '.join(word.text for word in done.unknown[:3])} …")
+        if done.rewrites:
+            raise self._stop(table, done.rewrites)
+        if done.adds_cascade and not table.cascades_logged:
+            raise self._stop(table, "a foreign key was added whose cascades the binlog does not show")
+        if done.drops_index:
+            self._index_dropped(table)
         declared = {column.name.casefold(): column.name for column in table.columns}
-        for name in added:
+        for name in done.added:
             if name.casefold() in declared:
                 raise self._stop(table, f"the declared column {name} was added; rows from before have its default")
-        if not added and not dropped:
+        lost = [declared[name.casefold()] for name in done.dropped if name.casefold() in declared]
+        keys = {name.casefold() for name in table.primary_key}
+        for name in lost:
+            if name.casefold() in keys:
+                raise self._stop(table, f"the column {name} was dropped, which is declared as its primary key")
+        if not done.added and not done.dropped:
             return _NOTHING
-        lost = [declared[name.casefold()] for name in dropped if name.casefold() in declared]
         note = "; ".join(
-            [f"column {name} was added and is not declared: passed over" for name in added]
+            [f"column {name} was added and is not declared: passed over" for name in done.added]
             + [f"column {name} was dropped: it reads NULL from here on" for name in lost]
         )
         return Judgement(Effect.COLUMNS, table, note)
 
-    def _table(self, words: Sequence[Token], at: int) -> tuple[WantedTable | None, int]:
-        """The wanted table named at `at` (None for any other), and where its name ends."""
-        if at >= len(words) or not words[at].names:
-            return None, at + 1
-        database, name, end = self._query.database, words[at].text, at + 1
-        if end + 1 < len(words) and words[end].text == "." and words[end].kind is Kind.SYMBOL:
-            database, name, end = name, words[end + 1].text, end + 2
+    _parsers: ClassVar[dict[str, Callable[[_Judge, Words], Judgement]]] = {
+        "TRUNCATE": _truncate,
+        "ANALYZE": _analyze,
+        "DROP": _drop,
+        "RENAME": _rename,
+        "CREATE": _create,
+        "ALTER": _alter,
+    }
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def _past_attributes(self, words: Words) -> None:
+        """Past what stands between CREATE or ALTER and the kind of thing: DEFINER = …, ALGORITHM = …, UNIQUE, …"""
+        while True:
+            if words.accept("DEFINER"):
+                words.expect("=")
+                words.take()
+                if words.accept("("):
+                    words.expect(")")
+                if words.accept("@"):
+                    words.take()
+                    while words.accept(".", "-"):
+                        words.take()
+            elif words.accept("ALGORITHM"):
+                words.expect("=")
+                words.take()
+            elif words.accept("SQL"):
+                words.expect("SECURITY")
+                words.take()
+            elif not words.accept(*_ATTRIBUTES):
+                return
+
+    def _drop_database(self, words: Words, what: str) -> None:
+        words.past_if()
+        name = words.name()
         for table in self._wanted:
-            if (self._fold(table.database), self._fold(table.name)) == (self._fold(database), self._fold(name)):
-                return table, end
-        return None, end
+            if self._fold(table.database) == self._fold(name):
+                raise self._stop(table, what)
+
+    def _index_dropped(self, table: WantedTable | None) -> None:
+        if table and table.other_key:
+            raise self._stop(
+                table,
+                f"an index was dropped, and the declared key ({', '.join(table.primary_key)}) is not its primary key:"
+                " without a unique index over it two rows may have had one key",
+            )
+
+    def _tables(self, words: Words) -> Iterator[WantedTable | None]:
+        yield self._table(words)
+        while words.accept(","):
+            yield self._table(words)
+
+    def _table(self, words: Words) -> WantedTable | None:
+        """The wanted table that is named next; None for any other."""
+        return self._wanted_table(*words.table())
+
+    def _wanted_table(self, database: str | None, name: str) -> WantedTable | None:
+        named = self._fold(database or self._query.database), self._fold(name)
+        return next((t for t in self._wanted if (self._fold(t.database), self._fold(t.name)) == named), None)
+
+    def _not_understood(self, table: WantedTable, first: Token | str) -> SchemaChanged:
+        text = first if isinstance(first, str) else first.text.upper()
+        return self._stop(table, f"a statement that is not understood: {text} …")
+
+    def _logged_as_text(self, first: str) -> StatementEvent:
+        return StatementEvent(
+            f"rows were changed by a statement ({first.upper()} …) that was logged as text, not as rows;"
+            " on the server: SET GLOBAL binlog_format = 'ROW', and no session that sets another",
+            where=self._where,
+            next_command=FRESH,
+        )
 
     def _stop(self, table: WantedTable, what: str) -> SchemaChanged:
         return SchemaChanged(f"{table} can not be followed further: {what}", where=self._where, next_command=FRESH)

@@ -6,13 +6,14 @@ them, which would hide an ALTER.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 ANSI_QUOTES = 0x00000004
+MSSQL = 0x00000400
 NO_BACKSLASH_ESCAPES = 0x00100000
-"""Bits of sql_mode that change where tokens end (MySQL `sql/system_variables.h`)."""
+"""Bits of sql_mode that change where tokens end (MariaDB `sql/sql_class.h`); MySQL 8 never sets MSSQL's."""
 
 
 class Kind(Enum):
@@ -41,12 +42,102 @@ class Token:
         return self.kind in (Kind.WORD, Kind.NAME)
 
 
+class Unparsed(Exception):
+    """The statement goes on otherwise than the parser knows."""
+
+
+class Words:
+    """A statement's tokens, read from left to right. What is not as asked raises Unparsed."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._tokens, self._at = tokens, 0
+
+    @property
+    def done(self) -> bool:
+        """Whether all has been read, but for the semicolon that may end a statement."""
+        return all(token.says(";") for token in self.rest)
+
+    @property
+    def rest(self) -> Sequence[Token]:
+        """What has not been read."""
+        return self._tokens[self._at :]
+
+    def says(self, *keywords: str) -> bool:
+        """Whether the next token is one of the `keywords`."""
+        return self._at < len(self._tokens) and self._tokens[self._at].says(*keywords)
+
+    def follows(self, *keywords: str) -> bool:
+        """Whether the next tokens are these, one after another."""
+        rest = self._tokens[self._at : self._at + len(keywords)]
+        return len(rest) == len(keywords) and all(map(Token.says, rest, keywords))
+
+    def take(self) -> Token:
+        """The next token, whatever it is."""
+        if self._at >= len(self._tokens):
+            raise Unparsed
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def accept(self, *keywords: str) -> bool:
+        """Past the next token if it is one of the `keywords`."""
+        found = self.says(*keywords)
+        self._at += found
+        return found
+
+    def expect(self, *keywords: str) -> None:
+        """Past the `keywords`, one after another."""
+        for keyword in keywords:
+            if not self.accept(keyword):
+                raise Unparsed
+
+    def end(self) -> None:
+        """Nothing follows."""
+        if not self.done:
+            raise Unparsed
+
+    def past_if(self) -> None:
+        """Past IF EXISTS or IF NOT EXISTS."""
+        if self.accept("IF"):
+            self.accept("NOT")
+            self.expect("EXISTS")
+
+    def past_wait(self) -> None:
+        """Past WAIT n or NOWAIT (MariaDB)."""
+        if self.accept("WAIT"):
+            self.take()
+        else:
+            self.accept("NOWAIT")
+
+    def name(self) -> str:
+        """An identifier."""
+        token = self.take()
+        if not token.names:
+            raise Unparsed
+        return token.text
+
+    def table(self) -> tuple[str | None, str]:
+        """A table's database (None: the default one) and name: `d.t`, `t`, and `.t`, which is the same as `t`."""
+        if self.accept("."):
+            return None, self.name()
+        name = self.name()
+        return (name, self.name()) if self.accept(".") else (None, name)
+
+    def group(self) -> Sequence[Token]:
+        """What a pair of parentheses holds."""
+        self.expect("(")
+        first, depth = self._at, 1
+        while depth:
+            token = self.take()
+            depth += token.says("(") - token.says(")")
+        return self._tokens[first : self._at - 1]
+
+
 def tokens(sql: str, sql_mode: int = 0) -> Iterator[Token]:
     """The tokens of `sql`. What is not closed reaches to the end."""
     at, size = 0, len(sql)
     while at < size:
         character = sql[at]
-        if character.isspace() or character == "\0":
+        if character in " \t\n\v\f\r\0":
             at += 1
         elif sql.startswith(("/*!", "/*M!"), at):
             at = _past_version(sql, sql.index("!", at) + 1)
@@ -61,6 +152,9 @@ def tokens(sql: str, sql_mode: int = 0) -> Iterator[Token]:
             escapes = not quoted_name and not sql_mode & NO_BACKSLASH_ESCAPES
             text, at = _quoted(sql, at, escapes)
             yield Token(Kind.NAME if quoted_name else Kind.STRING, text)
+        elif character == "[" and sql_mode & MSSQL:
+            text, at = _quoted(sql, at, False, "]")
+            yield Token(Kind.NAME, text)
         elif _in_word(character):
             end = at
             while end < size and _in_word(sql[end]):
@@ -77,13 +171,15 @@ def _in_word(character: str) -> bool:
 
 
 def _line_comment(sql: str, at: int) -> bool:
-    return sql.startswith("--", at) and (at + 2 == len(sql) or sql[at + 2].isspace())
+    return sql.startswith("--", at) and (at + 2 == len(sql) or sql[at + 2] <= " " or sql[at + 2] == "\x7f")
 
 
 def _past_version(sql: str, at: int) -> int:
-    while at < len(sql) and sql[at].isdigit():
-        at += 1
-    return at
+    """Past the five or six digits of the version that an executable comment may begin with."""
+    end = at
+    while end < min(len(sql), at + 6) and sql[end] in "0123456789":
+        end += 1
+    return end if end - at >= 5 else at
 
 
 def _after(sql: str, mark: str, at: int) -> int:
@@ -91,9 +187,9 @@ def _after(sql: str, mark: str, at: int) -> int:
     return len(sql) if found < 0 else found + len(mark)
 
 
-def _quoted(sql: str, at: int, escapes: bool) -> tuple[str, int]:
-    """The text between quotes, and where it ends; a doubled quote stands for itself."""
-    quote, parts = sql[at], []
+def _quoted(sql: str, at: int, escapes: bool, quote: str = "") -> tuple[str, int]:
+    """The text between quotes, and where it ends; a doubled closing quote stands for itself."""
+    quote, parts = quote or sql[at], []
     at += 1
     while at < len(sql):
         character = sql[at]

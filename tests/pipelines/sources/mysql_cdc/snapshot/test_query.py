@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey
 from pipelines.sources.mysql_cdc.key import KeyColumn
 from pipelines.sources.mysql_cdc.snapshot.query import WHOLE, SnapshotQuery
@@ -22,3 +24,8 @@ def test_a_chunk_is_read_by_the_index_that_it_was_cut_by() -> None:
 
 def test_a_condition_leaves_the_index_to_the_server() -> None:
     assert QUERY.rows(WHOLE, "`k` IN (1)") == f"{VALUES} WHERE (`k` IN (1))"
+
+
+def test_a_date_of_the_key_is_null_unless_it_exists() -> None:
+    found = replace(QUERY, exact=frozenset({"k", "d"})).rows(Chunk(0))
+    assert "SELECT `k` AS `k`, IF(FROM_DAYS(TO_DAYS(`d`)) = DATE(`d`), TO_DAYS(`d`) - 719528, NULL) AS `d`" in found

@@ -32,7 +32,17 @@ from pipelines.sources.mysql_cdc.types import (
     canonical,
 )
 
-__all__ = ["Collations", "Decode", "FixedValues", "VariableValues", "Width", "array_of", "decoder_of", "width_of"]
+__all__ = [
+    "Collations",
+    "Decode",
+    "FixedValues",
+    "VariableValues",
+    "Width",
+    "array_of",
+    "decoder_of",
+    "exact",
+    "width_of",
+]
 
 Collations = Mapping[int, str]
 """The server's collation ids -> the character set of each."""
@@ -87,6 +97,11 @@ def decoder_of(
             next_command=FRESH,
         )
     return decode
+
+
+def exact(decode: Decode) -> Decode:
+    """As `decode`, but NULL for a date that does not exist."""
+    return partial(decode, exact=True) if decode in (temporal.decode_date, temporal.decode_datetime) else decode
 
 
 def _same_numbers(column: MapColumn, known: SourceColumn) -> bool:

@@ -2,7 +2,7 @@
 
 Formats: MySQL `mysys/my_time.cc` (my_datetime_packed_to_binary and its kin). A date with a zero part, or of the year 0,
 is NULL; a day that its month does not have (ALLOW_INVALID_DATES) counts on into the next, as in the server's own
-arithmetic.
+arithmetic, or is NULL where values must be `exact`.
 """
 
 from __future__ import annotations
@@ -46,15 +46,26 @@ def days_since_epoch(
     return era * 146_097 + day_of_era - 719_468
 
 
-def decode_date(values: FixedValues) -> pa.Array:
+def _no_dates(
+    year: NDArray[np.integer], month: NDArray[np.integer], day: NDArray[np.integer], *, exact: bool
+) -> NDArray[np.bool_]:
+    """Which are no dates; if `exact`, also days that their month does not have."""
+    none = (year == 0) | (month == 0) | (day == 0)
+    if exact:
+        next_month = days_since_epoch(year + (month == 12), month % 12 + 1, np.ones_like(day))
+        none |= days_since_epoch(year, month, day) >= next_month
+    return none
+
+
+def decode_date(values: FixedValues, *, exact: bool = False) -> pa.Array:
     """DATE: day in 5 bits, month in 4, year in 15."""
     packed = little_endian(values.rows, signed=False).astype(np.int64)
     year, month, day = packed >> 9, packed >> 5 & 15, packed & 31
     days = days_since_epoch(year, month, day)
-    return array_of(pa.date32(), days, merged(values.nulls, (year == 0) | (month == 0) | (day == 0)))
+    return array_of(pa.date32(), days, merged(values.nulls, _no_dates(year, month, day, exact=exact)))
 
 
-def decode_datetime(values: FixedValues) -> pa.Array:
+def decode_datetime(values: FixedValues, *, exact: bool = False) -> pa.Array:
     """DATETIME(n), a local time: 1 bit sign, 17 bits year * 13 + month, 5 day, 5 hour, 6 minute, 6 second."""
     packed = big_endian(values.rows[:, :DATETIME_BYTES]) - (1 << 39)
     date, time = packed >> 17, packed & 0x1FFFF
@@ -64,7 +75,7 @@ def decode_datetime(values: FixedValues) -> pa.Array:
     seconds = days_since_epoch(year, month, day).astype(np.int64) * 86_400
     seconds += (time >> 12) * 3_600 + (time >> 6 & 63) * 60 + (time & 63)
     micros = seconds * _SECOND + _microseconds(values.rows, DATETIME_BYTES)
-    return array_of(pa.timestamp("us"), micros, merged(values.nulls, (year == 0) | (month == 0) | (day == 0)))
+    return array_of(pa.timestamp("us"), micros, merged(values.nulls, _no_dates(year, month, day, exact=exact)))
 
 
 def decode_timestamp(values: FixedValues) -> pa.Array:

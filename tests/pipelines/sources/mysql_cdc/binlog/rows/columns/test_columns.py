@@ -10,7 +10,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
@@ -97,6 +97,25 @@ def test_decimals(shape: DecimalShape, raw: str, expected: str) -> None:
 )
 def test_dates(raw: str, expected: datetime.date | None) -> None:
     assert temporal.decode_date(fixed(raw)).to_pylist() == [expected]
+
+
+@settings(deadline=None)
+@given(st.tuples(st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31)))
+@example((2023, 2, 29))
+@example((2024, 2, 29))
+@example((9999, 12, 31))
+@example((1900, 2, 29))
+def test_dates_that_do_not_exist_are_null_where_values_must_be_exact(parts: tuple[int, int, int]) -> None:
+    year, month, day = parts
+    try:
+        expected = datetime.date(*parts)
+    except ValueError:
+        expected = None
+    packed = (day | month << 5 | year << 9).to_bytes(3, "little").hex()
+    assert temporal.decode_date(fixed(packed), exact=True).to_pylist() == [expected]
+    moment = ((((year * 13 + month) << 5 | day) << 17) | 1 << 39).to_bytes(5, "big").hex()
+    midnight = expected and datetime.datetime.combine(expected, datetime.time())
+    assert temporal.decode_datetime(fixed(moment), exact=True).to_pylist() == [midnight]
 
 
 @settings(deadline=None)

@@ -1,0 +1,99 @@
+"""A real MySQL 9.7: snapshot, binlog, cascades that it logs or does not, and what its statements mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import SourceError
+from pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged
+from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from pipelines.sql.model import Table
+from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc import mysql_server
+from tests.pipelines.sources.mysql_cdc.binlog.statements.test_on_a_server import PARTED, UNIQUE, Case, U, fault
+from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
+
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("server")]
+
+CASES = (
+    Case(("ALTER TABLE u EXCHANGE PARTITION p WITH TABLE t",), SchemaChanged, (PARTED,)),
+    Case(("RENAME TABLE t TO v, u TO t",), SchemaChanged, (U,)),
+    Case(("DROP INDEX `PRIMARY` ON t", "INSERT INTO t VALUES (1, 'z')"), SchemaChanged),
+    Case(("DROP INDEX n ON t", "INSERT INTO t VALUES (3, 'a')"), SchemaChanged, (UNIQUE,), key="name"),
+    Case(("ALTER TABLE t ENGINE = BLACKHOLE",), SchemaChanged),
+    Case(
+        (
+            "ANALYZE TABLE t UPDATE HISTOGRAM ON name WITH 4 BUCKETS",
+            "CREATE VIEW v AS TABLE t",
+            "CREATE TABLE r (id INT, t INT REFERENCES t (id) ON DELETE CASCADE)",
+            "CREATE TABLE s SELECT * FROM t",
+            "ALTER TABLE t ADD COLUMN x INT DEFAULT 5, ADD INDEX n (name), ALGORITHM=DEFAULT",
+            "ALTER TABLE t ALTER INDEX n INVISIBLE",
+            "ALTER TABLE t ENGINE=InnoDB ROW_FORMAT=DYNAMIC, DROP INDEX n",
+            "UPDATE v SET name = 'y' WHERE id = 2",
+            "ALTER TABLE t DROP COLUMN x",
+            "DELETE FROM v WHERE id = 1",
+            "DROP TABLE r, s",
+            "CREATE FUNCTION t() RETURNS INT DETERMINISTIC RETURN 1",
+            "DROP FUNCTION t",
+        ),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A server's data, which the next one goes on with."""
+    return tmp_path_factory.mktemp("mysql")
+
+
+@contextmanager
+def shop(folder: Path, *options: str) -> Iterator[Database]:
+    """An empty database on a server that is started with these options."""
+    with mysql_server.running(folder, *options) as server:
+        server.execute(
+            "DROP DATABASE IF EXISTS shop",
+            "CREATE DATABASE shop",
+            "CREATE USER IF NOT EXISTS reader@'127.0.0.1'",
+            "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader@'127.0.0.1'",
+        )
+        yield Database(cast(EmbeddedMariaDb, server), "shop", "reader", "")
+
+
+def child(database: Database) -> Table:
+    """A table that two foreign keys change by themselves."""
+    database.execute(
+        "CREATE TABLE parent (id INT PRIMARY KEY, other INT UNIQUE)",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, q INT,"
+        " FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE ON UPDATE CASCADE,"
+        " FOREIGN KEY (q) REFERENCES parent (other) ON DELETE SET NULL)",
+        "INSERT INTO parent VALUES (1, 10), (2, 20), (3, 30), (4, 40)",
+        "INSERT INTO child VALUES (1, 1, 10), (2, 2, 20), (3, 2, 40), (4, 3, 40), (5, NULL, NULL)",
+    )
+    return declare(database.options("child"), {"id": "INT", "p": "INT", "q": "INT"}, ["id"])
+
+
+def test_cascades_and_statements_are_read(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    with shop(folder) as mysql:
+        driver = Driver(spark, tmp_path, child(mysql))
+        driver.run()
+        mysql.execute("UPDATE parent SET id = 9 WHERE id = 2", "DELETE FROM parent WHERE other IN (10, 40)")
+        driver.run()
+        assert sorted(driver.state().values()) == [(2, 9, 20), (3, 9, None), (4, 3, None), (5, None, None)]
+        assert sorted(mysql.execute("SELECT * FROM child")) == sorted(driver.state().values())
+        mysql.execute("DROP TABLE child, parent")
+        wrong = [f"{case.statements}: {found}" for case in CASES if (found := fault(mysql, case))]
+        assert not wrong, "\n".join(wrong)
+
+
+def test_cascades_below_the_binlog_are_refused(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    with shop(folder, "--innodb-native-foreign-keys=ON") as mysql:
+        table = child(mysql)
+        with pytest.raises(SourceError, match="such changes are not in the binlog"):
+            Driver(spark, tmp_path, table).run()
