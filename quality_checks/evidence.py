@@ -5,7 +5,7 @@ Nothing here needs Spark: a Parquet footer tells rows, columns and nulls in abou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pipelines.lake import StagedFile
-from pipelines.runtime.gate import StagedEpoch
+from pipelines.runtime.gate import CheckResult, StagedEpoch
 from pipelines.runtime.releasing.violations import greatest
 from quality_checks.kinds import kind
 
@@ -54,6 +54,27 @@ class Evidence:
     def rows(self, disposition: str) -> int:
         """Rows of the readable files of one disposition, by their footers."""
         return sum(footer.rows for footer in self.footers if footer.disposition == disposition)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question that the gate asks of a staged epoch.
+
+    Attributes:
+        name: What its results are called.
+        of_join: Answers for an epoch of joined rows.
+        of_process: Answers for an epoch of a process, which gives other rows than it takes; None where `of_join` does.
+    """
+
+    name: str
+    of_join: Callable[[Evidence], CheckResult]
+    of_process: Callable[[Evidence], CheckResult] | None = None
+
+    def __call__(self, evidence: Evidence) -> CheckResult:
+        """The answer for the evidence's epoch."""
+        if self.of_process is None or evidence.staged.insert.process is None:
+            return self.of_join(evidence)
+        return self.of_process(evidence)
 
 
 def gather(staged: StagedEpoch) -> Evidence:

@@ -26,42 +26,29 @@ from quality_checks.checks import (
     unmatched_policy,
     unmatched_ratio,
 )
-from quality_checks.evidence import Evidence, gather
+from quality_checks.checks.processes import of_every_output
+from quality_checks.evidence import Check, Evidence, gather
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CHECKS: tuple[Callable[[Evidence], CheckResult], ...] = (
-    counts_complete.check,
-    flips.check,
-    matches.check,
-    released_rows.check,
-    one_place.check,
-    staged_files.check,
-    unmatched_policy.check,
-    discards.check,
-    columns.check,
-    keys.check,
-    constraints.check,
-    unmatched_ratio.check,
+CHECKS: tuple[Check, ...] = (
+    Check(counts_complete.NAME, counts_complete.check),
+    Check(flips.NAME, flips.check),
+    Check(matches.NAME, matches.check),
+    Check(released_rows.NAME, released_rows.check),
+    Check(one_place.NAME, one_place.check, of_every_output(processes.outputs)),
+    Check(staged_files.NAME, staged_files.check, of_every_output(staged_files.check)),
+    Check(unmatched_policy.NAME, unmatched_policy.check, processes.state),
+    Check(discards.NAME, discards.check),
+    Check(columns.NAME, columns.check, of_every_output(columns.check)),
+    Check(keys.NAME, keys.check, of_every_output(keys.check)),
+    Check(constraints.NAME, constraints.check, of_every_output(constraints.check)),
+    Check(unmatched_ratio.NAME, unmatched_ratio.check),
 )
+"""What is asked of every staged epoch, and needs nothing but numbers."""
 
-CHECK_NAMES: tuple[str, ...] = (
-    counts_complete.NAME,
-    flips.NAME,
-    matches.NAME,
-    released_rows.NAME,
-    one_place.NAME,
-    staged_files.NAME,
-    unmatched_policy.NAME,
-    discards.NAME,
-    columns.NAME,
-    keys.NAME,
-    constraints.NAME,
-    unmatched_ratio.NAME,
-    suite.NAME,
-    user_suite.NAME,
-)
+CHECK_NAMES: tuple[str, ...] = (*(check.name for check in CHECKS), suite.NAME, user_suite.NAME)
 """What `judge` reports, by name: known before anything runs, so that Dagster can show each check as one of its own."""
 
 READABLE = (counts_complete.NAME, staged_files.NAME)
@@ -91,10 +78,7 @@ def judge(staged: StagedEpoch, spark: Callable[[], SparkSession]) -> GateVerdict
 
 def prove(evidence: Evidence) -> list[CheckResult]:
     """The results of the checks that need nothing but numbers."""
-    if evidence.staged.insert.process is None:
-        return [check(evidence) for check in CHECKS]
-    own = zip(CHECK_NAMES, CHECKS, strict=False)
-    return [processes.INSTEAD_OF.get(name, check)(evidence) for name, check in own]
+    return [check(evidence) for check in CHECKS]
 
 
 def verdict(staged: StagedEpoch, results: Sequence[CheckResult]) -> GateVerdict:

@@ -16,7 +16,7 @@ from pipelines.process.engine.epoch import Entries, KeyedRecord, KeyState, TaskR
 from pipelines.process.engine.steps import LandedStep, steps_of
 from pipelines.process.generator import EventTimeGeneratorFunction
 from pipelines.process.state.cells import Known, cell_of, plain
-from pipelines.process.state.types import nestings
+from pipelines.process.state.types import state_types
 from pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
 from pipelines.watermarks import BEGINNING, Watermark
 
@@ -42,7 +42,8 @@ class Arrived:
 class LocalRun:
     """A process function over inputs that arrive bit by bit. Between epochs nothing is kept but what it declares.
 
-    Values are kept as Python has them: only a run refuses what the column of a state or of an output could not hold.
+    State is converted to its type as in a run; only a run knows the columns of an output, and refuses what they could
+    not hold.
 
     Args:
         function: Plain, or wrapped.
@@ -63,7 +64,7 @@ class LocalRun:
         if isinstance(self.function, EventTimeGeneratorFunction):
             self.function = copy.deepcopy(self.function)
         self.shape = shape_of(self.function)
-        self._types = nestings(self.shape.states, self.shape.name)
+        state_types(self.shape.states, self.shape.name)  # a type that does not exist is refused now
         self.emitted: dict[str, int | bool] = {}
         """The watermarks that the last epoch sent on."""
 
@@ -82,7 +83,7 @@ class LocalRun:
         # A generator goes on in the next epoch, as it does in a pipeline, where the log keeps what it has come to.
         goes_on = isinstance(self.function, EventTimeGeneratorFunction)
         function = self.function if goes_on else copy.deepcopy(self.function)
-        run = TaskRun(function, steps, self._broadcast, whole, types=self._types)
+        run = TaskRun(function, steps, self._broadcast, whole)
         for key in {**self._state, **records}:
             self._keep(key, run.key(key, self._stored(key), records.get(key, ())))
         run.close()

@@ -203,13 +203,15 @@ class Backfill:
 
 @dataclass(frozen=True)
 class InputSpan:
-    """The landed epochs of one input that a process takes: after < epoch <= upto, `rows` rows in all."""
+    """The landed epochs of one input that a process takes: after < epoch <= upto, `rows` rows in all. Those up to
+    `loaded` it takes before any other input's: they have landed before the flip, which the process has waited for."""
 
     table: str
     generation: int
     after: int
     upto: int
     rows: int
+    loaded: int = 0
 
 
 @dataclass(frozen=True)
@@ -357,6 +359,9 @@ class ReleasePlan:
             del plan["time"]["ahead"]
         if self.backfill is not None and not self.backfill.lots:
             del plan["backfill"]["lots"]
+        for span in plan["process"]["inputs"] if self.process is not None else ():
+            if not span["loaded"]:
+                del span["loaded"]
         return {name: value for name, value in plan.items() if name not in left_out}
 
     def row(self) -> EpochRow:

@@ -15,7 +15,7 @@ from pipelines.process.errors import shown
 from pipelines.process.generator import EventTimeGeneratorFunction, WatermarkGeneratorBuilder
 from pipelines.process.identity import identity_of
 from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
-from pipelines.process.state.types import nestings
+from pipelines.process.state.types import state_types
 from pipelines.process.watermarks.combining import by_identifier
 from pipelines.process.watermarks.declarations import WatermarkDeclaration
 from pipelines.sql.connectors import InstalledConnectors
@@ -55,7 +55,7 @@ def with_process(
     names = (name,) if isinstance(name, str) else tuple(name)
     where = f"process {', '.join(names)}"
     shape = shape_of(function)
-    nestings(shape.states, shape.name)  # a type that there is not is told now, and not by the first run
+    state_types(shape.states, shape.name)  # a type that does not exist is refused now, and not by the first run
     if isinstance(function, EventTimeGeneratorFunction):
         raise _error(where, "a generator of watermarks gives no table", "give it beside its input: (table, generator)")
     read = _inputs(where, inputs)

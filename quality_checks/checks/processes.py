@@ -14,7 +14,7 @@ from pipelines.process.windows.windowed import NOT_HAVING
 from pipelines.runtime.gate import CheckResult
 from pipelines.runtime.releasing.violations import counted
 from pipelines.sql.model import severest_first
-from quality_checks.checks import columns, constraints, keys, one_place, staged_files, unmatched_policy
+from quality_checks.checks import one_place, unmatched_policy
 from quality_checks.evidence import Evidence, gather
 from quality_checks.outcome_counts import PROCESSED, OutcomeCounts
 from quality_checks.words import join_again, listed, many, subject
@@ -122,14 +122,3 @@ def state(evidence: Evidence) -> CheckResult:
         if not problems
         else f"{subject(staged)}: {'; '.join(problems)}. Nothing was published. Stage it again: {join_again(staged)}",
     )
-
-
-INSTEAD_OF = {
-    one_place.NAME: of_every_output(outputs),
-    unmatched_policy.NAME: state,
-    staged_files.NAME: of_every_output(staged_files.check),
-    columns.NAME: of_every_output(columns.check),
-    keys.NAME: of_every_output(keys.check),
-    constraints.NAME: of_every_output(constraints.check),
-}
-"""By the name of the check whose place they take."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quality_checks.gate import judge
+from quality_checks.gate import CHECK_NAMES, judge
 from tests.quality_checks.staged import Given, stage
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "fixtures" / "gate" / "verdicts.toml").read_text())["case"]
@@ -40,6 +40,7 @@ def test_a_verdict_names_the_epoch_and_the_plan_it_is_about(tmp_path: Path) -> N
         2,
         staged.plan.digest,
     )
+    assert tuple(check.name for check in verdict.checks) == CHECK_NAMES
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "other"])

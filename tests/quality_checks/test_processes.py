@@ -20,7 +20,7 @@ from pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
 from pipelines.sql import compile_script
 from quality_checks.checks import processes
 from quality_checks.evidence import gather
-from quality_checks.gate import prove
+from quality_checks.gate import CHECKS, prove
 from quality_checks.reconcile import reconcile_process
 from tests.pipelines.runtime.processing import functions as fn
 
@@ -102,6 +102,7 @@ def failed(epoch: StagedEpoch) -> dict[str, str]:
 def test_an_epoch_as_it_should_be(tmp_path: Path) -> None:
     epoch = staged(tmp_path)
     assert failed(epoch) == {}
+    assert [result.name for result in prove(gather(epoch))] == [check.name for check in CHECKS]
     second = processes.second_output(gather(epoch))
     assert second is not None
     assert (second.rows("publish"), second.rows("quarantine"), second.staged.target.name) == (1, 1, "odds")

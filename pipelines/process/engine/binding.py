@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
-
-import pyarrow as pa
 
 from pipelines.process.contexts import ApplyPartition, NonPartitionedContext, PartitionedContext, State, StateManager
 from pipelines.process.engine.outputs import ListCollector
@@ -29,8 +27,16 @@ from pipelines.process.state.declared import (
     StateDeclaration,
     checked,
 )
-from pipelines.process.state.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
-from pipelines.process.state.values import copy_of_element
+from pipelines.process.state.stores import (
+    BroadcastState,
+    CurrentKey,
+    ListState,
+    MapState,
+    ReducingState,
+    Values,
+    ValueState,
+)
+from pipelines.process.state.types import state_types
 from pipelines.process.timers import EventTimeManager
 from pipelines.process.watermarks.combining import BUILT_IN, by_identifier
 from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
@@ -131,7 +137,7 @@ class Binding:
         broadcast: The entries of its broadcast states.
         apply: What `apply_to_all_partitions` does.
         send: Where its watermarks go.
-        types: Of the column that holds each state.
+        taken: What makes a record of each output the engine's own when it is collected.
     """
 
     def __init__(
@@ -140,21 +146,23 @@ class Binding:
         broadcast: Mapping[str, Mapping[Any, Any]],
         apply: Callable[[ApplyPartition], None],
         send: Callable[[GeneralizedWatermark], None],
-        types: Mapping[str, pa.DataType],
+        taken: Sequence[Callable[[Any], Any] | None],
     ) -> None:
         self.shape = shape_of(function)
-        self._types = types
+        types = state_types(self.shape.states, self.shape.name)
+        values = {item.name: Values(item, types[item.name]) for item in self.shape.states}
         self.function = unwrapped(function)
         self.current = CurrentKey()
         self.manager = EventTimeManager(self.current)
-        self.collectors = tuple(ListCollector() for _ in range(self.shape.outputs))
+        self.collectors = tuple(map(ListCollector, taken))
         self.watermarks = WatermarkManager(self.shape.watermarks, send)
         self.broadcasts = {
-            item.name: BroadcastState(item.name, broadcast.get(item.name, {}), copy_of_element(item, types[item.name]))
+            item.name: BroadcastState(item.name, values[item.name], broadcast.get(item.name, {}))
             for item in self.shape.broadcast_states
         }
         states: dict[str, tuple[StateDeclaration, State]] = {
-            item.name: (item, self._state(item, place)) for place, item in enumerate(self.shape.keyed)
+            item.name: (item, self._state(item, place, values[item.name]))
+            for place, item in enumerate(self.shape.keyed)
         }
         for item in self.shape.broadcast_states:
             states[item.name] = (item, self.broadcasts[item.name])
@@ -164,15 +172,15 @@ class Binding:
         if isinstance(self.function, EventTimeProcessFunction):
             self.function.init_event_time_process_function(self.manager)
 
-    def _state(self, declaration: KeyedStateDeclaration, place: int) -> State:
-        name, copy = declaration.name, copy_of_element(declaration, self._types[declaration.name])
+    def _state(self, declaration: KeyedStateDeclaration, place: int, values: Values) -> State:
+        name = declaration.name
         if isinstance(declaration, ListStateDeclaration):
-            return ListState(self.current, place, name, copy)
+            return ListState(self.current, place, name, values)
         if isinstance(declaration, MapStateDeclaration):
-            return MapState(self.current, place, name, copy)
+            return MapState(self.current, place, name, values)
         if isinstance(declaration, ReducingStateDeclaration):
-            return ReducingState(self.current, place, name, declaration.reduce, copy)
-        return ValueState(self.current, place, name, copy)
+            return ReducingState(self.current, place, name, values, declaration.reduce)
+        return ValueState(self.current, place, name, values)
 
     # --- broadcast state -----------------------------------------------------------------------------------------
 

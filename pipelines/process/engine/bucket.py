@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from pipelines.process.engine.arrow_values import conformed, list_values, python_values
 from pipelines.process.engine.epoch import KeyState
-from pipelines.process.errors import WrongValue, cut, shown
+from pipelines.process.errors import WrongValue
 from pipelines.process.state.cells import Cell, ListCell, MapCell, ValueCell, cell_of
 from pipelines.process.state.declared import KeyedStateDeclaration
 from pipelines.watermarks import MAX_TIMESTAMP
@@ -207,13 +207,9 @@ def encoded(
     keys: Sequence[Any],
     states: Sequence[KeyState],
     columns: StateColumns,
-    records: Sequence[Any],
 ) -> pa.Table:
-    """The rows of an epoch for the keys that it has touched; `stamp` is what all of them have in common, `records` the
-    last one of each, None where it had none.
-
-    Raises WrongValue that names state, key and record.
-    """
+    """The rows of an epoch for the keys that it has touched; `stamp` is what all of them have in common. Their values
+    are of their types (`pipelines.process.values`)."""
     live = [not state.empty for state in states]
     timers = [state.timers or None for state in states]
     least = [state.timers[0] if state.timers else None for state in states]
@@ -227,28 +223,16 @@ def encoded(
     for (name, kind), values in zip(columns.keys, parts, strict=True):
         found[name] = pa.array(values, kind)
     for place, (name, kind) in enumerate(columns.states):
-        found[name] = _states(name, kind, keys, [state.cells[place] for state in states], records)
+        found[name] = _states([state.cells[place] for state in states], kind)
     for name, kind in columns.broadcast:
         found[name] = pa.nulls(len(keys), kind)
     return pa.table(found, schema=columns.schema)
 
 
-def _states(
-    name: str, kind: pa.DataType, keys: Sequence[Any], cells: Sequence[Cell], records: Sequence[Any]
-) -> pa.Array:
-    try:
-        if cells and isinstance(cells[0], ListCell):
-            return _lists(cells, kind)  # type: ignore[arg-type]
-        return pa.array([_plain(cell) for cell in cells], kind)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        for key, cell, record in zip(keys, cells, records, strict=True):
-            try:
-                pa.array([_plain(cell)], kind)
-            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                last = "" if record is None else f"; the key's last record is {shown(record)}"
-                what = f"state {name!r} of key {shown(key)} is no {kind}: {cut(str(error))}{last}"
-                raise WrongValue(what) from error
-        raise
+def _states(cells: Sequence[Cell], kind: pa.DataType) -> pa.Array:
+    if cells and isinstance(cells[0], ListCell):
+        return _lists(cells, kind)  # type: ignore[arg-type]
+    return pa.array([_plain(cell) for cell in cells], kind)
 
 
 def _plain(cell: Cell) -> Any:

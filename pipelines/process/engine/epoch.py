@@ -7,15 +7,14 @@ every key meets it at its very step.
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow as pa
-
 from pipelines.process.contexts import ApplyPartition
-from pipelines.process.engine.binding import Binding
+from pipelines.process.engine.binding import Binding, shape_of
 from pipelines.process.engine.calls import Calls, told
 from pipelines.process.engine.steps import Moves, Steps
 from pipelines.process.errors import FunctionRaised, NotKeyed, shown
@@ -77,7 +76,8 @@ class TaskRun:
         broadcast_records: (step, record) of the broadcast input, in order.
         first: Whether this is the task whose outputs of no key count: they are the same on every one.
         keyed: Whether records have keys. Where they have none, `key` is called for each split of the input.
-        types: Of the column that holds each state.
+        taken: What makes a record of each output the engine's own when it is collected: the function may change it
+            afterwards. By default a deep copy; None for a function that changes none.
 
     Raises FunctionRaised, here and from `key`.
     """
@@ -90,7 +90,7 @@ class TaskRun:
         broadcast_records: Iterable[KeyedRecord] = (),
         first: bool = True,
         keyed: bool = True,
-        types: Mapping[str, pa.DataType] | None = None,
+        taken: Sequence[Callable[[Any], Any] | None] | None = None,
     ) -> None:
         self._keyed = keyed
         self._steps, self._moves = steps, Moves(steps)
@@ -99,7 +99,8 @@ class TaskRun:
         self._sent_by_key: dict[str, int | bool] = {}  # by the current key, the last of each
         self._sent_by_keys: dict[str, int | bool] = {}  # by the keys before it, combined
         self._key: Any = _NO_KEY
-        self._binding = Binding(function, broadcast or {}, self._apply, self._send, types or {})
+        copies = [copy.deepcopy] * shape_of(function).outputs if taken is None else taken
+        self._binding = Binding(function, broadcast or {}, self._apply, self._send, copies)
         self._name = self._binding.shape.name
         self._calls = Calls(self._binding, self._forward, steps.declarations)
         self._declared = by_identifier([*self._binding.shape.watermarks, *steps.declarations])

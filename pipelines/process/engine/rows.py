@@ -69,8 +69,6 @@ class Rows:
         self._at = at
         self._extractors = [None if shape.time is None else pickle.loads(shape.time) for shape in inputs]
         self._key_columns = [key_column(place) for place in range(keys)]
-        self.last: Any = None
-        """The last record of the key whose records were read last."""
         self.late = [0] * len(inputs)
         self.seen = [0] * len(inputs)
         self._low = 0
@@ -93,7 +91,7 @@ class Rows:
         while True:
             high = self._ends.pop()
             yield from zip(self._steps[self._low : high], self._records[self._low : high], strict=True)
-            self._low, self.last = high, self._records[high - 1]
+            self._low = high
             if self._ends:
                 return
             self._load()

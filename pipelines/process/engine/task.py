@@ -39,11 +39,12 @@ from pipelines.process.engine.bucket import (
     read_groups,
 )
 from pipelines.process.engine.epoch import Entries, KeyState, TaskRun
-from pipelines.process.engine.outputs import as_tuple
+from pipelines.process.engine.outputs import OutputColumns
 from pipelines.process.engine.rows import InputShape, Rows
 from pipelines.process.engine.steps import Steps
 from pipelines.process.errors import WrongValue, cut, shown
 from pipelines.process.records import record_type
+from pipelines.sql.types import FlinkType
 
 KIND, REPORTED, TASK, OFFSET = "_kind", "_report", "_task", "_offset"
 REPORT = 9
@@ -56,8 +57,8 @@ FLUSH = 50_000
 """Output records after which they are handed on."""
 
 
-Touched = tuple[Any, KeyState, Any]
-"""A key, what is left of it, and its last record; None where there was none."""
+Touched = tuple[Any, KeyState]
+"""A key, and what is left of it."""
 
 
 def output_column(output: int, place: int) -> str:
@@ -71,7 +72,8 @@ class TaskPlan:
 
     Attributes:
         function: The function, pickled. `path`: where the driver found its modules.
-        outputs: The columns of each output, by their names in the target.
+        outputs: The columns of each output, by their names in the target. `types`: as they are declared; none where the
+            function is the engine's own.
         groups: For every bucket, the row groups that hold state of it, the newest first.
         due: The buckets that have a timer which may fire.
         rewrite: Every living key is written, so that older files are needed no more.
@@ -96,6 +98,7 @@ class TaskPlan:
     rewrite: bool = False
     broadcast: pa.Table | None = None
     keyed: bool = True
+    types: tuple[tuple[FlinkType, ...], ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -119,6 +122,10 @@ class Task:
         function = pickle.loads(plan.function)
         self._shape = shape_of(function)
         self._name = type(unwrapped(function)).__name__
+        self._columns = [
+            OutputColumns(schema, plan.types[place] if plan.types else None)
+            for place, schema in enumerate(plan.outputs)
+        ]
         self._broadcast = self._broadcast_records()
         self._run = TaskRun(
             function,
@@ -127,7 +134,7 @@ class Task:
             self._broadcast,
             number == 0,
             plan.keyed,
-            dict((*plan.columns.states, *plan.columns.broadcast)),
+            [columns.taken for columns in self._columns],
         )
         self._marks: list[tuple[tuple[int, ...], Any]] = [(tuple(map(len, self._run.outputs)), None)]
         self._handed = [0] * len(plan.outputs)
@@ -171,7 +178,7 @@ class Task:
             known = bucket.take(key)
             left = run.key(self._shown(key), known, records or ())
             if known is not None or not left.empty:
-                touched.append((key, left, None if records is None else source.last))
+                touched.append((key, left))
             self._mark(key)
 
         while source.bucket == number:
@@ -194,17 +201,13 @@ class Task:
 
     def _keep(self, number: int, bucket: Bucket, touched: Sequence[Touched]) -> None:
         rest, least = bucket.untouched()
-        living = [state for _, state, _ in touched if not state.empty]
+        living = [state for _, state in touched if not state.empty]
         times = [state.timers[0] for state in living if state.timers]
         times += [least] if least is not None else []
         self._told[number] = (min(times, default=None), len(rest) + len(living))
         kept = [item for item in touched if not self._plan.rewrite or not item[1].empty]
-        keys, states, last = zip(*kept, strict=True) if kept else ((), (), ())
-        try:
-            table = encoded(self._stamp(number), keys, states, self._plan.columns, last)
-        except WrongValue as error:
-            raise WrongValue(f"process function {self._name}: {error}") from error
-        self._write(number, table)
+        keys, states = zip(*kept, strict=True) if kept else ((), ())
+        self._write(number, encoded(self._stamp(number), keys, states, self._plan.columns))
         if self._plan.rewrite:  # a row group of their own: no third copy of them is made
             self._write(number, self._restamped(number, bucket.table.take(pa.array(rest))))
 
@@ -254,13 +257,7 @@ class Task:
             found[name] = pa.array([value], columns.schema.field(name).type)
         found[LIVE] = pa.array([True])
         for name, kind in columns.broadcast:
-            try:
-                found[name] = pa.array([list(entries[name].items())], kind)
-            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                last = f"; the last broadcast record is {shown(self._broadcast[-1][1])}" if self._broadcast else ""
-                raise WrongValue(
-                    f"process function {self._name}: broadcast state {name!r} is no {kind}: {cut(str(error))}{last}"
-                ) from error
+            found[name] = pa.array([list(entries[name].items())], kind)
         self._write(BROADCAST_BUCKET, pa.table(found, schema=columns.schema))
 
     # --- outputs -------------------------------------------------------------------------------------------------
@@ -281,10 +278,9 @@ class Task:
         self._marks = [((0,) * len(self._run.outputs), None)]
 
     def _batch(self, output: int, records: list[Any]) -> pa.RecordBatch:
-        schema = self._plan.outputs[output]
         try:
-            columns = _columns(records, schema)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError, WrongValue):
+            columns = self._columns[output].arrays(records)
+        except WrongValue:
             self._refuse(output, records)
             raise
         size = len(records)
@@ -304,8 +300,8 @@ class Task:
         """Raise WrongValue for the first record that is not of the schema, with its key."""
         for place, record in enumerate(records):
             try:
-                _columns([record], self._plan.outputs[output])
-            except (pa.ArrowException, OverflowError, TypeError, ValueError, WrongValue) as error:
+                self._columns[output].arrays([record])
+            except WrongValue as error:
                 key = next((key for sizes, key in self._marks if sizes[output] > place), None)
                 raise WrongValue(
                     f"process function {self._name} at key {shown(key)}: output record {shown(record)} does not fit: "
@@ -331,14 +327,6 @@ class Task:
         return pa.record_batch(
             [values[field.name] if field.name in values else pa.nulls(1, field.type) for field in schema], schema=schema
         )
-
-
-def _columns(records: Sequence[Any], schema: pa.Schema) -> list[pa.Array]:
-    names = schema.names
-    rows = records
-    if not all(isinstance(record, tuple) for record in records) or set(map(len, records)) != {len(names)}:
-        rows = [as_tuple(record, names) for record in records]
-    return [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)]
 
 
 def run_task(plan: TaskPlan, number: int, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

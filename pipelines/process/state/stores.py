@@ -1,6 +1,7 @@
 """State as a function sees it: one object for each declared state, which always speaks of the current key.
 
-Values that can change are copied on their way in and out (`pipelines.process.state.values`): to keep one, write it.
+Values are converted to their type on their way in (`pipelines.process.values`), and copied on their way out where they
+can change: to keep one, write it.
 """
 
 from __future__ import annotations
@@ -8,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from pipelines.process.errors import BroadcastReadOnly, NotKeyed
+from pipelines.process.errors import BroadcastReadOnly, NotKeyed, WrongValue
 from pipelines.process.state.cells import Cells
-from pipelines.process.state.values import Copy
+from pipelines.process.state.declared import (
+    BroadcastStateDeclaration,
+    ListStateDeclaration,
+    MapStateDeclaration,
+    StateDeclaration,
+)
+from pipelines.process.values import Convert, copied, exact, map_key
+from pipelines.sql.types import FlinkType
 
 
 class CurrentKey:
@@ -23,17 +31,51 @@ class CurrentKey:
         self.key: Any = None
 
 
-def _copied(copy: Copy | None, value: Any) -> Any:
+class Values:
+    """How a state takes its values and hands them out: of a list its elements, of a map the values.
+
+    Attributes:
+        taken: Converts a value on its way in.
+        copy: Copies one on its way out; None where it cannot change.
+        key: Converts a key; of a map only.
+    """
+
+    __slots__ = ("copy", "key", "taken")
+
+    def __init__(self, declaration: StateDeclaration, column: FlinkType) -> None:
+        """`column`: the type of the column that holds the state."""
+        is_map = isinstance(declaration, MapStateDeclaration | BroadcastStateDeclaration)
+        kind = column.element if is_map or isinstance(declaration, ListStateDeclaration) else column
+        self.taken, self.copy = _naming(declaration.name, exact(kind)), copied(kind)
+        self.key = _naming(declaration.name, map_key(column)) if is_map else self.taken
+
+    def sought(self, key: Any) -> Any:
+        """A key to look for; None, which no map holds, for None."""
+        return None if key is None else self.key(key)
+
+
+def _naming(state: str, convert: Convert) -> Convert:
+    def converted(value: Any) -> Any:
+        try:
+            return convert(value)
+        except WrongValue as error:
+            raise WrongValue(f"state {state!r}: {error.what}") from error
+
+    return converted
+
+
+def _copied(copy: Convert | None, value: Any) -> Any:
     return value if copy is None else copy(value)
 
 
 class _KeyedState:
-    """`copy`: of what the state hands out at once; None where that can not change."""
+    """`values`: how the state takes them."""
 
-    __slots__ = ("_copy", "_current", "_name", "_place")
+    __slots__ = ("_copy", "_current", "_name", "_place", "_taken", "_values")
 
-    def __init__(self, current: CurrentKey, place: int, name: str, copy: Copy | None = None) -> None:
-        self._current, self._place, self._name, self._copy = current, place, name, copy
+    def __init__(self, current: CurrentKey, place: int, name: str, values: Values) -> None:
+        self._current, self._place, self._name, self._values = current, place, name, values
+        self._taken, self._copy = values.taken, values.copy
 
     def _cell(self) -> Any:
         cells = self._current.cells
@@ -53,7 +95,7 @@ class ValueState(_KeyedState):
 
     def update(self, value: Any) -> None:
         """Remember `value`; None forgets it. Raises NotKeyed, WrongValue."""
-        self._cell().set(_copied(self._copy, value))
+        self._cell().set(None if value is None else self._taken(value))
 
     def clear(self) -> None:
         """Forget the value. Raises NotKeyed."""
@@ -70,28 +112,26 @@ class ListState(_KeyedState):
         cells = self._current.cells
         if cells is None:
             raise NotKeyed(f"state {self._name!r}")
-        cells[self._place].add(value if self._copy is None else self._copy(value))  # type: ignore[union-attr]
+        cells[self._place].add(self._taken(value))  # type: ignore[union-attr]
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append `values`. Raises NotKeyed, WrongValue."""
         cell = self._cell()
-        for value in self._own(values):
+        for value in list(map(self._taken, values)):
             cell.add(value)
 
     def get(self) -> list[Any]:
         """All elements in the order in which they were added; the list is the caller's. Raises NotKeyed."""
-        return self._own(self._cell().get())
+        found = self._cell().get()
+        return list(found) if self._copy is None else list(map(self._copy, found))
 
     def update(self, values: Iterable[Any]) -> None:
         """Hold `values` instead. Raises NotKeyed, WrongValue."""
-        self._cell().set(self._own(values))
+        self._cell().set(list(map(self._taken, values)))
 
     def clear(self) -> None:
         """Forget all elements. Raises NotKeyed."""
         self._cell().set([])
-
-    def _own(self, values: Iterable[Any]) -> list[Any]:
-        return list(values) if self._copy is None else list(map(self._copy, values))
 
 
 class MapState(_KeyedState):
@@ -100,21 +140,21 @@ class MapState(_KeyedState):
     __slots__ = ()
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of `key`, which is the caller's; `default` where there is none. Raises NotKeyed."""
-        entries = self._cell().get()
+        """The value of `key`, which is the caller's; `default` where there is none. Raises NotKeyed, WrongValue."""
+        entries, key = self._cell().get(), self._values.sought(key)
         return _copied(self._copy, entries[key]) if key in entries else default
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of `key`. Raises NotKeyed, WrongValue."""
-        self._cell().put(key, _copied(self._copy, value))
+        self._cell().put(self._values.key(key), self._taken(value))
 
     def remove(self, key: Any) -> None:
         """Forget `key`, if it is there. Raises NotKeyed."""
-        self._cell().remove(key)
+        self._cell().remove(self._values.sought(key))
 
     def contains(self, key: Any) -> bool:
         """Whether `key` is there. Raises NotKeyed."""
-        return key in self._cell().get()
+        return self._values.sought(key) in self._cell().get()
 
     def first_from(self, key: Any) -> Any:
         """The least key that is not less than `key`, without a look at the others; None where there is none. Raises
@@ -148,21 +188,16 @@ class ReducingState(_KeyedState):
     __slots__ = ("_reduce",)
 
     def __init__(
-        self,
-        current: CurrentKey,
-        place: int,
-        name: str,
-        reduce: Callable[[Any, Any], Any],
-        copy: Copy | None = None,
+        self, current: CurrentKey, place: int, name: str, values: Values, reduce: Callable[[Any, Any], Any]
     ) -> None:
-        super().__init__(current, place, name, copy)
+        super().__init__(current, place, name, values)
         self._reduce = reduce
 
     def add(self, value: Any) -> None:
         """Fold `value` in; the first one is the value. Raises NotKeyed, WrongValue."""
-        cell, value = self._cell(), _copied(self._copy, value)
+        cell, value = self._cell(), self._taken(value)
         old = cell.get()
-        cell.set(value if old is None else _copied(self._copy, self._reduce(old, value)))
+        cell.set(value if old is None else self._taken(self._reduce(old, value)))
 
     def get(self) -> Any:
         """The value, which is the caller's; None where nothing was added. Raises NotKeyed."""
@@ -177,10 +212,10 @@ class BroadcastState:
     """A map that is the same on every task. While a record of the other input, or a timer, is processed it is as the
     broadcast records before it have left it, and read-only."""
 
-    __slots__ = ("_copy", "_name", "_own", "entries", "writable")
+    __slots__ = ("_copy", "_name", "_own", "_values", "entries", "writable")
 
-    def __init__(self, name: str, entries: Mapping[Any, Any], copy: Copy | None = None) -> None:
-        self._name, self._copy = name, copy
+    def __init__(self, name: str, values: Values, entries: Mapping[Any, Any]) -> None:
+        self._name, self._values, self._copy = name, values, values.copy
         self.entries: Mapping[Any, Any] = entries
         self.writable = False
         self._own: dict[Any, Any] | None = None
@@ -192,11 +227,12 @@ class BroadcastState:
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of `key`, which is the caller's; `default` where there is none."""
+        key = self._values.sought(key)
         return _copied(self._copy, self.entries[key]) if key in self.entries else default
 
     def contains(self, key: Any) -> bool:
         """Whether `key` is there."""
-        return key in self.entries
+        return self._values.sought(key) in self.entries
 
     def keys(self) -> Iterator[Any]:
         """The keys as they are now."""
@@ -216,11 +252,11 @@ class BroadcastState:
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of `key`. Raises BroadcastReadOnly, WrongValue."""
-        self._mutable()[key] = _copied(self._copy, value)
+        self._mutable()[self._values.key(key)] = self._values.taken(value)
 
     def remove(self, key: Any) -> None:
         """Forget `key`, if it is there. Raises BroadcastReadOnly."""
-        self._mutable().pop(key, None)
+        self._mutable().pop(self._values.sought(key), None)
 
     def clear(self) -> None:
         """Forget all entries. Raises BroadcastReadOnly."""

@@ -17,6 +17,7 @@ from pipelines.sources.arrow_types import arrow_type
 from pipelines.sql.dialect import parse_type
 from pipelines.sql.model import Table
 from pipelines.sql.pipeline import Pipeline
+from pipelines.sql.types import FlinkType
 
 KEY_PREFIX = "_key_"
 
@@ -39,6 +40,11 @@ def output_columns(pipeline: Pipeline, spec: ProcessSpec, place: int) -> dict[st
 def output_schema(columns: dict[str, str]) -> pa.Schema:
     """An output's columns as Arrow has them."""
     return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in columns.items()])
+
+
+def output_types(table: Table) -> tuple[FlinkType, ...]:
+    """The types of an output's columns as they are declared."""
+    return tuple(parse_type(column.type) for column in table.stored_columns)
 
 
 def state_columns(pipeline: Pipeline, spec: ProcessSpec) -> StateColumns:

@@ -1,4 +1,5 @@
-"""What an epoch of a process reads: the landed epochs of its inputs as steps, in the order in which they landed."""
+"""What an epoch of a process reads: the landed epochs of its inputs as steps, in the order in which they landed; those
+from before a flip that the process has waited for come first."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pipelines.lake import Lake, WatermarkRow
 from pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from pipelines.process.spec import ProcessSpec
 from pipelines.runtime.plans import InputSpan, ProcessSpan
-from pipelines.watermarks import BEGINNING, Watermark
+from pipelines.watermarks import Watermark
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def epoch_steps(
         before: The time that the epoch before has come to (ms, UTC).
         now: The moment of the plan (ms, UTC).
     """
-    landed: list[tuple[int, int, int, LandedStep]] = []
+    landed: list[tuple[bool, int, int, int, LandedStep]] = []
     standing: list[LandedStep] = []
     for place, span in enumerate(spans):
         log = {row.epoch: row for row in lake.watermarks.rows(span.table, generation=span.generation, since=span.after)}
@@ -52,23 +53,23 @@ def epoch_steps(
             if epoch not in log:
                 continue
             latest = max(latest, log[epoch].landed_at)  # a clock that went back does not change the order of epochs
-            landed.append((latest, place, epoch, _step(spec, place, log[epoch])))
-    landed.sort(key=lambda item: item[:3])
+            landed.append((epoch > span.loaded, latest, place, epoch, _step(spec, place, log[epoch])))
+    landed.sort(key=lambda item: item[:4])
     steps, watermark = steps_of(
         range(len(spans)),
-        [item[3] for item in landed],
+        [item[4] for item in landed],
         standing=standing,
         last=Watermark(*last),
         time=before,
         now=now,
         declarations=spec.declarations,
     )
-    places = {item[1:3]: step for step, item in enumerate(landed)}
+    places = {item[2:4]: step for step, item in enumerate(landed)}
     of_input = tuple(
         tuple(places.get((place, epoch), -1) for epoch in range(span.after + 1, span.upto + 1))
         for place, span in enumerate(spans)
     )
-    return EpochSteps(steps, of_input, watermark, tuple(item[0] for item in landed))
+    return EpochSteps(steps, of_input, watermark, tuple(item[1] for item in landed))
 
 
 def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochSteps:
@@ -78,7 +79,7 @@ def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochStep
 
 
 def _step(spec: ProcessSpec, place: int, row: WatermarkRow) -> LandedStep:
-    watermark = Watermark(row.timestamp, row.use_processing_time) if row.flip_epoch is not None else BEGINNING
+    watermark = Watermark(row.timestamp, row.use_processing_time)
     told, known = row.told or {}, spec.declarations
     words = tuple(item.new_watermark(told[item.identifier]) for item in known if item.identifier in told)  # type: ignore[arg-type]
     return LandedStep(place, watermark, row.idle, row.landed_at, words)

@@ -7,13 +7,14 @@ from typing import Literal
 
 from pipelines.errors import PlanningError
 from pipelines.lake import WatermarkRow
-from pipelines.process.spec import ProcessSpec
+from pipelines.process.spec import ProcessInput, ProcessSpec
 from pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
 from pipelines.runtime.processing.columns import key_columns, state_columns
 from pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
 from pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
 from pipelines.runtime.releasing.planner import ReleasePlanner
 from pipelines.runtime.releasing.standing import Position, Waiting
+from pipelines.sources.registry import connector
 from pipelines.sql.model import OnUnmatched
 from pipelines.watermarks import BEGINNING
 from pipelines.watermarks.watermark import instant
@@ -23,6 +24,9 @@ from pipelines.watermarks.watermark import instant
 class ProcessPlanner(ReleasePlanner):
     """All that has landed of every input, as soon as there is a row, or the time has moved, or a timer is due, or an
     input has told another watermark (that it is idle, or active again).
+
+    A process with several inputs waits for the flip of its broadcast input, and of inputs with phases: what they have
+    landed until then is met by every record of the others. One with a single input never waits.
 
     `until`: the moment (ms, UTC) after which the run that asks does not follow the clock. A timer that came due later
     is the next run's, else one in processing time that is always set again would keep a run going for ever.
@@ -40,6 +44,10 @@ class ProcessPlanner(ReleasePlanner):
         spans = self._spans(last)
         if spans is None:
             return Waiting(f"no rows of {' or '.join(item.table for item in self.spec.inputs)} have landed", 0)
+        loading = tuple(item.table for item in self.spec.inputs if self._flip(item) is None)
+        if loading:
+            waiting = sum(span.rows for span in spans)
+            return Waiting(f"{' and '.join(loading)} is still loading: it has not flipped yet", waiting, loading)
         then, now = last.process if last else None, self.clock()
         state = self._state(last)
         self._check_unchanged(state)
@@ -114,18 +122,32 @@ class ProcessPlanner(ReleasePlanner):
                 raise self._changed(f"it did not read {item.table} before")
             if landed is not None and before is not None and before.upto and landed.generation != before.generation:
                 raise self._changed(f"{item.table} was started again (generation {landed.generation})")
-            found.append(self._span(item.table, landed, before))
+            found.append(self._span(item, landed, before))
         if len(then) not in (0, len(found)):
             raise self._changed("it read more inputs before")
         return tuple(found) if any(span.upto for span in found) else None
 
-    def _span(self, table: str, landed: WatermarkRow | None, before: InputSpan | None) -> InputSpan:
+    def _span(self, item: ProcessInput, landed: WatermarkRow | None, before: InputSpan | None) -> InputSpan:
         after = before.upto if before else 0
         if landed is None:
-            return InputSpan(table, 1, after, after, 0)
-        log = self.standing.lake.watermarks.rows(table, generation=landed.generation, since=after)
+            return InputSpan(item.table, 1, after, after, 0)
+        log = self.standing.lake.watermarks.rows(item.table, generation=landed.generation, since=after)
         rows = sum(row.rows for row in log if after < row.epoch <= landed.epoch)
-        return InputSpan(table, landed.generation, after, landed.epoch, rows)
+        flip = self._flip(item) or 0
+        return InputSpan(item.table, landed.generation, after, landed.epoch, rows, flip if flip > after else 0)
+
+    def _flip(self, item: ProcessInput) -> int | None:
+        """The epoch of the flip that the process waits for, 0 where it waits for none of this input; None before it."""
+        spec, pipeline = self.spec, self.standing.pipeline
+        table = pipeline.table(item.table)
+        own = pipeline.process_output(item.table)
+        phases = not own and connector(table.connector).spec.phases(table.options)
+        if len(spec.inputs) == 1 or not (item.broadcast or phases):
+            return 0
+        landed = self.standing.lake.watermarks.last(item.table)
+        if landed is not None and landed.flip_epoch is None and not phases and table.connector == "scripted":
+            return 1  # it has flipped past its end as of its first plan, whoever tells its watermarks
+        return landed.flip_epoch if landed else None
 
     def _changed(self, what: str) -> PlanningError:
         insert = self.standing.insert

@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pipelines.errors import PlanningError
 from pipelines.process.engine.rows import InputShape
 from pipelines.process.engine.task import TaskPlan
-from pipelines.runtime.processing.columns import input_columns, output_schema
+from pipelines.runtime.processing.columns import input_columns, output_schema, output_types
 from pipelines.runtime.processing.reading import EpochInputs
 from pipelines.runtime.processing.state import StateBefore
 from pipelines.runtime.processing.tables import ProcessTables
@@ -46,6 +46,7 @@ def task_plan(inputs: EpochInputs, state: StateBefore, folder: Path) -> TaskPlan
         rewrite=span.rewrite,
         broadcast=inputs.broadcast(),
         keyed=bool(spec.inputs[0].key),
+        types=() if spec.windowed else tuple(map(output_types, tables.targets)),
     )
 
 

@@ -72,7 +72,7 @@ def test_no_watermark_and_no_record_tell_nothing() -> None:
 def test_watermarks_come_at_their_interval() -> None:
     now, told = [0], []
     function = builder().periodic_watermark(timedelta(milliseconds=10)).build_as_process_function(clock=lambda: now[0])
-    binding = Binding(function, {}, told.append, lambda watermark: told.append(watermark.value), {})
+    binding = Binding(function, {}, told.append, lambda watermark: told.append(watermark.value), [None])
     binding.current.cells = []
     for moment, time in [(3, 100), (9, 101), (10, 102), (15, 103), (21, 104)]:
         now[0] = moment

@@ -17,7 +17,6 @@ from pipelines.process import Arrived, EventTimeExtension, LocalRun
 from pipelines.process.engine.epoch import TaskRun
 from pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from pipelines.process.errors import NoEventTime
-from pipelines.process.state.types import nestings
 from pipelines.process.watermarks.constants import IDLE_STATUS_WATERMARK_DECLARATION
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.process.scripted import Asking, Order, Plain, Scripted
@@ -115,8 +114,7 @@ def test_what_fails_between_two_records_is_not_told_of_the_first() -> None:
         yield 0, Order("a", 1)
         raise NoEventTime(Order("a", 2), "it is 'soon'")
 
-    types = nestings(Scripted().uses_states(), "Scripted")
-    run = TaskRun(EventTimeExtension.wrap_process_function(Scripted()), Steps(0, (0,), 0, (0,)), types=types)
+    run = TaskRun(EventTimeExtension.wrap_process_function(Scripted()), Steps(0, (0,), 0, (0,)))
     with pytest.raises(NoEventTime, match=r"event time of Order.*number=2.* can not be told: it is 'soon'"):
         run.key("a", None, records())
 

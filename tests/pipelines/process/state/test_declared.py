@@ -10,7 +10,16 @@ from pipelines.process import InvalidDeclaration, NotKeyed, StateDeclarations
 from pipelines.process.errors import BroadcastReadOnly
 from pipelines.process.state.cells import ListCell, MapCell, ValueCell
 from pipelines.process.state.declared import checked, column_type
-from pipelines.process.state.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
+from pipelines.process.state.stores import (
+    BroadcastState,
+    CurrentKey,
+    ListState,
+    MapState,
+    ReducingState,
+    Values,
+    ValueState,
+)
+from pipelines.process.state.types import state_types
 
 
 class Once:
@@ -24,6 +33,15 @@ class Once:
         return self.value
 
 
+def values(declaration: Any) -> Values:
+    return Values(declaration, state_types([declaration], "F")[declaration.name])
+
+
+VALUE = values(StateDeclarations.value_state("s", "BIGINT"))
+LIST = values(StateDeclarations.list_state("s", "BIGINT"))
+MAP = values(StateDeclarations.map_state("s", "STRING", "BIGINT"))
+
+
 def keyed(cell: Any) -> CurrentKey:
     current = CurrentKey()
     current.cells, current.key = [cell], "k"
@@ -33,7 +51,7 @@ def keyed(cell: Any) -> CurrentKey:
 def test_a_list_that_is_only_added_to_is_not_decoded() -> None:
     stored = Once([1, 2])
     cell = ListCell(stored)
-    state = ListState(keyed(cell), 0, "clicks")
+    state = ListState(keyed(cell), 0, "clicks", LIST)
     state.add(3)
     assert (stored.reads, cell.added) == (0, [3])
     state.add_all([4, 5])
@@ -51,7 +69,7 @@ def test_a_list_that_is_only_added_to_is_not_decoded() -> None:
 def test_a_value_is_decoded_when_it_is_asked_for() -> None:
     stored = Once(5)
     cell = ValueCell(stored)
-    state = ValueState(keyed(cell), 0, "v")
+    state = ValueState(keyed(cell), 0, "v", VALUE)
     assert not cell.empty
     assert (state.value(), state.value(), stored.reads) == (5, 5, 1)
     state.update(6)
@@ -61,12 +79,12 @@ def test_a_value_is_decoded_when_it_is_asked_for() -> None:
     assert cell.empty
     untouched = Once(1)
     other = ValueCell(untouched)
-    ValueState(keyed(other), 0, "v").update(2)
+    ValueState(keyed(other), 0, "v", VALUE).update(2)
     assert (other.get(), untouched.reads) == (2, 0)
 
 
 def test_a_map_and_a_reduced_value() -> None:
-    state = MapState(keyed(MapCell(Once([("a", 1)]))), 0, "m")
+    state = MapState(keyed(MapCell(Once([("a", 1)]))), 0, "m", MAP)
     state.put("b", 2)
     state.remove("a")
     state.remove("z")
@@ -78,7 +96,7 @@ def test_a_map_and_a_reduced_value() -> None:
     )
     state.clear()
     assert state.is_empty()
-    reduced = ReducingState(keyed(ValueCell()), 0, "r", max)
+    reduced = ReducingState(keyed(ValueCell()), 0, "r", VALUE, max)
     for value in (3, 9, 4):
         reduced.add(value)
     assert reduced.get() == 9
@@ -89,10 +107,10 @@ def test_a_map_and_a_reduced_value() -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda current: ValueState(current, 0, "s").value(),
-        lambda current: ListState(current, 0, "s").add(1),
-        lambda current: MapState(current, 0, "s").put(1, 1),
-        lambda current: ReducingState(current, 0, "s", max).add(1),
+        lambda current: ValueState(current, 0, "s", VALUE).value(),
+        lambda current: ListState(current, 0, "s", LIST).add(1),
+        lambda current: MapState(current, 0, "s", MAP).put("a", 1),
+        lambda current: ReducingState(current, 0, "s", VALUE, max).add(1),
     ],
 )
 def test_state_without_a_key_is_refused(use: Any) -> None:
@@ -102,7 +120,7 @@ def test_state_without_a_key_is_refused(use: Any) -> None:
 
 def test_broadcast_state_is_written_in_its_own_input_alone() -> None:
     before = {"a": 1}
-    state = BroadcastState("rules", before)
+    state = BroadcastState("rules", MAP, before)
     with pytest.raises(BroadcastReadOnly, match="'rules'"):
         state.put("a", 2)
     state.writable = True

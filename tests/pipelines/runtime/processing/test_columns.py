@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 
 from pipelines.errors import LakeError
 from pipelines.process.engine.bucket import StateColumns
-from pipelines.runtime.processing.columns import ensure_state
+from pipelines.runtime.processing.columns import ensure_state, output_types
+from pipelines.sql import compile_script
 
 KEY = (("_key_k", pa.string()),)
 ROW = pa.struct([("a", pa.int64())])
@@ -74,3 +75,9 @@ def test_a_field_of_another_type_is_refused(tmp_path: Path) -> None:
     other = pa.struct([("a", pa.string()), ("b", pa.map_(pa.string(), ROW))])
     with pytest.raises(LakeError, match="state 'row' of p"):
         ensure_state(tmp_path / "state", columns(row=other), "p")
+
+
+def test_the_tasks_know_the_types_as_they_are_declared() -> None:
+    script = "CREATE TABLE t (a VARCHAR(3), b TIMESTAMP(3), c ROW<x INT NOT NULL>) WITH ('connector' = 'delta')"
+    found = list(map(str, output_types(compile_script(script).table("t"))))
+    assert found == ["VARCHAR(3)", "TIMESTAMP(3)", "ROW<`x` INT NOT NULL>"]

@@ -32,9 +32,9 @@ TIME = EVENT_TIME_WATERMARK_DECLARATION.identifier
 class Log:
     """A watermark log, told by hand, and the planner that reads it."""
 
-    def __init__(self, folder: Path) -> None:
-        pipeline = compile_script(SCRIPT).process(
-            "paired", ["events", "rules"], "k", wrapped(fn.Paired()), "k STRING, number BIGINT, rule BIGINT"
+    def __init__(self, folder: Path, script: str = SCRIPT, function: Any = None) -> None:
+        pipeline = compile_script(script).process(
+            "paired", ["events", "rules"], "k", wrapped(function or fn.Paired()), "k STRING, number BIGINT, rule BIGINT"
         )
         self.lake = Lake(folder)
         self.standing = Standing(self.lake, pipeline, pipeline.insert("paired"))
@@ -50,10 +50,13 @@ class Log:
         now: bool = False,
         generation: int = 1,
         idle: bool = False,
+        flip: int | None = 1,
     ) -> None:
         self.epochs[table] += 1
         epoch = self.epochs[table]
-        row = WatermarkRow(table, generation, epoch, at, rows, timestamp, now, idle, flip_epoch=1, flipped_at=0)
+        row = WatermarkRow(
+            table, generation, epoch, at, rows, timestamp, now, idle, flip_epoch=flip, flipped_at=flip and 0
+        )
         self.lake.watermarks.append([row], application=f"{table}/{generation}", version=self.epochs[table])
 
     def next(
@@ -127,6 +130,58 @@ def test_steps_are_in_the_order_in_which_they_landed(tmp_path: Path) -> None:
     assert found.of_input == ((0, 3), (1, 2))
     assert found.steps.at == (MIN_TIMESTAMP, MIN_TIMESTAMP, 3, 5)
     assert found.steps.end == plan.process.end == 8
+
+
+RULES_ARE_FILES = SCRIPT.replace(
+    "rule BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted')",
+    "rule BIGINT) WITH ('connector' = 'filesystem', 'path' = 'rules', 'format' = 'json')",
+)
+IN_PHASES = SCRIPT.replace("'scripted'", "'scripted', 'phases' = 'true', 'signals' = 'true'")
+
+
+@pytest.mark.parametrize(
+    ("script", "function", "waits"),
+    [
+        pytest.param(RULES_ARE_FILES, fn.Ruled(), True, id="broadcast"),
+        pytest.param(IN_PHASES, fn.Paired(), True, id="phases"),
+        pytest.param(RULES_ARE_FILES, fn.Paired(), False, id="neither"),
+        pytest.param(SCRIPT, fn.Ruled(), False, id="without phases, told by hand"),
+    ],
+)
+def test_a_process_waits_for_a_flip_and_takes_what_landed_before_it_first(
+    tmp_path: Path, script: str, function: Any, waits: bool
+) -> None:
+    log = Log(tmp_path, script, function)
+    if script == IN_PHASES:  # both have phases
+        log.landed("events", 0, at=1)
+    log.landed("events", 3, at=10)
+    log.landed("rules", 2, at=20, flip=None)
+    spec = log.standing.insert.process
+    assert spec is not None
+    if not waits:
+        assert isinstance(log.next(), ReleasePlan)
+        return
+    waiting = log.next()
+    assert isinstance(waiting, Waiting)
+    assert (waiting.rows, waiting.unflipped) == (5, ("rules",))
+    assert waiting.reason == "rules is still loading: it has not flipped yet"
+    log.landed("rules", 1, at=30, flip=2)
+    log.landed("events", 1, at=40)
+    log.landed("rules", 1, at=50, flip=2)
+    plan = log.next()
+    assert isinstance(plan, ReleasePlan)
+    assert plan.process is not None
+    assert [span.loaded for span in plan.process.inputs] == [1 if script == IN_PHASES else 0, 2]
+    assert ReleasePlan.of(plan.row()) == plan
+    found = planned_steps(log.lake, spec, plan.process)
+    wanted = ((0, 3, 4), (1, 2, 5)) if script == IN_PHASES else ((2, 3), (0, 1, 4))
+    assert found.of_input == wanted
+    log.landed("rules", 1, at=60, flip=2)
+    later = log.next(plan)
+    assert isinstance(later, ReleasePlan)
+    assert later.process is not None
+    assert [span.loaded for span in later.process.inputs] == [0, 0]
+    assert "loaded" not in str(later.row().plan), "as plans of before there was such a flip"
 
 
 def test_an_input_that_was_started_again_is_refused(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
             found.extend(harness.advance())
 
     at = datetime(2026, 1, 1, 12)
+    harness.watermark("rules", 0)  # the flip of the broadcast input
     harness.push("events", [{**event("a", 4), "at": at}, event("b", 7)])
     advance()
     harness.push("rules", [rule("a", 10), rule("all", 1)])

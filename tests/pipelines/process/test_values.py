@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -26,9 +27,11 @@ from pipelines.process import (
 )
 from pipelines.process.engine.arrow_values import python_values
 from pipelines.process.engine.bucket import StateColumns
+from pipelines.process.engine.outputs import ListCollector, OutputColumns, as_tuple
+from pipelines.process.records import record_type
 from pipelines.process.state.declared import column_type
-from pipelines.process.state.types import nestings
-from pipelines.process.state.values import copy_as
+from pipelines.process.state.types import state_types
+from pipelines.process.values import copied, exact
 from pipelines.process.windows.function import Aggregate, WindowFunction, tumble
 from pipelines.sources.arrow_types import arrow_type
 from pipelines.sql.dialect import parse_type
@@ -243,26 +246,153 @@ def test_what_broadcast_state_hands_out_is_no_way_to_write_it() -> None:
     assert run.epoch([Arrived([Record("a", 0, "")])]) == ([held],)
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "told"),
-    [
-        ("ROW<a BIGINT>", {"a": 1, "b": 2, "c": 3}, "a ROW has the fields a, and not b, c"),
-        ("ROW<a BIGINT>", (1, 2), "a ROW has the fields a, and 2 values are given"),
-        ("ROW<a BIGINT>", 5, "a ROW is a dict, or a tuple of all its fields, not int"),
-        ("MAP<STRING, BIGINT>", 5, "a MAP is a dict, not int"),
-        ("ARRAY<STRING>", "abc", "an ARRAY is a list, not str"),
-        ("ARRAY<STRING>", 5, "an ARRAY is a list, not int"),
-    ],
-)
-def test_values_of_another_shape_are_refused_when_they_are_written(kind: str, value: Any, told: str) -> None:
-    copy = copy_as(arrow_type(parse_type(kind).spark))
-    assert copy is not None
-    assert copy(None) is None
+class Swapped(NamedTuple):
+    b: int
+    a: int
+
+
+CET = ZoneInfo("Europe/Paris")
+NOON = datetime(2026, 1, 1, 12)
+
+EXACT: list[tuple[str, Any, Any]] = [
+    ("BIGINT", 1.0, 1),
+    ("BIGINT", Decimal("2"), 2),
+    ("BIGINT", np.int64(3), 3),
+    ("TINYINT", -128, -128),
+    ("DOUBLE", 3, 3.0),
+    ("FLOAT", 0.1, 0.10000000149011612),
+    ("FLOAT", float("inf"), float("inf")),
+    ("DECIMAL(5, 2)", Decimal("1.5"), Decimal("1.50")),
+    ("DECIMAL(5, 2)", 7, Decimal("7.00")),
+    ("BOOLEAN", np.bool_(True), True),
+    ("VARCHAR(3)", "äöü", "äöü"),
+    ("BYTES", bytearray(b"ab"), b"ab"),
+    ("DATE", NOON.replace(hour=0), date(2026, 1, 1)),
+    ("TIMESTAMP(3)", NOON.replace(microsecond=5000), NOON.replace(microsecond=5000)),
+    ("TIMESTAMP(3)", NOON.replace(tzinfo=CET), NOON.replace(hour=11)),
+    ("TIMESTAMP_LTZ(3)", NOON, NOON.replace(tzinfo=ZoneInfo("UTC"))),
+    ("TIMESTAMP_LTZ(3)", NOON.replace(tzinfo=CET), NOON.replace(hour=11, tzinfo=ZoneInfo("UTC"))),
+    ("ROW<a BIGINT, b BIGINT>", Swapped(b=2, a=1), {"a": 1, "b": 2}),
+    ("ROW<a BIGINT, b BIGINT>", {"b": 2}, {"a": None, "b": 2}),
+    ("ARRAY<DOUBLE>", (1, None), [1.0, None]),
+    ("MAP<FLOAT, DOUBLE>", {0.1: 1}, {0.10000000149011612: 1.0}),
+    ("MAP<STRING, BIGINT>", [("a", 1)], {"a": 1}),
+]  # fmt: skip
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("BIGINT", 1.5, r"1.5 \(float\) is no BIGINT"),
+    ("BIGINT", Decimal("1.5"), "is no BIGINT"),
+    ("BIGINT", True, r"True \(bool\) is no BIGINT"),
+    ("BIGINT", "1", "is no BIGINT"),
+    ("BIGINT", float("nan"), "is no BIGINT"),
+    ("BIGINT", 2**63, "is no BIGINT"),
+    ("TINYINT", 128, "is no TINYINT"),
+    ("BIGINT NOT NULL", None, "NULL is no BIGINT NOT NULL"),
+    ("DOUBLE", 2**53 + 1, "is no DOUBLE"),
+    ("DOUBLE", True, "is no DOUBLE"),
+    ("FLOAT", 1e300, "is no FLOAT"),
+    ("FLOAT", 2**24 + 1, "is no FLOAT"),
+    ("DECIMAL(5, 2)", 1.5, "is no DECIMAL"),
+    ("DECIMAL(5, 2)", Decimal("1.505"), "is no DECIMAL"),
+    ("DECIMAL(5, 2)", 1000, "is no DECIMAL"),
+    ("DECIMAL(5, 2)", Decimal("NaN"), "is no DECIMAL"),
+    ("BOOLEAN", 1, "is no BOOLEAN"),
+    ("STRING", b"a", "is no STRING"),
+    ("STRING", "\ud800", "is no STRING"),
+    ("VARCHAR(3)", "abcd", r"is no VARCHAR\(3\)"),
+    ("BYTES", "a", "is no BYTES"),
+    ("VARBINARY(1)", b"ab", "is no VARBINARY"),
+    ("DATE", NOON, "is no DATE"),
+    ("DATE", 5, "is no DATE"),
+    ("TIMESTAMP(3)", 1_767_268_800_000, r"1767268800000 \(int\) is no TIMESTAMP\(3\)"),
+    ("TIMESTAMP(3)", NOON.replace(microsecond=1), "is no TIMESTAMP"),
+    ("TIMESTAMP(3)", date(2026, 1, 1), "is no TIMESTAMP"),
+    ("ROW<a BIGINT>", {"a": 1, "b": 2, "c": 3}, "a ROW has the fields a, and not b, c"),
+    ("ROW<a BIGINT>", {"b": 1}, "a ROW has the fields a, and not b"),
+    ("ROW<a BIGINT>", (1, 2), "a ROW has the fields a, and 2 values are given"),
+    ("ROW<a BIGINT, c BIGINT>", Swapped(1, 2), "a named tuple of b, a is given"),
+    ("ROW<a BIGINT>", 5, "a ROW is a dict, or a tuple of all its fields, not int"),
+    ("ROW<a ARRAY<INT NOT NULL>>", ([1, None],), "field a: element 1: NULL is no INT NOT NULL"),
+    ("MAP<STRING, BIGINT>", 5, "a MAP is a dict, not int"),
+    ("MAP<STRING, BIGINT>", {"a": "b"}, "at key 'a': 'b' .str. is no BIGINT"),
+    ("MAP<STRING, BIGINT>", {None: 1}, "at key None: NULL is no STRING NOT NULL"),
+    ("MAP<STRING, BIGINT>", [("a", 1), ("a", 2)], "a MAP has each key once"),
+    ("MAP<DOUBLE, BIGINT>", {float("nan"): 1}, "NaN is no key"),
+    ("ARRAY<STRING>", "abc", "an ARRAY is a list, not str"),
+    ("ARRAY<STRING>", 5, "an ARRAY is a list, not int"),
+    ("ARRAY<BIGINT>", {1, 2}, "an ARRAY has an order"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "form"), EXACT, ids=str)
+def test_a_value_is_converted_to_the_form_that_is_read_back(kind: str, value: Any, form: Any) -> None:
+    declared = parse_type(kind)
+    found, column = exact(declared)(value), arrow_type(declared.spark)
+    read = python_values(pa.array([found], column))[0]
+    assert [found, repr(found), repr(read)] == [form, repr(form), repr(form)]
+    copy = copied(declared)
+    assert copy is None or (copy(found) == form and copy(found) is not found and copy(None) is None)
+
+
+@pytest.mark.parametrize(("kind", "value", "told"), REFUSED)
+def test_a_value_that_a_type_cannot_hold_is_refused(kind: str, value: Any, told: str) -> None:
+    """In state with the key and the record, in an output with the column."""
     with pytest.raises(WrongValue, match=told):
-        copy(value)
-    run = LocalRun(Keeps(SD.value_state("s", kind), [value]), lambda record: record.k)
-    with pytest.raises(FunctionRaised, match=f"key 'a', record .*WrongValue: {told}"):
+        exact(parse_type(kind))(value)
+    declaration = SD.list_state("s", kind)
+    run = LocalRun(Keeps(declaration, [value]), lambda record: record.k)
+    with pytest.raises(FunctionRaised, match=f"key 'a', record .*WrongValue: state 's': .*{told}"):
         run.epoch([Arrived([Record("a", 0, "")])])
+    if value is not None:
+        columns = OutputColumns(pa.schema([("x", arrow_type(parse_type(kind).spark))]), [parse_type(kind)])
+        with pytest.raises(WrongValue, match=f"column x: .*{told.replace(' NOT NULL', '')}"):
+            columns.arrays([columns._taken((value,))])
+
+
+def test_a_key_is_found_in_the_epoch_that_wrote_it_as_in_later_ones() -> None:
+    class Finds(OneInputStreamProcessFunction):
+        seen = SD.map_state("seen", "FLOAT", "BIGINT")
+
+        def uses_states(self):
+            return (self.seen,)
+
+        def process_record(self, record: Record, output, ctx) -> None:
+            seen = ctx.get_state_manager().get_state(self.seen)
+            found = seen.get(record.number / 10, 0)
+            seen.put(record.number / 10, found + 1)
+            output.collect((found, seen.contains(record.number / 10), seen.contains(None), list(seen.keys())))
+
+    records = [Record("a", 1, ""), Record("a", 1, "")]
+    one, several = LocalRun(Finds(), lambda record: record.k), LocalRun(Finds(), lambda record: record.k)
+    (together,) = one.epoch([Arrived(records)])
+    apart = [row for record in records for row in several.epoch([Arrived([record])])[0]]
+    assert together == apart == [(0, True, False, [0.10000000149011612]), (1, True, False, [0.10000000149011612])]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "record", "change", "row"),
+    [
+        (["STRING", "BIGINT"], {"x": "a", "y": 1}, lambda record: record.update(y=2), ("a", 1)),
+        (["STRING", "ARRAY<BIGINT>"], ("a", [1]), lambda record: record[1].append(2), ("a", [1])),
+        (["STRING", "BYTES"], ("a", bytearray(b"1")), lambda record: record[1].extend(b"2"), ("a", b"1")),
+        (["STRING", "ROW<m MAP<STRING, BIGINT>>"], ("a", {"m": {}}), lambda record: record[1]["m"].update(a=1),
+         ("a", {"m": []})),
+    ],
+)  # fmt: skip
+def test_a_record_is_collected_as_it_is_at_that_moment(kinds: list[str], record: Any, change: Any, row: Any) -> None:
+    types = [parse_type(kind) for kind in kinds]
+    columns = OutputColumns(pa.schema([(n, arrow_type(t.spark)) for n, t in zip("xy", types, strict=True)]), types)
+    collector = ListCollector(columns.taken)
+    collector.collect(record)
+    change(record)
+    assert [array[0].as_py() for array in columns.arrays(collector.records)] == list(row)
+
+
+def test_a_named_tuple_is_read_by_its_names() -> None:
+    assert as_tuple(Swapped(b=2, a=1), ["a", "b"]) == (1, 2)
+    assert as_tuple(record_type(("an id", "a"))(1, 2), ["an id", "a"]) == (1, 2)
+    with pytest.raises(WrongValue, match="a named tuple of b, a is given"):
+        as_tuple(Swapped(1, 2), ["x", "y"])
 
 
 @pytest.mark.parametrize(
@@ -278,6 +408,6 @@ def test_values_of_another_shape_are_refused_when_they_are_written(kind: str, va
 def test_types_that_there_are_not_are_told_at_once(kind: Any, told: str) -> None:
     declaration = SD.value_state("s", kind)
     with pytest.raises(InvalidDeclaration, match=told):
-        nestings([declaration], "F")
+        state_types([declaration], "F")
     with pytest.raises(InvalidDeclaration, match=told.replace("F declares", "Keeps declares")):
         LocalRun(Keeps(declaration, []), lambda record: record.k)
