@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pipelines.runtime.scripts import load_script
 from pipelines.sources.kafka.server import EmbeddedKafka
 from pipelines.testing import Harness
-from tests.examples.test_news_clicks import DISORDER, EXAMPLE, counted, random_events, shown
+from tests.stories.test_news_clicks import DISORDER, EXAMPLE, counted, random_events, shown
 from tests.pipelines.sources.kafka.topics import Topics
 
 

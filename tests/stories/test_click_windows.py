@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.lake import rows as lake_rows
 from pipelines.testing import Harness
-from tests.examples.examples import put, read, started
+from tests.stories.story import put, read, started
 
 SIZE, GAP, DISORDER = 300_000, 600_000, 10_000
 
@@ -64,6 +64,7 @@ def late(harness: Harness, table: str) -> list[Click]:
     return sorted((row["user_id"], row["item"], row["time"]) for row in rows)
 
 
+@pytest.mark.thorough
 def test_windows_go_on_from_epoch_to_epoch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.examples.examples import put, read, started
+from tests.stories.story import put, read, started
 
 PATIENCE, DISORDER = 900_000, 10_000
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.examples.examples import put, read, started
+from tests.stories.story import put, read, started
 
 
 def expected(landed: list[tuple[str, dict[str, Any]]]) -> list[tuple]:

@@ -101,6 +101,7 @@ def test_the_files_are_counted(spark: SparkSession, tmp_path: Path, monkeypatch:
     }
 
 
+@pytest.mark.thorough
 def test_random_news_in_several_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "news_clicks", ignore=shutil.ignore_patterns("*.json"))
     monkeypatch.chdir(tmp_path / "news_clicks")
