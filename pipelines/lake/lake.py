@@ -38,6 +38,7 @@ CommitRole = Literal[
     "state",
     "retention-time",
     "retention-epoch",
+    "retention-rows",
 ]
 
 

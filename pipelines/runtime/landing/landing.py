@@ -29,6 +29,7 @@ from pipelines.runtime.landing.registration import register
 from pipelines.runtime.landing.source_table import SourceTable
 from pipelines.runtime.landing.user_functions import functions_of
 from pipelines.runtime.landing.writing import EpochWriter
+from pipelines.runtime.lost_commits import refuse_lost_source
 from pipelines.runtime.masking import Mask
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
 from pipelines.sources.protocol import Json, Landed, Source, SourceContext, SplitStore, StoredStep
@@ -82,6 +83,7 @@ class Landing:
         """
         self.leases.acquire(self.table.name)
         generation = self._generation(resnapshot)
+        refuse_lost_source(self.lake, self.table.name, generation)
         epochs: list[LandedEpoch] = []
 
         def land(planned: StoredStep) -> None:

@@ -25,6 +25,7 @@ from pipelines.runtime.failures import explained
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.judging import ask
+from pipelines.runtime.lost_commits import refuse_lost_insert, refuse_lost_rows
 from pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from pipelines.runtime.quarantine.kept import refuse_process
 from pipelines.runtime.releasing.backfill import BackfillPlanner
@@ -124,11 +125,13 @@ class Releasing(Standing):
     def supersede(self, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None = None) -> ReleasePlan:
         """Plan the epoch that takes the place of the held one. Raises PlanningError when none is held."""
         self.leases.acquire(self.owner)
+        refuse_lost_insert(self.lake, self.owner, self.target_path)
         return self._store(self.planner.instead_of(self.position(), kind, on_unmatched))
 
     def _own_position(self) -> Position:
         """Where the newest epoch stands, from now on this runner's to move. Raises GateHeld when it is held."""
         self.leases.acquire(self.owner)
+        refuse_lost_insert(self.lake, self.owner, self.target_path)
         position = self.position()
         if position.state == "held":
             raise held(self.insert, position)
@@ -150,6 +153,7 @@ class Releasing(Standing):
 
     def _store(self, plan: ReleasePlan) -> ReleasePlan:
         row = plan.row()
+        refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "nothing of the epoch is staged; epochs before it stand"):
             stands = self.lake.epochs.settle(row, application=self._application("plan", plan))
         if stands is None or stands.digest != row.digest:
@@ -184,6 +188,7 @@ class Releasing(Standing):
                 state="the epoch is planned and not staged",
                 next_command="tidegate run SCRIPT   (plans the same rows for the new text)",
             )
+        refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
             row = self.stager.stage(plan)
             stands = self.lake.staged.settle(row, application=self._application("stage", plan))

@@ -173,6 +173,7 @@ class Stager:
             truncated=truncated,
             heavy=heavy,
             lookup=lookup,
+            horizon=pin.horizon_us,
         )
 
     def _prepare(self) -> None:
