@@ -62,6 +62,24 @@ def refuse_lost_insert(lake: Lake, owner: str, target: Path) -> None:
             raise _lost(path, f"the {what} of epoch {later[0]} of {insert}", f"the {later[2]} of that epoch is there")
 
 
+def refuse_lost_quarantine(target: Path, quarantine: Path) -> None:
+    """Raise LakeError where somebody has removed the quarantine of a target, in which the target's own files lie."""
+    table = None if (quarantine / "_delta_log").exists() else delta_log.opened(target)
+    if table is None:
+        return
+    files, root = [Path(path) for path in delta_log.all_files(table)], delta_log.root_of(table)
+    own = root / quarantine.relative_to(target)
+    gone = [path for path in files if path.is_relative_to(own) and not path.exists()]
+    if gone:
+        raise LakeError(
+            f"the quarantine was removed, and {len(gone):,} of the {len(files):,} files of the published table with "
+            "it: they lie in there",
+            where=str(quarantine),
+            state="nothing was planned or released",
+            next_command=f"bring {quarantine} back from a backup, then run the same command again",
+        )
+
+
 def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan) -> None:
     """Raise LakeError where rows of a build that landed up to the plan's pin are not in its table, and retention has
     not removed them. What a person gives up is joined to nothing."""

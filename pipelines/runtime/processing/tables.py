@@ -17,7 +17,7 @@ from pipelines.runtime.processing.columns import (
     state_columns,
 )
 from pipelines.runtime.processing.state import KeyColumns
-from pipelines.runtime.releasing.staging import QUARANTINE_COLUMNS, TARGET_COLUMNS, ensure
+from pipelines.runtime.releasing.staging import TARGET_COLUMNS, ensure, ensure_quarantine
 from pipelines.runtime.releasing.standing import Standing
 from pipelines.sql.model import Table
 
@@ -67,7 +67,7 @@ class ProcessTables:
         for target in self.targets:
             own, quarantine = record_columns(target), lake.quarantine_path(target, insert)
             ensure(lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, ready)
-            ensure(quarantine, {**own, **QUARANTINE_COLUMNS}, target.name, ready)
+            ensure_quarantine(quarantine, own, target.name, ready)
         path = lake.state_path(insert)
         if path not in ready:
             ensure_state(path, self.state, insert.id)

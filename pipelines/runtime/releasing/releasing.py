@@ -25,7 +25,7 @@ from pipelines.runtime.failures import explained
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.judging import ask
-from pipelines.runtime.lost_commits import refuse_lost_insert, refuse_lost_rows
+from pipelines.runtime.lost_commits import refuse_lost_insert, refuse_lost_quarantine, refuse_lost_rows
 from pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from pipelines.runtime.quarantine.kept import refuse_process
 from pipelines.runtime.releasing.backfill import BackfillPlanner
@@ -125,17 +125,24 @@ class Releasing(Standing):
     def supersede(self, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None = None) -> ReleasePlan:
         """Plan the epoch that takes the place of the held one. Raises PlanningError when none is held."""
         self.leases.acquire(self.owner)
-        refuse_lost_insert(self.lake, self.owner, self.target_path)
+        self._refuse_lost()
         return self._store(self.planner.instead_of(self.position(), kind, on_unmatched))
 
     def _own_position(self) -> Position:
         """Where the newest epoch stands, from now on this runner's to move. Raises GateHeld when it is held."""
         self.leases.acquire(self.owner)
-        refuse_lost_insert(self.lake, self.owner, self.target_path)
+        self._refuse_lost()
         position = self.position()
         if position.state == "held":
             raise held(self.insert, position)
         return position
+
+    def _refuse_lost(self) -> None:
+        """Raise LakeError where commits or files of this INSERT are gone, before anything new is planned."""
+        refuse_lost_insert(self.lake, self.owner, self.target_path)
+        targets = [self.insert.target] if self.insert.process is None else self.insert.process.outputs
+        for target in map(self.pipeline.table, targets):
+            refuse_lost_quarantine(self.lake.target_path(target), self.lake.quarantine_path(target, self.insert))
 
     def _unfinished(self, position: Position) -> ReleasePlan | None:
         """The epoch that is not published yet. One that was planned for another text of the INSERT is planned anew for

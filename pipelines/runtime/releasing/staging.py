@@ -17,6 +17,7 @@ from pipelines.joins import FEW_PAIRS, SMALL_PROBE, TICK_PROBE, Build, HeavyKeys
 from pipelines.lake import StagedRow, delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import footers_of, surveyed
+from pipelines.lake.lake import mark
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.accounting import rows_between
@@ -182,7 +183,7 @@ class Stager:
         own = {column.name: column.spark_type for column in target.stored_columns}
         published = {**TARGET_COLUMNS, **proof_columns(self.standing.insert)}
         ensure(self.standing.target_path, {**own, **published}, target.name, self.ready)
-        ensure(self.standing.quarantine_path, {**own, **QUARANTINE_COLUMNS}, target.name, self.ready)
+        ensure_quarantine(self.standing.quarantine_path, own, target.name, self.ready)
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
@@ -194,6 +195,13 @@ def ensure(path: Path, columns: dict[str, str], name: str, ready: set[Path]) -> 
     if path not in ready:
         lake_rows.ensure_table(path, columns, name)
         ready.add(path)
+
+
+def ensure_quarantine(path: Path, columns: dict[str, str], name: str, ready: set[Path]) -> None:
+    """The same of a target's quarantine, which says what else lies in its folder."""
+    if path not in ready:
+        ensure(path, {**columns, **QUARANTINE_COLUMNS}, name, ready)
+        mark(path)
 
 
 def new_folder(plan: ReleasePlan) -> str:

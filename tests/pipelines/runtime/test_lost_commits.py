@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from pyspark.sql import SparkSession
 from pipelines.errors import LakeError
 from pipelines.lake import delta_log
 from pipelines.lake.adopt import adopt, survey
+from pipelines.lake.lake import KEEP, mark
 from pipelines.runtime.lost_commits import (
     _there,
     lost_rows,
     refuse_lost_insert,
+    refuse_lost_quarantine,
     refuse_lost_rows,
     refuse_lost_source,
 )
@@ -150,3 +153,22 @@ def test_a_log_that_goes_less_far_than_before_is_read_anew(hand: HandmadeLake) -
     assert delta_log.committed(path, hand.lake.application("users", "data", 1)) == 3
     remove(max((path / "_delta_log").glob("*.json")))
     assert delta_log.committed(path, hand.lake.application("users", "data", 1)) == 2
+
+
+def test_a_quarantine_that_was_removed_is_not_made_anew(tmp_path: Path) -> None:
+    """The target's files are where they were staged: inside of its quarantine."""
+    target, quarantine = tmp_path / "shown", tmp_path / "shown" / "_quarantine" / "shown"
+    refuse_lost_quarantine(target, quarantine)  # nothing was ever published
+    folder = quarantine / "_staged" / "g1-e1-x"
+    folder.mkdir(parents=True)
+    DeltaTable.create(str(target), COLUMNS)
+    DeltaTable.create(str(quarantine), COLUMNS)
+    mark(quarantine)
+    assert "destroys the table" in (quarantine.parent / KEEP).read_text()
+    values = [pa.array([1], pa.int32()), pa.array([1]), pa.array([7])]
+    pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
+    adopt(target, folder, survey(folder), application="publish", epoch=1)
+    refuse_lost_quarantine(target, quarantine)
+    shutil.rmtree(quarantine)
+    with pytest.raises(LakeError, match="the quarantine was removed, and 1 of the 1 files of the published table"):
+        refuse_lost_quarantine(target, quarantine)
