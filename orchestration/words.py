@@ -10,6 +10,7 @@ WHY = {
     "deleted": "the key was deleted",
     "predicate": "the version fails the rest of ON",
     "before-first": "older than the key's first version",
+    "beyond-retention": "older than the versions that retention has kept",
     "time-null": "the time is null",
     "where": "WHERE left it out",
     "discarded": "a person discarded it",

@@ -32,6 +32,8 @@ def report_lines(reports: Sequence[VerifyReport]) -> Iterator[RenderableType]:
         for problem in report.problems:
             yield escape(f"  {problem}")
         yield from _differences(report)
+        if beyond := sum(epoch.beyond_retention for epoch in report.epochs):
+            yield f"  {counted(beyond, 'row')} found nothing: retention had removed the versions of their time"
         for epoch in report.unproved[:_SHOWN]:
             yield escape(f"  epoch {epoch.generation}/{epoch.epoch}: {epoch.state} ({epoch.detail})")
         if len(report.unproved) > _SHOWN:
@@ -48,6 +50,8 @@ def _headline(report: VerifyReport) -> str:
         rest = f", {counted(len(report.unproved), 'epoch')} can not be recomputed" if report.unproved else ""
         return f"[green]{name}: {told}, no row differs{rest}[/]"
     found = [counted(report.differences, "row") + " differ"] if report.differences else []
+    lost = sum(epoch.state == "rows lost" for epoch in report.epochs)
+    found += [f"{counted(lost, 'epoch')} read rows that are lost"] if lost else []
     found += [counted(len(report.problems), "problem")] if report.problems else []
     others = sum(epoch.state == "other script" for epoch in report.epochs)
     found += [f"{counted(others, 'epoch')} of another script"] if others else []

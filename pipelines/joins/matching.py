@@ -9,7 +9,15 @@ from pyspark.sql import DataFrame
 
 from pipelines.joins.heavy import HeavyKeys
 from pipelines.joins.latest import latest_sql
-from pipelines.joins.outcome import BEFORE_FIRST, DELETED, KEY_ABSENT, KEY_NULL, PREDICATE, why_number
+from pipelines.joins.outcome import (
+    BEFORE_FIRST,
+    BEYOND_RETENTION,
+    DELETED,
+    KEY_ABSENT,
+    KEY_NULL,
+    PREDICATE,
+    why_number,
+)
 from pipelines.joins.query import Query, aliased, flat
 from pipelines.joins.versions import versions_sql
 from pipelines.lake.rows import quoted
@@ -31,7 +39,8 @@ class Build:
 
     `rows`: about how many there are, for a join in event time. `truncated`: whether the table may have been truncated
     meanwhile. `heavy`: its heavy keys (joins.heavy), for a join in event time. `lookup`: where the rest of its rows is,
-    if `changelog` is without some; never of one that was truncated, and only for up to SMALL_PROBE rows.
+    if `changelog` is without some; never of one that was truncated, and only for up to SMALL_PROBE rows. `horizon`:
+    retention has removed versions that ended at or before it (us, UTC), so a row before it finds nothing.
     """
 
     changelog: DataFrame
@@ -42,6 +51,7 @@ class Build:
     truncated: bool = True
     heavy: DataFrame | None = None
     lookup: Lookup | None = None
+    horizon: int | None = None
 
 
 @dataclass(frozen=True)
@@ -171,7 +181,9 @@ def _at_row_time(query: Query, side: Side, wanted: str | None, probes: int) -> M
         query.step(f"slotted{number}", f"SELECT /*+ BROADCAST(h) */ r.*, {slot} FROM {probe}")
         also.append(f"v._slot = p._slot{number}")
     query.aside(f"versions{number}", text)
+    beyond = f"WHEN p._probe_time < {build.horizon}L THEN {why_number(BEYOND_RETENTION)} "
     why = (
+        f"{'' if build.horizon is None else beyond}"
         f"WHEN p._probe_time < v._since THEN {why_number(BEFORE_FIRST)} "
         f"WHEN p._probe_time >= v._ended THEN {why_number(DELETED)}"
     )

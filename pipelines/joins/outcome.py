@@ -31,9 +31,11 @@ KEY_ABSENT = "key-absent"
 DELETED = "deleted"
 PREDICATE = "predicate"
 BEFORE_FIRST = "before-first"
-WHYS = (KEY_NULL, KEY_ABSENT, DELETED, PREDICATE, BEFORE_FIRST)
+BEYOND_RETENTION = "beyond-retention"
+WHYS = (KEY_NULL, KEY_ABSENT, DELETED, PREDICATE, BEFORE_FIRST, BEYOND_RETENTION)
 """Why a build gave no version: a key column is null; the key was never there; it was deleted (or its table truncated);
-the chosen version fails the rest of ON; the probe's time is before the key's first version."""
+the chosen version fails the rest of ON; the probe's time is before the key's first version; retention has removed
+versions that were valid at the probe's time or before it."""
 
 MATCHED = "matched"
 WHERE = "dropped:where"
@@ -48,21 +50,23 @@ def why_number(name: str) -> int:
     return WHYS.index(name)
 
 
-def outcomes(insert: Insert) -> list[str]:
-    """Every outcome that a row of this INSERT can have."""
+def outcomes(insert: Insert, *, retained: bool = False) -> list[str]:
+    """Every outcome that a row of this INSERT can have. `retained`: retention has removed versions of a build."""
     never = {TIME_NULL} if insert.time != "event" else set()
     never |= {_named(kind, name, join) for join in insert.joins for kind in _KINDS for name in _never(join)}
+    if not retained:
+        never |= {_named(kind, BEYOND_RETENTION, join) for join in insert.joins for kind in _KINDS}
     return [name for name in Outcomes(insert).names if name not in never]
 
 
-def possible(insert: Insert, *, publish_unmatched: bool, discard: bool) -> list[str]:
+def possible(insert: Insert, *, publish_unmatched: bool, discard: bool, retained: bool = False) -> list[str]:
     """Of `outcomes`, those that a row can have in a release like this: the rest need not be counted."""
     never = set() if insert.conditions else {WHERE}
     never |= set() if discard else {DISCARDED}
     for join in insert.joins:
         told = "dropped" if publish_unmatched and join.kind == "INNER" else "unmatched"
         never |= {_named(kind, name, join) for kind in _KINDS for name in WHYS if kind != told}
-    return [name for name in outcomes(insert) if name not in never]
+    return [name for name in outcomes(insert, retained=retained) if name not in never]
 
 
 @dataclass(frozen=True)
@@ -124,5 +128,5 @@ def _named(kind: Literal["unmatched", "dropped"], why: str, join: Join) -> str:
 
 def _never(join: Join) -> set[str]:
     """Of WHYS, those that this join never gives."""
-    never = {BEFORE_FIRST} if join.time == "processing" else set()
+    never = {BEFORE_FIRST, BEYOND_RETENTION} if join.time == "processing" else set()
     return never | ({PREDICATE} if join.predicate is None else set())

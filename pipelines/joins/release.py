@@ -176,9 +176,11 @@ def _counts(insert: Insert, builds: Mapping[str, Build], release: Release) -> li
         found[f"late@{insert.probe_alias}"] = _count_if(late)
         found |= {f"{name}@{insert.probe_alias}": expression for name, expression in EXTENT.items()}
     known = Outcomes(insert)
-    had = possible(insert, publish_unmatched=release.on_unmatched == "publish", discard=release.discard)
+    publish, retained = release.on_unmatched == "publish", any(build.horizon is not None for build in builds.values())
+    had = possible(insert, publish_unmatched=publish, discard=release.discard, retained=retained)
     found |= {
-        name: _count_if(f"_outcome = {known.number(name)}" if name in had else "false") for name in outcomes(insert)
+        name: _count_if(f"_outcome = {known.number(name)}" if name in had else "false")
+        for name in outcomes(insert, retained=retained)
     }
     found |= {f"to:{kind}": _count_if(_goes(insert, release, kind)) for kind in get_args(Disposition)}
     for number, join in enumerate(insert.joins):
@@ -186,6 +188,7 @@ def _counts(insert: Insert, builds: Mapping[str, Build], release: Release) -> li
         inside = f"_build{number}_generation = {build.generation} AND _build{number}_epoch <= {build.epoch}"
         if join.time == "event":
             inside += f" AND _build{number}_since <= _probe_time"
+            inside += "" if build.horizon is None else f" AND _probe_time >= {build.horizon}L"
         found |= {
             f"matches@{join.alias}": _count_if(match),
             f"outside-pin@{join.alias}": _count_if(f"{match} AND NOT coalesce({inside}, false)"),

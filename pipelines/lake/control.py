@@ -66,7 +66,7 @@ class ControlTable(Generic[R]):
             if not DeltaTable.is_deltatable(str(self.path)):
                 return None
             self._table = DeltaTable(str(self.path))
-        delta_log.bring_up_to_date(self._table)
+        self._table = delta_log.brought_up_to_date(self._table)
         return self._table
 
     def version(self, application: str) -> int:

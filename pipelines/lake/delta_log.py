@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 _open: dict[tuple[str, int], DeltaTable] = {}
 _lock = threading.Lock()
@@ -40,8 +41,17 @@ def opened(path: Path) -> DeltaTable | None:
             table = DeltaTable(str(path))
             _open[key] = table
         else:
-            bring_up_to_date(table)
+            table = _open[key] = brought_up_to_date(table)
         return table
+
+
+def brought_up_to_date(table: DeltaTable) -> DeltaTable:
+    """A table that was opened before, as it is now: opened anew where its log goes less far than it did."""
+    try:
+        bring_up_to_date(table)
+        return table
+    except DeltaError:
+        return DeltaTable(str(root_of(table)))
 
 
 def bring_up_to_date(table: DeltaTable) -> None:
@@ -125,23 +135,25 @@ def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> Dat
     )
 
 
-def rows_of(table: DeltaTable, generation: int) -> int | None:
-    """The rows of a generation, by the statistics of its files, or by a look into those that hold several; None where
-    its files alone do not tell the rows."""
+def rows_of(table: DeltaTable, generation: int, upto: int | None = None) -> int | None:
+    """The rows of a generation, of its epochs up to one, by the statistics of its files, or by a look into those that
+    hold others too; None where its files alone do not tell the rows."""
     if not plain(table):
         return None
+    wanted = {"_generation": (generation, generation), **({} if upto is None else {"_epoch": (0, upto)})}
+    chosen = pc.field("_generation") == generation
+    chosen = chosen if upto is None else chosen & (pc.field("_epoch") <= upto)
     actions = pa.table(table.get_add_actions(flatten=True))
-    names = ("path", "num_records", "min._generation", "max._generation")
+    names = ("path", "num_records", *(f"{bound}.{name}" for name in wanted for bound in ("min", "max")))
     files = actions.select([name for name in names if name in actions.column_names]).to_pylist()
     root, found = root_of(table), 0
     for file in files:
-        if file.get("num_records") is not None and _within(
-            {**file, "null_count._generation": 0}, "_generation", generation, generation
-        ):
+        known = {**file, **{f"null_count.{name}": 0 for name in wanted}}
+        if file.get("num_records") is not None and all(_within(known, name, *span) for name, span in wanted.items()):
             found += file["num_records"]
-        elif _meets(file, "_generation", generation, generation):
+        elif all(_meets(file, name, *span) for name, span in wanted.items()):
             mixed = ds.dataset(str(root / unquote(file["path"])), format="parquet")
-            found += mixed.count_rows(filter=pc.field("_generation") == generation)
+            found += mixed.count_rows(filter=chosen)
     return found
 
 

@@ -72,6 +72,28 @@ class Due:
             return 0
         return ds.dataset(files, format="parquet").count_rows(filter=self.expression())
 
+    def measured(self, path: Path, spark: Callable[[], SparkSession]) -> tuple[int, int]:
+        """How many rows are due, and a moment (ms, UTC) that none of them lies before: MAX where none has a time."""
+        table = delta_log.opened(path)
+        if table is None:
+            return 0, MAX_TIMESTAMP
+        if not delta_log.plain(table):
+            from pipelines.lake.rows import read
+
+            due = read(spark(), path).where(self.condition())
+            rows, least = due.selectExpr("count(1)", "unix_micros(min(_rowtime))").collect()[0]
+            return int(rows), MAX_TIMESTAMP if least is None else int(least) // 1000
+        rows, least = 0, MAX_TIMESTAMP
+        files = self.files(table)
+        if not files:
+            return rows, least
+        due = ds.dataset(files, format="parquet")
+        for batch in due.to_batches(columns=["_rowtime"], filter=self.expression()):
+            rows += batch.num_rows
+            earliest = pc.min(batch["_rowtime"].cast(pa.int64())).as_py()  # type: ignore[attr-defined]
+            least = least if earliest is None else min(least, earliest // 1000)
+        return rows, least
+
     def rows(self, spark: SparkSession, path: Path) -> DataFrame:
         """The due rows."""
         from pipelines.lake.rows import of_files, read

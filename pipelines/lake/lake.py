@@ -9,7 +9,7 @@
     <lake>/targets/<target>/_quarantine/<insert>/_staged/<epoch>          staged files that no commit names yet
 
 Staged files lie inside both tables that may adopt them, in a folder whose name starts with `_`: VACUUM passes
-over it.
+over it. So a target's files are in the folder of its quarantine, which says so to whoever looks (KEEP).
 """
 
 from __future__ import annotations
@@ -26,6 +26,24 @@ from pipelines.lake.records import AlertRow, DefinitionRow, EpochRow, SplitRow, 
 from pipelines.sources.paths import local, roots
 from pipelines.sql.model import Insert, Table
 
+KEEP = "DO_NOT_REMOVE.txt"
+"""The file that says what lies in a target's `_quarantine`."""
+
+_WHY = """The files of the published table lie in here, as they were staged, beside the rows that were kept out of it.
+To remove this folder, or anything below it by hand, destroys the table.
+
+Rows that nobody wants any more are given up by:  tidegate quarantine discard SCRIPT INSERT --because TEXT
+Files that nobody reads any more are removed by:  tidegate maintain SCRIPT
+"""
+
+
+def mark(quarantine: Path) -> None:
+    """Say beside a target's quarantine what lies in it. Raises OSError."""
+    note = quarantine.parent / KEEP
+    if not note.exists():
+        note.write_text(_WHY)
+
+
 CommitRole = Literal[
     "plan",
     "data",
@@ -40,6 +58,7 @@ CommitRole = Literal[
     "retention-time",
     "retention-epoch",
     "definition",
+    "retention-rows",
 ]
 
 FORMAT = 2

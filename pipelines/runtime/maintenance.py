@@ -21,6 +21,7 @@ from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
 from pipelines.progress import Progress
 from pipelines.runtime.compaction import Compaction
 from pipelines.runtime.definitions import Definitions
+from pipelines.runtime.failures import explained
 from pipelines.runtime.history import history_of
 from pipelines.runtime.lookups import Copies, Lookups
 from pipelines.runtime.plans import insert_owner
@@ -123,7 +124,8 @@ class Maintenance:
             return None
         joining = [insert_owner(insert.id) for insert in self.pipeline.inserts if table.name in insert.builds]
         try:
-            with self._holding(joining):
+            where = f"{self.lake.table_path(table.name)}: 'changelog.retention'"
+            with self._holding(joining), explained(table.name, where, "no version was removed"):
                 return retention.apply(self.spark, table, keep)
         except LeaseHeld as error:
             return Retained(table.name, 0, reason=f"{error.owner} is being worked on by {error.holder}")

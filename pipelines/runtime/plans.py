@@ -53,12 +53,22 @@ def stored_step(row: EpochRow) -> StoredStep:
 
 @dataclass(frozen=True)
 class Pin:
-    """The build (generation, epoch) that a release joins against, and the epoch of that generation's flip."""
+    """The build (generation, epoch) that a release joins against, and the epoch of that generation's flip.
+
+    `horizon`: of an event-time release, how far retention had gone when it was planned: a row before this (ms, UTC)
+    finds nothing. None where no version was removed.
+    """
 
     table: str
     generation: int
     epoch: int
     flip_epoch: int
+    horizon: int | None = None
+
+    @property
+    def horizon_us(self) -> int | None:
+        """The same in us, UTC."""
+        return None if self.horizon is None else micros(self.horizon)
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,8 @@ class TimeSpan:
         rows: The rows that are due and were in no release before.
         earlier: All rows that the releases before it took.
         ahead: What backfills have released beyond the watermark, up to this plan: later releases leave it out.
+        least: No row that it takes, however late, has a time before this; MAX where none has a time. None in plans of
+            an older lake, and where the plan looks back (`Backfill`, `FromQuarantine`).
     """
 
     before: int
@@ -80,6 +92,7 @@ class TimeSpan:
     rows: int
     earlier: int
     ahead: tuple[Area, ...] = ()
+    least: int | None = None
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> TimeSpan:
@@ -341,10 +354,18 @@ class ReleasePlan:
 
     @property
     def oldest(self) -> int:
-        """In event time: its rows, but for late ones, are not older than this (ms, UTC)."""
+        """In event time: no row of it that has a time lies before this (ms, UTC); MIN where that is not known."""
         assert self.time is not None
         again = self.backfill or self.from_quarantine
-        return self.time.before if again is None else again.oldest
+        if again is not None:
+            return again.oldest
+        return MIN_TIMESTAMP if self.time.least is None else self.time.least
+
+    def horizon_of(self, table: str, generation: int) -> int:
+        """The horizon of its pin of a build's generation; MIN where it has none."""
+        found = (pin.horizon for pin in self.pins if (pin.table, pin.generation) == (table, generation))
+        horizon = next(found, None)
+        return MIN_TIMESTAMP if horizon is None else horizon
 
     def takes_the_place_of(self, other: ReleasePlan) -> bool:
         """Whether it is a backfill that replaces another published epoch."""
@@ -355,8 +376,13 @@ class ReleasePlan:
         plan = asdict(self)
         left_out = ["insert", "generation", "epoch"]
         left_out += [name for name in _LATER if plan[name] is None]
-        if self.time is not None and not self.time.ahead:
-            del plan["time"]["ahead"]
+        if self.time is not None:
+            unknown = {"ahead": not self.time.ahead, "least": self.time.least is None}
+            plan["time"] = {name: value for name, value in plan["time"].items() if not unknown.get(name)}
+        plan["pins"] = [
+            {name: value for name, value in pin.items() if name != "horizon" or value is not None}
+            for pin in plan["pins"]
+        ]
         if self.backfill is not None and not self.backfill.lots:
             del plan["backfill"]["lots"]
         for span in plan["process"]["inputs"] if self.process is not None else ():

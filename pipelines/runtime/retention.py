@@ -7,8 +7,10 @@ all that is still to come find what they would have found (DESIGN, rulings: rete
     joined in processing time   a later one by seq landed before  now - retention,  at or before every pin
 
 Rows that are in quarantine, and those of a plan that is not published, have not been released in this sense (DESIGN,
-decision 2). How far retention has ever gone is written down in the commit that let the versions go: later horizons may
-lie before it.
+decision 2). The newest version of a key, by seq, stays in any case.
+
+How far retention has ever gone is stored by the commit that removed the versions (`Gone`): later horizons may lie
+before it. A release reads it when it is planned: a row before it may have lost its version, and finds nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.clock import Clock
-from pipelines.lake import Lake, delta_log
+from pipelines.lake import Lake, WatermarkRow, delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import replace, survey
+from pipelines.lake.areas import micros
 from pipelines.lake.rows import quoted
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.plans import Pin
@@ -41,14 +44,42 @@ WORTH_IT = 0.2
 """The changelog is written anew when at least this share of the rows looked at may go."""
 
 
-Mark = Literal["retention-time", "retention-epoch"]
-MARKS: tuple[Mark, Mark] = ("retention-time", "retention-epoch")
-"""The transactions of a build's table that say how far retention has gone: ms, UTC, and a build epoch."""
+Mark = Literal["retention-time", "retention-epoch", "retention-rows"]
+MARKS: tuple[Mark, Mark, Mark] = ("retention-time", "retention-epoch", "retention-rows")
+"""The transactions of a build's table that store how far retention has gone: ms, UTC; a build epoch; all the rows that
+it has removed."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """How far retention has ever gone in a generation of a build; all None where it has removed nothing.
+
+    Attributes:
+        time: ms, UTC. Every version that was removed had a successor at or before it.
+        epoch: No processing-time pin of this build epoch or a later one lost its latest versions.
+        rows: How many rows were removed; None also where an older lake has not stored it.
+    """
+
+    time: int | None = None
+    epoch: int | None = None
+    rows: int | None = None
+
+    @property
+    def nothing(self) -> bool:
+        return self == Gone()
+
+
+def gone(lake: Lake, table: str, generation: int) -> Gone:
+    """How far retention has gone in a build, by its table's log."""
+    path = lake.table_path(table)
+    found = [delta_log.committed(path, lake.application(table, mark, generation)) for mark in MARKS]
+    return Gone(*(None if value < 0 else value for value in found))
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """How far back nobody looks any more; ms, UTC, and a build epoch. None: not by this kind of join at all.
+    """How far back nobody looks any more; ms, UTC (MAX once all inputs have ended), and a build epoch. None: not by
+    this kind of join at all.
 
     `pinned`: what landed in later build epochs has taken the place of no version yet, as an event-time plan that is not
     published knows nothing of it. None: there is no such plan. `held_by`: what keeps it from going further, where a
@@ -109,12 +140,15 @@ class Retention:
                 continue
             times.append(last.plan.time.watermark)
             if not last.published:
-                times += [last.plan.time.before, last.plan.oldest]
+                needed = max(last.plan.oldest, last.plan.horizon_of(table.name, generation))
+                times += [last.plan.time.before, needed]
                 unpublished.append(pin.epoch)
-            numbers = {item.epoch for item in kept_out(epochs) if item.state == "open" and item.may_match}
+            kept = [item for item in kept_out(epochs) if item.state == "open" and item.may_match(insert)]
+            numbers = {item.epoch for item in kept}
             for epoch in epochs:
                 if epoch.plan.epoch in numbers:
-                    quarantined.append((epoch.oldest, f"epoch {epoch.plan.epoch} of {insert.id}"))
+                    needed = max(epoch.oldest, epoch.plan.horizon_of(table.name, generation))
+                    quarantined.append((needed, f"epoch {epoch.plan.epoch} of {insert.id}"))
         landed = self.lake.watermarks.rows(table.name, generation=generation)
         old = [row.epoch for row in landed if row.landed_at <= self.clock() - keep]
         if times:
@@ -125,26 +159,23 @@ class Retention:
             times.append(oldest)
             held_by = f"rows that {whose} has quarantined may still be released (tidegate quarantine list SCRIPT)"
         time = min(times) - keep if times and min(times) > MIN_TIMESTAMP + keep else None
+        if times and min(times) == MAX_TIMESTAMP:
+            time = MAX_TIMESTAMP
         epoch = min(max(old), *pins) if pins and old else None
         if (times and time is None) or (pins and epoch is None) or not (times or pins):
             return "nothing is old enough" + (f": {held_by}" if held_by else "")
         return Horizon(time, epoch, min(unpublished, default=None), held_by)
 
-    def gone(self, table: str, generation: int) -> Horizon:
-        """How far retention has ever gone in a table. None: never by this kind of join."""
-        path = self.lake.table_path(table)
-        time, epoch = (delta_log.committed(path, self._mark(table, generation, kind)) for kind in MARKS)
-        return Horizon(None if time < 0 else time, None if epoch < 0 else epoch)
-
-    def _mark(self, table: str, generation: int, kind: Mark) -> str:
-        return self.lake.application(table, kind, generation)
-
-    def spares(self, epoch: ReleasedEpoch, pin: Pin, gone: Horizon) -> bool:
-        """Whether what retention has let go of a build (`gone`) takes nothing from what an epoch had joined."""
+    def spares(self, epoch: ReleasedEpoch, pin: Pin, removed: Gone) -> bool:
+        """Whether what retention has removed of a build takes nothing from what an epoch had joined."""
         plan, staged = epoch.plan, epoch.staged
         if plan.time is None:
-            return gone.epoch is not None and pin.epoch >= gone.epoch
-        if gone.time is None or staged is None or staged.late or plan.oldest < gone.time:
+            return removed.epoch is not None and pin.epoch >= removed.epoch
+        if removed.time is None or staged is None:
+            return False
+        oldest = max(epoch.oldest, plan.time.before if not staged.late and plan.follows else plan.oldest)
+        # Rows before the horizon that the plan knew have met nothing.
+        if oldest < removed.time and (pin.horizon is None or pin.horizon < removed.time):
             return False
         # A version that came late may have taken the place of one that the epoch had met without it.
         log = self.lake.watermarks.rows(pin.table, generation=pin.generation)
@@ -157,7 +188,7 @@ class Retention:
         landed = sum(row.rows for row in self.lake.watermarks.rows(table.name, generation=generation))
         if landed == 0 or (opened is not None and delta_log.rows_of(opened, generation) == landed):
             return MIN_TIMESTAMP
-        known = self.gone(table.name, generation).time
+        known = gone(self.lake, table.name, generation).time
         return MAX_TIMESTAMP if known is None else known
 
     def apply(self, session: Callable[[], SparkSession], table: Table, retention: timedelta) -> Retained:
@@ -174,7 +205,8 @@ class Retention:
         files = delta_log.data_files(opened, last.generation, -1, last.epoch)
         rows = lake_rows.of_files(session(), opened, files.paths)
         judged = self._judged(rows, table, last.generation, horizon)
-        counted = judged.agg(F.count(F.lit(1)), F.count_if("_over")).collect()[0]
+        furthest = F.max(F.expr(f"IF(_over, coalesce(unix_micros(_after), {MAX_TIMESTAMP}L), NULL)"))
+        counted = judged.agg(F.count(F.lit(1)), F.count_if("_over"), furthest).collect()[0]
         looked_at, over = int(counted[0]), int(counted[1])
         if over < max(looked_at * WORTH_IT, 1):
             few = f"{over:,} of {looked_at:,} rows may go, which is not worth writing the rest anew"
@@ -182,27 +214,39 @@ class Retention:
             return Retained(table.name, last.generation, looked_at, 0, horizon, told)
         folder = path / f"kept-{uuid.uuid4().hex[:8]}"
         judged.where("NOT _over").select(*map(quoted, rows.columns)).write.parquet(str(folder))
-        before = self.gone(table.name, last.generation)
-        reached = zip(MARKS, (before.time, before.epoch), (horizon.time, horizon.epoch), strict=True)
-        marks = {
-            self._mark(table.name, last.generation, kind): max(reaches, had or 0)
-            for kind, had, reaches in reached
-            if reaches is not None
-        }
+        marks = self._marks(last, horizon, furthest=int(counted[2]), over=over)
         replace(path, folder, survey(folder), files.names, note=f"retention: {over} rows went", marks=marks)
         return Retained(table.name, last.generation, looked_at, over, horizon)
 
+    def _marks(self, last: WatermarkRow, horizon: Horizon, *, furthest: int, over: int) -> dict[str, int]:
+        """What the commit that removes `over` versions of a build stores, whose newest epoch is `last`. `furthest` (us,
+        UTC): none of them had a successor after it; MAX where one had none at all."""
+        before = gone(self.lake, last.owner, last.generation)
+        time, epoch = horizon.time, last.epoch if horizon.epoch is None else horizon.epoch
+        if time is None or time == MAX_TIMESTAMP:
+            # No watermark tells how far back it was: the versions themselves do.
+            time = MAX_TIMESTAMP if furthest == MAX_TIMESTAMP else -(-furthest // 1000)
+        removed = over + before.rows if before.rows is not None else over if before.nothing else None
+        reached = (max(time, before.time or 0), max(epoch, before.epoch or 0), removed)
+        return {
+            self.lake.application(last.owner, mark, last.generation): value
+            for mark, value in zip(MARKS, reached, strict=True)
+            if value is not None
+        }
+
     def _judged(self, rows: DataFrame, table: Table, generation: int, horizon: Horizon) -> DataFrame:
-        """The rows, with `_over`: whether it may go. A truncate never may: it says why keys have no match."""
+        """The rows, with `_after`, when the key's next version begins, and `_over`, whether it may go. A truncate never
+        may: it says why keys have no match."""
         keys = ", ".join(["_generation", "_op = 't'", *(quoted(key) for key in table.primary_key)])
         in_order = ", ".join(["_rowtime", *(f"_seq.{part}" for part in SEQ_PARTS)])
+        pinned = "true" if horizon.pinned is None else f"_epoch <= {int(horizon.pinned)}"
+        after = f"lead(_rowtime) OVER (PARTITION BY {pinned}, _rowtime IS NULL, {keys} ORDER BY {in_order})"
         over = [f"_generation = {int(generation)} AND _op <> 't'"]
+        newest = "max(_seq)"
         if horizon.time is not None:
-            pinned = "true" if horizon.pinned is None else f"_epoch <= {int(horizon.pinned)}"
-            after = f"lead(_rowtime) OVER (PARTITION BY {pinned}, _rowtime IS NULL, {keys} ORDER BY {in_order})"
-            over.append(pinned)
-            over.append(f"coalesce({after} <= timestamp_millis({int(horizon.time)}), false)")
+            over += [pinned, f"coalesce(unix_micros(_after) <= {micros(horizon.time)}L, false)"]
         if horizon.epoch is not None:
-            newest = f"max(IF(_epoch <= {int(horizon.epoch)}, _seq, NULL)) OVER (PARTITION BY {keys})"
-            over.append(f"_epoch <= {int(horizon.epoch)} AND coalesce(_seq < {newest}, false)")
-        return rows.selectExpr("*", f"{' AND '.join(over)} AS _over")
+            newest = f"max(IF(_epoch <= {int(horizon.epoch)}, _seq, NULL))"
+            over.append(f"_epoch <= {int(horizon.epoch)}")
+        over.append(f"coalesce(_seq < {newest} OVER (PARTITION BY {keys}), false)")
+        return rows.selectExpr("*", f"{after} AS _after").selectExpr("*", f"{' AND '.join(over)} AS _over")

@@ -17,7 +17,8 @@ def check(evidence: Evidence) -> CheckResult:
     staged under another text of the INSERT: what was counted then answers for other constraints; and one whose rows, or
     the versions that they may meet, were stored under two definitions of their table."""
     staged = evidence.staged
-    expected = expected_names(staged.insert) | expected_facts(staged.insert)
+    retained = any(pin.horizon is not None for pin in staged.plan.pins)
+    expected = expected_names(staged.insert, retained=retained) | expected_facts(staged.insert)
     found = {**staged.staged.counts, **staged.staged.facts}
     missing = sorted(expected - set(found))
     unknown = sorted(set(found) - expected)

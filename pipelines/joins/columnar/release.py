@@ -22,6 +22,7 @@ from pipelines.joins.columnar.plain import Plain, PlainJoin, Ref
 from pipelines.joins.columnar.versions import NO_KEY, Flags, Numbers, Versions, flags, load
 from pipelines.joins.outcome import (
     BEFORE_FIRST,
+    BEYOND_RETENTION,
     DELETED,
     KEY_ABSENT,
     KEY_NULL,
@@ -68,7 +69,8 @@ class Groups:
 class Share:
     """What one task does: `groups` of the probe's files, written as the `number`-th file to `folder`.
 
-    `versions`: of each join, where its versions are saved; `pins`: generation and epoch that they are of.
+    `versions`: of each join, where its versions are saved; `pins`: generation and epoch that they are of; `horizons`:
+    what `pipelines.joins.Build` has of each.
     """
 
     plain: Plain
@@ -77,6 +79,7 @@ class Share:
     groups: tuple[Groups, ...]
     versions: tuple[str, ...]
     pins: tuple[tuple[int, int], ...]
+    horizons: tuple[int | None, ...]
     folder: str
     number: int
 
@@ -191,8 +194,8 @@ class _Matched:
         timed = flags(times.is_valid())
         none = np.zeros(rows.num_rows, np.int64)
         found = cls(rows, times.fill_null(0).to_numpy(), timed, [], [], [], [], none, none.astype(bool))
-        for join, saved in zip(share.plain.joins, share.versions, strict=True):
-            found._meet(share.plain, join, load(saved))
+        for join, saved, horizon in zip(share.plain.joins, share.versions, share.horizons, strict=True):
+            found._meet(share.plain, join, load(saved), horizon)
         found._conclude(share)
         return found
 
@@ -207,7 +210,7 @@ class _Matched:
             places, why = places[rows], why[rows]
         return self.versions[number].rows.column(ref.column).take(pa.array(places, mask=why != _MATCH))
 
-    def _meet(self, plain: Plain, join: PlainJoin, versions: Versions) -> None:
+    def _meet(self, plain: Plain, join: PlainJoin, versions: Versions, horizon: int | None) -> None:
         """The version of one build that each row meets at its time."""
         keys = [self.column(plain, ref) for ref, _ in join.keys]
         numbers, after = versions.find(keys, self.time)
@@ -220,6 +223,8 @@ class _Matched:
         gone = flags(versions.rows.column("_gone"))
         why[met] = np.where(gone[places[met]], why_number(DELETED), _MATCH)
         why[early] = why_number(BEFORE_FIRST)
+        if horizon is not None:
+            why[self.timed & (self.time < horizon)] = why_number(BEYOND_RETENTION)
         why[~known] = why_number(KEY_ABSENT)
         for values in keys:
             if values.null_count:
@@ -255,7 +260,8 @@ class _Counts:
         probe = share.plain.probe
         self.found: Found = {"rows": 0, f"late@{probe}": 0}
         self.found |= {f"least-time@{probe}": MAX_TIMESTAMP, f"greatest-time@{probe}": MIN_TIMESTAMP}
-        self.found |= dict.fromkeys(outcomes(share.plain.insert), 0)
+        retained = any(horizon is not None for horizon in share.horizons)
+        self.found |= dict.fromkeys(outcomes(share.plain.insert, retained=retained), 0)
         self.found |= dict.fromkeys([f"to:{kind}" for kind in ("publish", "quarantine", "drop")], 0)
         for join in share.plain.joins:
             self.found |= {f"matches@{join.alias}": 0, f"outside-pin@{join.alias}": 0}
@@ -292,6 +298,8 @@ class _Counts:
         epochs = versions.rows.column("_epoch").to_numpy()[places]
         valid = matched.since[number][met] <= matched.time[met]
         inside = (generations == generation) & (epochs <= epoch) & valid
+        if (horizon := self._share.horizons[number]) is not None:
+            inside &= matched.time[met] >= horizon
         found[f"matches@{alias}"] = len(places)
         found[f"outside-pin@{alias}"] = len(places) - int(inside.sum())
         found[f"greatest-epoch@{alias}"] = int(epochs.max()) if len(epochs) else None

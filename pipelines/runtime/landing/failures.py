@@ -1,15 +1,19 @@
-"""What fails while an epoch's rows are read, told with the table, the expression, the step and the state."""
+"""What fails while an epoch's rows are read, told with the table, the expression, the step and the state; and which
+table may not be read anew."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipelines.errors import SourceError, TidegateError
+from pipelines.errors import PlanningError, SourceError, TidegateError
 from pipelines.functions.failures import failure
+from pipelines.lake import Lake
 from pipelines.runtime.failures import ENGINE, first_line
 from pipelines.runtime.landing.expressions import failed_expression
 from pipelines.runtime.landing.source_table import SourceTable
+from pipelines.runtime.plans import ReleasePlan
 from pipelines.sources.protocol import ExplainsFailures, Source, StoredStep
 from pipelines.watermarks import WatermarkError
 
@@ -39,6 +43,53 @@ def reading(own: SourceTable, source: Source, stored: StoredStep, watermark: str
         raise
     except ENGINE as error:
         raise _explained(error, own, source, stored, watermark) from error
+
+
+def releasing(lake: Lake, table: str) -> list[str]:
+    """The INSERTs and processes of a lake that have released rows of a probe, or of an input."""
+    found = []
+    for owner in lake.epochs.owners():
+        last = lake.epochs.last(owner)
+        if last is not None and last.role == "insert":
+            plan = ReleasePlan.of(last)
+            inputs = [plan.probe] if plan.process is None else [span.table for span in plan.process.inputs]
+            found += [plan.insert] if table in inputs else []
+    return found
+
+
+def refuse_second_release(lake: Lake, table: str) -> None:
+    """Raise PlanningError where a new generation of a table would publish its rows a second time."""
+    if inserts := releasing(lake, table):
+        names = " and ".join(inserts)
+        raise PlanningError(
+            f"rows of {table} are released by {names}: a new generation begins at the first row, so they would be "
+            "published a second time",
+            where=f"--resnapshot {table}",
+            state="nothing was changed",
+            next_command=f"tidegate run SCRIPT   (goes on where {table} stands); to begin anew, {_anew(table, names)}",
+        )
+
+
+@contextmanager
+def own_way_out(lake: Lake, table: str) -> Iterator[None]:
+    """What an error of a source says to do next, without a new generation where that would be refused."""
+    try:
+        yield
+    except SourceError as error:
+        if "--resnapshot" in error.next_command and (inserts := releasing(lake, table)):
+            names = " and ".join(inserts)
+            mend = re.sub(r"[ ,:]*\b(or|then)?[ ,:]*$", "", error.next_command.partition("tidegate run")[0])
+            mend = mend or "bring back what is missing at the source"
+            error.next_command = (
+                f"{mend}, then run the same command again; to begin anew, {_anew(table, names)} "
+                "(a new generation would publish rows a second time)"
+            )
+            error.reword(lambda text: text)
+        raise
+
+
+def _anew(table: str, inserts: str) -> str:
+    return f"give {table} and what {inserts} writes to new names in the script"
 
 
 def _explained(

@@ -22,7 +22,7 @@ from pipelines.runtime.failures import explained
 from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from pipelines.runtime.landing.alignment import Members
 from pipelines.runtime.landing.drafts import DraftSplits, SourceDraft
-from pipelines.runtime.landing.failures import UNLOGGED, place, reading
+from pipelines.runtime.landing.failures import UNLOGGED, own_way_out, place, reading, refuse_second_release
 from pipelines.runtime.landing.membership import Membership
 from pipelines.runtime.landing.opening import context_of, opened, refresh, unfinished
 from pipelines.runtime.landing.planning import EpochPlanner, next_epoch
@@ -30,6 +30,7 @@ from pipelines.runtime.landing.registration import register
 from pipelines.runtime.landing.source_table import SourceTable
 from pipelines.runtime.landing.user_functions import functions_of
 from pipelines.runtime.landing.writing import EpochWriter
+from pipelines.runtime.lost_commits import refuse_lost_source
 from pipelines.runtime.masking import Mask
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
 from pipelines.sources.protocol import Json, Landed, Source, SourceContext, SplitStore, StoredStep
@@ -81,12 +82,16 @@ class Landing:
         An epoch that an earlier run left half done is finished first, from its stored plan. `resnapshot` starts a new
         generation; readers stay on the old one until the new one has flipped. It also ends where alignment holds every
         split back; what it landed then is all that may land until the group has caught up.
-        Raises LeaseHeld, SourceError, LakeError, ConcurrentRun.
+        Raises LeaseHeld, SourceError, LakeError, ConcurrentRun; PlanningError where a new generation would publish rows
+        a second time.
         """
         self.leases.acquire(self.table.name)
+        if resnapshot:
+            refuse_second_release(self.lake, self.table.name)
         if self.definitions is not None:
             self.definitions.take_up(self.table.name, resnapshot=resnapshot)
         generation = self._generation(resnapshot)
+        refuse_lost_source(self.lake, self.table.name, generation)
         epochs: list[LandedEpoch] = []
 
         def land(planned: StoredStep) -> None:
@@ -112,7 +117,10 @@ class Landing:
         return Advance(self.table.name, generation, tuple(epochs), self.own.last(generation), aligned, limit)
 
     def draft(self, *, resnapshot: bool = False) -> SourceDraft:
-        """What `advance` would land first, as of now; stores nothing, and asks for no lease. Raises SourceError."""
+        """What `advance` would land first, as of now; stores nothing, and asks for no lease. Raises SourceError, and
+        PlanningError as `advance`."""
+        if resnapshot:
+            refuse_second_release(self.lake, self.table.name)
         name, generation = self.table.name, self._generation(resnapshot)
         with self.opened(generation, DraftSplits) as (source, context):
             left_over = unfinished(context, self.own.last(generation))
@@ -133,7 +141,8 @@ class Landing:
         self, generation: int, kept: Callable[[SplitStore], SplitStore] = lambda stored: stored
     ) -> Iterator[tuple[Source, SourceContext]]:
         """The source and what it is told, as of the last planned step; what is raised meanwhile shows no secret."""
-        with Mask.of([self.table, *self.peers], self.environment).over():
+        masked = Mask.of([self.table, *self.peers], self.environment).over()
+        with masked, own_way_out(self.lake, self.table.name):
             context = context_of(self.lake, self.table, generation, self.environment, self.clock, self.progress)
             context.splits = kept(context.splits)
             context.peers, context.spark = self.peers, self.spark

@@ -18,7 +18,7 @@ from pipelines.runtime.processing.columns import (
     state_columns,
 )
 from pipelines.runtime.processing.state import KeyColumns
-from pipelines.runtime.releasing.staging import QUARANTINE_COLUMNS, TARGET_COLUMNS, ensure
+from pipelines.runtime.releasing.staging import TARGET_COLUMNS, ensure, ensure_quarantine
 from pipelines.runtime.releasing.standing import Standing
 from pipelines.sql.model import Table
 
@@ -70,7 +70,7 @@ class ProcessTables:
         for target in self.targets:
             own, quarantine = record_columns(target), lake.quarantine_path(target, insert)
             ensure(lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, ready, added)
-            ensure(quarantine, {**own, **QUARANTINE_COLUMNS}, target.name, ready, added)
+            ensure_quarantine(quarantine, own, target.name, ready, added)
         path = lake.state_path(insert)
         if path not in ready:
             ensure_state(path, self.state, insert.id)

@@ -19,6 +19,7 @@ from pipelines.errors import PlanningError
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan
 from pipelines.sql.model import Insert
+from pipelines.sql.types import quoted
 
 DISCARDED = "discarded"
 """The reason of rows whose held epoch was discarded."""
@@ -26,6 +27,7 @@ UNMATCHED = "unmatched:"
 _VIOLATED = "violated:"
 _TIMELESS = "time-null"
 _KEYLESS = "key-null@"
+_BEYOND = "beyond-retention@"
 _ALWAYS = (DISCARDED, _TIMELESS)
 
 
@@ -55,10 +57,18 @@ class Kept:
             return "discarded" if self.taken.discards else "released"
         return "discarded" if self.reason == DISCARDED else "open"
 
-    @property
-    def may_match(self) -> bool:
-        """Whether some version could still be the match of its rows: they have a time and a key."""
-        return self.reason != _TIMELESS and not self.short.startswith(_KEYLESS)
+    def may_match(self, insert: Insert) -> bool:
+        """Whether some version could still be the match of its rows: they have a time that retention has not passed,
+        and a key. A key that is NULL because a build before it in the chain gave NULL may have a value once that
+        build's versions have come."""
+        if self.reason == _TIMELESS or self.short.startswith(_BEYOND):
+            return False
+        if not self.short.startswith(_KEYLESS):
+            return True
+        alias = self.short.removeprefix(_KEYLESS)
+        keys = [key.probe for join in insert.joins if join.alias == alias for key in join.keys]
+        builds = [f"{quoted(join.alias)}." for join in insert.joins]
+        return not keys or any(build in key for key in keys for build in builds)
 
     @property
     def short(self) -> str:

@@ -11,7 +11,7 @@ from pipelines.lake.areas import Area, Part, just_before, micros
 from pipelines.lake.due import Due
 from pipelines.runtime.accounting import landed_rows
 from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import Backfill, Pin, ReleasePlan
+from pipelines.runtime.plans import Backfill, ReleasePlan
 from pipelines.runtime.releasing.event_time import EventTimePlanner, Seen
 from pipelines.runtime.releasing.replaced import (
     again,
@@ -22,8 +22,6 @@ from pipelines.runtime.releasing.replaced import (
     with_what_they_became,
 )
 from pipelines.runtime.releasing.standing import Waiting
-from pipelines.runtime.retention import Retention
-from pipelines.sources.registry import connector
 from pipelines.sql.model import Insert
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from pipelines.watermarks.watermark import instant
@@ -72,7 +70,8 @@ class BackfillPlanner(EventTimePlanner):
             return Waiting(_none_between(insert, low, high, seen), seen.waiting)
         if rows == 0:
             fill = replace(fill, new=())
-        self._refuse_lost_versions(seen.pins, replaced, fill.oldest)
+        self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
+        self._refuse_lost_versions(seen.pins, fill.oldest, replaced)
         self._refuse_closed_files(replaced)
         return replace(plan, time=replace(span, rows=rows, ahead=(*span.ahead, *fill.new)), backfill=fill)
 
@@ -100,38 +99,6 @@ class BackfillPlanner(EventTimePlanner):
                     state="nothing was released; what is published stays",
                     next_command=f"in Spark: ALTER TABLE delta.`{path}` DROP FEATURE deletionVectors",
                 )
-
-    def _refuse_lost_versions(self, pins: Sequence[Pin], replaced: Sequence[ReleasedEpoch], low: int) -> None:
-        """Raise PlanningError where a row at or after `low` (ms) may not meet what it would have met: retention has let
-        versions go, or a new snapshot, which knows no history, has taken the place of the one that they were in."""
-        standing = self.standing
-        for pin in pins:
-            table = standing.pipeline.table(pin.table)
-            where = f"INSERT {standing.insert.id}, build {table.name}"
-            older = [item for epoch in replaced for item in epoch.plan.pins if item.table == pin.table]
-            snapshot = connector(table.connector).spec.phases(table.options)
-            if snapshot and any(item.generation < pin.generation for item in older):
-                raise PlanningError(
-                    f"{table.name} was read from a new snapshot since this span was released, and a snapshot knows no "
-                    "version that ended before it",
-                    where=where,
-                    state="nothing was released; what is published stays",
-                    next_command="tidegate run SCRIPT --from TIME   with a time after the new snapshot",
-                )
-            retention = Retention(standing.lake, standing.pipeline, self.clock, self.environment)
-            lost = retention.lost_before(table, pin.generation)
-            if low >= lost:
-                continue
-            known = [epoch.extent[1] // 1000 + 1 for epoch in replaced if epoch.oldest < lost]
-            whole = "TIME" if lost == MAX_TIMESTAMP else instant(max([lost, *known]))
-            before = "" if lost == MAX_TIMESTAMP else f" that were valid before {instant(lost)}"
-            raise PlanningError(
-                f"versions of {table.name}{before} are gone ('changelog.retention'), so rows of this span would not "
-                "find what they had found",
-                where=where,
-                state="nothing was released; what is published stays",
-                next_command=f"tidegate run SCRIPT --from {whole}",
-            )
 
 
 def _none_between(insert: Insert, low: int, high: int, seen: Seen) -> str:

@@ -74,9 +74,10 @@ class ColumnarStager:
                 shutil.rmtree(folder)
                 return None
             used = tuple((pin.generation, pin.epoch) for pin in pins)
+            horizons = tuple(pin.horizon_us for pin in pins)
             release = Release(plan.generation, plan.epoch, plan.instant, plan.on_unmatched, late_upto=plan.late_upto)
             shares = [
-                Share(plain, release, plan.due, groups, tuple(saved), used, str(folder), number)
+                Share(plain, release, plan.due, groups, tuple(saved), used, horizons, str(folder), number)
                 for number, groups in enumerate(self._dealt(spark, plan))
             ]
             return merged([Staged(**told) for told in each(spark, stage, shares)])

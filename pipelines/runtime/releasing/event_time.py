@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pyspark.sql import SparkSession
 
+from pipelines.errors import PlanningError
 from pipelines.lake import WatermarkRow
 from pipelines.lake.areas import merged, micros
 from pipelines.lake.due import settled
-from pipelines.runtime.plans import Pin, ReleasePlan, TimeSpan
+from pipelines.runtime.history import ReleasedEpoch
+from pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan, given_up_by
 from pipelines.runtime.releasing.planner import ReleasePlanner
-from pipelines.runtime.releasing.standing import Waiting
-from pipelines.sql.model import Insert
-from pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
+from pipelines.runtime.releasing.standing import Position, Waiting
+from pipelines.runtime.retention import Retention
+from pipelines.sources.registry import connector
+from pipelines.sql.model import Insert, OnUnmatched
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 from pipelines.watermarks.watermark import instant
 
 
@@ -52,10 +57,11 @@ class EventTimePlanner(ReleasePlanner):
         since = settled(path, last.probe_generation, span.since, last.upto, span.before) if last else 0
         span = replace(span, watermark=seen.watermark, since=since)
         plan = replace(self._plan(last, seen.landed, seen.pins, span), instant=seen.now)
-        rows = plan.due.count(path, self.spark) if seen.waiting and seen.watermark > MIN_TIMESTAMP else 0
+        reached = seen.waiting and seen.watermark > MIN_TIMESTAMP
+        rows, least = plan.due.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
         if rows == 0:
             return Waiting(_reason(insert, seen.waiting, seen.watermark, seen.holds), seen.waiting)
-        return replace(plan, time=replace(span, rows=rows))
+        return replace(plan, time=replace(span, rows=rows, least=least))
 
     def _seen(self, last: ReleasePlan | None) -> Seen | Waiting:
         """What there is to plan from after `last`, or which build still loads."""
@@ -75,6 +81,73 @@ class EventTimePlanner(ReleasePlanner):
         span = TimeSpan(before, before, time.since if time else 0, 0, earlier, merged(ahead))
         return Seen(landed, pins, waiting, watermark, holds, span, now)
 
+    def instead_of(
+        self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None
+    ) -> ReleasePlan:
+        plan = super().instead_of(position, kind, on_unmatched)
+        if kind == "re-release" and position.plan is not None:
+            self._refuse_new_snapshot(plan.pins, position.plan.pins, held=position.plan)
+            if plan.backfill is not None:
+                self._refuse_lost_versions(plan.pins, plan.oldest, held=position.plan)
+        return plan
+
+    def out_of_quarantine(
+        self,
+        last: ReleasePlan | None,
+        epochs: Sequence[ReleasedEpoch],
+        request: FromQuarantine,
+        on_unmatched: OnUnmatched | None,
+    ) -> ReleasePlan | None:
+        plan = super().out_of_quarantine(last, epochs, request, on_unmatched)
+        if plan is not None and not plan.discards and plan.on_unmatched == "publish":
+            # Kept in quarantine, a row that finds less than it had found does no harm.
+            taken = [item.plan for item in epochs if any(lot.first <= item.plan.epoch <= lot.last for lot in plan.lots)]
+            self._refuse_new_snapshot(plan.pins, [pin for each in taken for pin in each.pins])
+        return plan
+
+    def _refuse_new_snapshot(self, pins: Sequence[Pin], older: Sequence[Pin], held: ReleasePlan | None = None) -> None:
+        """Raise PlanningError where rows that had joined the `older` pins would join a newer snapshot, which knows no
+        version that ended before it. `held`: the epoch whose place is to be taken."""
+        insert = self.standing.insert
+        for pin in pins:
+            table = self.standing.pipeline.table(pin.table)
+            replaced = any(item.table == pin.table and item.generation < pin.generation for item in older)
+            if not replaced or not connector(table.connector).spec.phases(table.options):
+                continue
+            since = "this span was released" if held is None else f"epoch {held.epoch} was planned"
+            raise PlanningError(
+                f"{table.name} was read from a new snapshot since {since}, and a snapshot knows no "
+                "version that ended before it",
+                where=f"INSERT {insert.id}, build {table.name}",
+                state="nothing was released; what is published stays",
+                next_command="tidegate run SCRIPT --from TIME   with a time after the new snapshot"
+                if held is None
+                else _given_up(held),
+            )
+
+    def _refuse_lost_versions(
+        self, pins: Sequence[Pin], low: int, replaced: Sequence[ReleasedEpoch] = (), held: ReleasePlan | None = None
+    ) -> None:
+        """Raise PlanningError where a row at or after `low` (ms) may not meet what it would have met, since retention
+        has removed versions. `held`: the epoch whose place is to be taken."""
+        standing = self.standing
+        for pin in pins:
+            table = standing.pipeline.table(pin.table)
+            retention = Retention(standing.lake, standing.pipeline, self.clock, self.environment)
+            lost = retention.lost_before(table, pin.generation)
+            if low >= lost:
+                continue
+            known = [epoch.extent[1] // 1000 + 1 for epoch in replaced if epoch.oldest < lost]
+            whole = "TIME" if lost == MAX_TIMESTAMP else instant(max([lost, *known]))
+            before = "" if lost == MAX_TIMESTAMP else f" that were valid before {instant(lost)}"
+            raise PlanningError(
+                f"versions of {table.name}{before} are gone ('changelog.retention'), so rows of this span would not "
+                "find what they had found",
+                where=f"INSERT {standing.insert.id}, build {table.name}",
+                state="nothing was released; what is published stays",
+                next_command=f"tidegate run SCRIPT --from {whole}" if held is None else _given_up(held),
+            )
+
     def _combined(
         self, landed: WatermarkRow, pins: tuple[Pin, ...], before: int, now: int
     ) -> tuple[int, tuple[str, ...]]:
@@ -92,6 +165,10 @@ class EventTimePlanner(ReleasePlanner):
         found = status.watermark.timestamp
         active = {table: row for table, row in rows.items() if not row.use_processing_time and not row.idle}
         return found, tuple(table for table, row in active.items() if row.timestamp <= found)
+
+
+def _given_up(held: ReleasePlan) -> str:
+    return f"tidegate discard SCRIPT {held.insert}   ({given_up_by(held)})"
 
 
 def _reason(insert: Insert, waiting: int, watermark: int, holds: tuple[str, ...]) -> str:

@@ -17,6 +17,7 @@ from pipelines.runtime.releasing.replaced import (
     given_up,
 )
 from pipelines.runtime.releasing.standing import Position, Standing, Waiting
+from pipelines.runtime.retention import gone
 from pipelines.sql.model import OnUnmatched
 from pipelines.watermarks import MIN_TIMESTAMP
 
@@ -159,7 +160,7 @@ class ReleasePlanner(ABC):
             return None
         stands = last.time
         if stands is not None:
-            stands = replace(stands, before=stands.watermark, rows=0, earlier=stands.earlier + stands.rows)
+            stands = replace(stands, before=stands.watermark, rows=0, earlier=stands.earlier + stands.rows, least=None)
         numbers = {item.epoch for item in wanted}
         known = [epoch.oldest for epoch in epochs if epoch.plan.epoch in numbers] if stands is not None else []
         taken = replace(request, lots=lots_of(wanted, kept), oldest=min(known, default=MIN_TIMESTAMP))
@@ -223,5 +224,8 @@ class ReleasePlanner(ABC):
         for generation in range(newest.generation if newest else 0, 0, -1):
             row = log.last(build, generation)
             if row is not None and row.flip_epoch is not None and self.standing.reads(build, generation):
-                return Pin(build, generation, row.epoch, row.flip_epoch)
+                pin = Pin(build, generation, row.epoch, row.flip_epoch)
+                if self.standing.insert.time != "event":
+                    return pin
+                return replace(pin, horizon=gone(self.standing.lake, build, generation).time)
         return None

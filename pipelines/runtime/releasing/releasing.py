@@ -26,6 +26,7 @@ from pipelines.runtime.failures import explained
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.judging import ask
+from pipelines.runtime.lost_commits import refuse_lost_insert, refuse_lost_quarantine, refuse_lost_rows
 from pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from pipelines.runtime.quarantine.kept import refuse_process
 from pipelines.runtime.releasing.backfill import BackfillPlanner
@@ -134,6 +135,7 @@ class Releasing(Standing):
     def _own(self) -> None:
         """Take the lease; from now on the INSERT is what this script says."""
         self.leases.acquire(self.owner)
+        self._refuse_lost()
         if self.definitions is not None:
             self.definitions.take_up(self.owner)
 
@@ -144,6 +146,13 @@ class Releasing(Standing):
         if position.state == "held":
             raise held(self.insert, position)
         return position
+
+    def _refuse_lost(self) -> None:
+        """Raise LakeError where commits or files of this INSERT are gone, before anything new is planned."""
+        refuse_lost_insert(self.lake, self.owner, self.target_path)
+        targets = [self.insert.target] if self.insert.process is None else self.insert.process.outputs
+        for target in map(self.pipeline.table, targets):
+            refuse_lost_quarantine(self.lake.target_path(target), self.lake.quarantine_path(target, self.insert))
 
     def _unfinished(self, position: Position) -> ReleasePlan | None:
         """The epoch that is not published yet. One that was planned for another text of the INSERT is planned anew for
@@ -163,6 +172,7 @@ class Releasing(Standing):
         if self.definitions is not None:
             plan = replace(plan, definition=self.definitions.number(self.owner))
         row = plan.row()
+        refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "nothing of the epoch is staged; epochs before it stand"):
             stands = self.lake.epochs.settle(row, application=self._application("plan", plan))
         if stands is None or stands.digest != row.digest:
@@ -197,6 +207,7 @@ class Releasing(Standing):
                 state="the epoch is planned and not staged",
                 next_command="tidegate run SCRIPT   (plans the same rows for the new text)",
             )
+        refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
             row = self.stager.stage(plan)
             stands = self.lake.staged.settle(row, application=self._application("stage", plan))

@@ -17,6 +17,7 @@ from pipelines.joins import FEW_PAIRS, SMALL_PROBE, TICK_PROBE, Build, HeavyKeys
 from pipelines.lake import StagedRow, delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import footers_of, surveyed
+from pipelines.lake.lake import mark
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.accounting import rows_between
@@ -175,6 +176,7 @@ class Stager:
             truncated=truncated,
             heavy=heavy,
             lookup=lookup,
+            horizon=pin.horizon_us,
         )
 
     def _prepare(self) -> None:
@@ -184,7 +186,7 @@ class Stager:
         published = {**TARGET_COLUMNS, **proof_columns(self.standing.insert)}
         added = self.definitions.added(self.standing.owner) if self.definitions else ()
         ensure(self.standing.target_path, {**own, **published}, target.name, self.ready, added)
-        ensure(self.standing.quarantine_path, {**own, **QUARANTINE_COLUMNS}, target.name, self.ready, added)
+        ensure_quarantine(self.standing.quarantine_path, own, target.name, self.ready, added)
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
@@ -197,6 +199,15 @@ def ensure(path: Path, columns: dict[str, str], name: str, ready: set[Path], add
     if path not in ready:
         lake_rows.ensure_table(path, columns, name, added=added)
         ready.add(path)
+
+
+def ensure_quarantine(
+    path: Path, columns: dict[str, str], name: str, ready: set[Path], added: Collection[str] = ()
+) -> None:
+    """The same of a target's quarantine, which says what else lies in its folder."""
+    if path not in ready:
+        ensure(path, {**columns, **QUARANTINE_COLUMNS}, name, ready, added)
+        mark(path)
 
 
 def new_folder(plan: ReleasePlan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache, partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,7 +13,8 @@ from pipelines.clock import system_clock
 from pipelines.lake import Lake
 from pipelines.lake import rows as lake_rows
 from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.retention import Retention
+from pipelines.runtime.retention import Gone, Retention
+from pipelines.runtime.retention import gone as removed_of
 from pipelines.runtime.verifying.report import EpochState
 from pipelines.sql.canonical import computed
 from pipelines.sql.model import Insert
@@ -60,31 +61,33 @@ class Provable:
         tables = {self.insert.probe, *self.insert.builds}
         gone = {table: self._gone(table, counts[f"table {table}"]) for table in tables}
         retention = Retention(self.lake, self.pipeline, system_clock, self.environment)
-        reach = cache(retention.gone)
+        reach = cache(partial(removed_of, self.lake))
         for epoch in epochs:
             plan = epoch.plan
             if not computed(plan.computes, self.pipeline, self.insert):
                 text = "the script's INSERT has changed since this epoch was made"
                 found[epoch.key] = ("other script", text)
                 continue
-            spans = [(plan.probe, plan.probe_generation, *plan.reads)]
+            state: EpochState = "beyond retention"
+            texts: list[str] = []
             joined = plan.pins if plan.reads[0] < plan.reads[1] else ()
-            spans += [
-                (pin.table, pin.generation, 0, pin.epoch)
-                for pin in joined
-                if gone[pin.table] and not retention.spares(epoch, pin, reach(pin.table, pin.generation))
-            ]
-            lost = {
-                table: sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
-                for table, generation, after, upto in spans
-            }
-            texts = [
-                f"{rows_in_words(number)} of {table} that it read {'is' if number == 1 else 'are'} gone"
-                for table, number in lost.items()
-                if number
-            ]
+            for table, generation, after, upto, pin in [
+                (plan.probe, plan.probe_generation, *plan.reads, None),
+                *((pin.table, pin.generation, 0, pin.epoch, pin) for pin in joined),
+            ]:
+                number = sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
+                removed = Gone() if pin is None else reach(table, generation)
+                if not number:
+                    continue
+                in_all = sum(n for (g, _), n in gone[table].items() if g == generation)
+                if removed.nothing or (removed.rows is not None and in_all > removed.rows):
+                    state = "rows lost"
+                elif pin is not None and retention.spares(epoch, pin, removed):
+                    continue
+                texts.append(f"{rows_in_words(number)} of {table} that it read {'is' if number == 1 else 'are'} gone")
             if texts:
-                found[epoch.key] = ("beyond retention", " and ".join(texts))
+                why = ", and no retention has removed so many" if state == "rows lost" else ""
+                found[epoch.key] = (state, " and ".join(texts) + why)
         return found
 
     def _gone(self, table: str, there: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:

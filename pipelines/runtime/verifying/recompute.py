@@ -17,6 +17,7 @@ from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.verifying.constraints import VIOLATION, constrained
 from pipelines.runtime.verifying.time import IS_DUE, SPAN, met_in_time, span
 from pipelines.sql.model import Insert, Join, Table
+from pipelines.watermarks import MIN_TIMESTAMP
 
 FOREVER = 2**62
 
@@ -58,6 +59,9 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
         for number, join in enumerate(insert.joins):
             row[f"_pin{number}_generation"] = pins[join.build].generation
             row[f"_pin{number}_epoch"] = pins[join.build].epoch
+            if plan.time is not None:
+                horizon = pins[join.build].horizon_us
+                row[f"_pin{number}_horizon"] = MIN_TIMESTAMP if horizon is None else horizon
         if plan.time is not None:
             rows.append({**row, **span(plan)})
             continue

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Place = Literal["publish", "quarantine", "drop", "violation"]
-EpochState = Literal["equal", "different", "beyond retention", "other script"]
+EpochState = Literal["equal", "different", "rows lost", "beyond retention", "other script"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One published epoch. `rows` were released by it; `detail` says why it was not recomputed."""
+    """One published epoch. `rows` were released by it; `detail` says why it was not recomputed. `beyond_retention`: how
+    many of its rows found nothing because retention had removed versions of their time before it was planned."""
 
     generation: int
     epoch: int
@@ -33,6 +34,7 @@ class EpochReport:
     state: EpochState
     differences: tuple[Difference, ...] = ()
     detail: str = ""
+    beyond_retention: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,16 @@ class VerifyReport:
     @property
     def passed(self) -> bool:
         """Whether nothing was found. Epochs beyond retention do not count against it: ask `unproved` for them. Those of
-        another script do, since nobody can say what their rows should be."""
-        return not self.problems and all(epoch.state not in ("different", "other script") for epoch in self.epochs)
+        another script do, since nobody can say what their rows should be, and rows that are gone though no retention
+        has removed them."""
+        return not self.problems and not any(
+            epoch.state in ("different", "other script", "rows lost") for epoch in self.epochs
+        )
 
     @property
     def unproved(self) -> tuple[EpochReport, ...]:
         """Epochs that can not be recomputed any more."""
-        return tuple(epoch for epoch in self.epochs if epoch.state in ("beyond retention", "other script"))
+        return tuple(epoch for epoch in self.epochs if epoch.state not in ("equal", "different"))
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON values."""

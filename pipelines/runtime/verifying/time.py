@@ -103,6 +103,7 @@ def met_in_time(join: Join, number: int, row: str, changelog: str, releases: str
         ),
         f"_why_{number}": (
             f"SELECT _probe, _met, CASE WHEN {no_key} THEN 'key-null' WHEN _versions = 0 THEN 'key-absent' "
+            f"WHEN _probe._time < _probe._pin{number}_horizon THEN 'beyond-retention' "
             f"WHEN _met IS NULL THEN 'before-first' WHEN {gone} THEN 'deleted' END AS {why} "
             f"FROM _met{number} JOIN _truncates{number} USING ({pin[0]}, {pin[1]}) WHERE _probe IS NOT NULL"
         ),

@@ -99,7 +99,8 @@ class _Verification:
                 reports.append(EpochReport(*key, rows, state, detail=why))
             else:
                 differences = tuple(found.get(key, ()))
-                reports.append(EpochReport(*key, rows, "different" if differences else "equal", differences))
+                state, beyond = "different" if differences else "equal", _beyond_retention(epoch)
+                reports.append(EpochReport(*key, rows, state, differences, beyond_retention=beyond))
         return VerifyReport(self.insert.id, tuple(reports), tuple(self._problems(counts, epochs)))
 
     # --- what belongs to no epoch --------------------------------------------------------------------------------
@@ -127,6 +128,11 @@ class _Verification:
                         f"the {place} has {rows_in_words(number)} of generation {generation}, epoch {epoch}, "
                         "which was not published"
                     )
+
+
+def _beyond_retention(epoch: ReleasedEpoch) -> int:
+    counts = epoch.staged.counts if epoch.staged else {}
+    return sum(rows for name, rows in counts.items() if ":beyond-retention@" in name)
 
 
 def _batches(epochs: Sequence[ReleasedEpoch]) -> Iterator[list[ReleasedEpoch]]:

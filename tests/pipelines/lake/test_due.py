@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pipelines.lake.adopt import adopt, survey
 from pipelines.lake.due import Due, released, settled
 from pipelines.lake.upkeep import SMALL_FILES, tidy
+from pipelines.watermarks import MAX_TIMESTAMP
 
 SCHEMA = pa.schema([("_epoch", pa.int64()), ("_generation", pa.int32()), ("_rowtime", pa.timestamp("us", tz="UTC"))])
 
@@ -37,10 +38,19 @@ def test_a_row_between_two_milliseconds_is_found_after_files_were_put_together(t
     landed(tmp_path, [*range(9_000_000, 9_000_000 + SMALL_FILES - 1), 10_000_500])
     due = Due(1, (released(SMALL_FILES, SMALL_FILES, 10_000, 11_000),))  # the newest row waited at 10 s
     assert due.count(tmp_path, no_spark) == 1
+    assert due.measured(tmp_path, no_spark) == (1, 10_000)
     assert settled(tmp_path, 1, 0, SMALL_FILES, 10_000) == SMALL_FILES - 1
     tidied = tidy(tmp_path, keep=timedelta(days=7))
     assert tidied is not None
     assert tidied.files_after == 1
     assert due.count(tmp_path, no_spark) == 1
+    assert due.measured(tmp_path, no_spark) == (1, 10_000)
     assert settled(tmp_path, 1, 0, SMALL_FILES, 10_000) == 0
     assert settled(tmp_path, 1, 0, SMALL_FILES, 10_001) == SMALL_FILES
+
+
+def test_the_least_time_of_due_rows_is_that_of_the_earliest_however_late_it_came(tmp_path: Path) -> None:
+    landed(tmp_path, [5_000_000, 7_000_999, 3_000_001, 9_000_000])
+    assert Due(1, (released(2, 4, 8_000, 10_000),)).measured(tmp_path, no_spark) == (2, 3_000)
+    assert Due(1, (released(1, 2, 6_000, 10_000),)).measured(tmp_path, no_spark) == (1, 7_000)
+    assert Due(1, (released(4, 4, 10_000, 10_000),)).measured(tmp_path, no_spark) == (0, MAX_TIMESTAMP)

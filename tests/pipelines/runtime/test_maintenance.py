@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from pipelines.lake import delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.upkeep import SMALL_FILES, live_files
 from pipelines.runtime.history import history_of
@@ -58,16 +59,28 @@ def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(spark: SparkS
     assert versions(playing.harness) == [("EUR", 103), ("USD", 200)]
     playing.order(2, "EUR", 45)  # late, and its version is there
     playing.order(3, "EUR", 12)  # late beyond retention: told as such, never joined to another version
+    playing.rate("EUR", 999, 5)  # late: of the rows that it was valid for, those of before 10 alone
     playing.order(4, "USD", 70)
+    playing.order(5, "EUR", 25)
     assert playing.upto(rates=80, orders=80) == [(1, 103), (2, 103), (4, 200)]
-    assert playing.kept_out == {3: "unmatched:before-first@r"}
+    assert playing.kept_out == dict.fromkeys((3, 5), "unmatched:beyond-retention@r")
     report = playing.harness.verify("converted")
     assert report.passed
-    assert [epoch.state for epoch in report.epochs] == ["beyond retention", "beyond retention"]
-    playing.order(5, "EUR", 85)
-    assert playing.upto(rates=90, orders=90) == [(5, 103)]
+    assert [(epoch.state, epoch.beyond_retention) for epoch in report.epochs] == [("beyond retention", 0), ("equal", 2)]
+    playing.rate("EUR", 104, 82)
+    playing.order(6, "EUR", 85)
+    assert playing.upto(rates=MAX_TIMESTAMP, orders=MAX_TIMESTAMP) == [(6, 104)]
     report = playing.harness.verify("converted")
-    assert [epoch.state for epoch in report.epochs] == ["beyond retention", "beyond retention", "equal"]
+    assert [epoch.state for epoch in report.epochs] == ["beyond retention", "equal", "equal"]
+    found = maintain(playing.harness)["rates"].retained  # all inputs have ended
+    assert found is not None
+    assert (found.removed, versions(playing.harness)) == (2, [("EUR", 104), ("USD", 200)])
+    lost = delta_log.opened(playing.harness.lake.table_path("rates"))
+    assert lost is not None
+    lost.delete("rate = 200")  # what retention has not removed is lost, and not beyond retention
+    report = playing.harness.verify("converted")
+    assert [epoch.state for epoch in report.epochs] == ["rows lost"] * 3
+    assert not report.passed
 
 
 def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(spark: SparkSession, tmp_path: Path) -> None:

@@ -175,12 +175,12 @@ def test_rows_that_were_lost_repeated_or_added_are_found(copied: Harness) -> Non
     assert report.problems == ("the target has 1 row of generation 1, epoch 77, which was not published",)
 
 
-def test_rows_beyond_retention_are_never_called_equal(copied: Harness) -> None:
+def test_rows_that_no_retention_has_removed_are_lost(copied: Harness) -> None:
     DeltaTable(str(copied.lake.table_path("users"))).delete("_op = 'd'")
     report = _verify(copied)
-    assert [epoch.state for epoch in report.epochs] == ["beyond retention"] * 3
-    assert report.epochs[0].detail == "1 row of users that it read is gone"
-    assert (report.passed, len(report.unproved), report.rows) == (True, 3, 0)
+    assert [epoch.state for epoch in report.epochs] == ["rows lost"] * 3
+    assert report.epochs[0].detail == "1 row of users that it read is gone, and no retention has removed so many"
+    assert (report.passed, len(report.unproved), report.rows) == (False, 3, 0)
 
 
 def test_an_epoch_is_proved_by_the_definition_that_made_it(published: Harness) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
+from pipelines.errors import PlanningError, SourceError
 from pipelines.lake import rows as lake_rows
 from pipelines.runtime import faults
 from pipelines.runtime.status import status
@@ -80,6 +80,16 @@ def test_folders_that_grow(spark: SparkSession, root: Path) -> None:
     harness.runner.advance("users", resnapshot=True)
     probes.write("4.json", clicks(9, 10))
     assert [row["name"] for row in harness.advance()] == ["changed"]
+
+    probes.touch("1.json", 5)
+    probes.write("5.json", clicks(10, 11))
+    with pytest.raises(SourceError, match=r"clicks: the file 1\.json changed after it was taken up") as changed:
+        harness.run()
+    assert "put the old file back" in changed.value.next_command
+    assert "--resnapshot" not in changed.value.next_command
+    with pytest.raises(PlanningError, match="rows of clicks are released by shown"):
+        harness.runner.advance("clicks", resnapshot=True)
+    assert harness.lake.epochs.last("clicks").generation == 1  # type: ignore[union-attr]
 
 
 def test_a_line_that_does_not_fit_stops_its_table_until_it_is_mended(spark: SparkSession, root: Path) -> None:

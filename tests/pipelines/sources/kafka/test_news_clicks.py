@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pipelines.runtime.scripts import load_script
 from pipelines.sources.kafka.server import EmbeddedKafka
 from pipelines.testing import Harness
-from tests.stories.test_news_clicks import DISORDER, EXAMPLE, counted, random_events, shown
 from tests.pipelines.sources.kafka.topics import Topics
+from tests.stories.test_news_clicks import DISORDER, EXAMPLE, counted, random_events, shown
 
 
 def test_a_topic_is_counted(

@@ -1,0 +1,129 @@
+"""Commits that a power cut has taken: each epoch is in several tables, one after the other, so that the later ones show
+what the earlier ones have lost.
+
+    a source    plan (epochs)  ->  rows (its table)  ->  watermark log
+    an INSERT   plan (epochs)  ->  staged  ->  verdict  ->  quarantine, target
+
+Without this, a plan would be made a second time over rows that are there already, and a build would be joined as it had
+been before the commit. Whatever is missing has to come back from a backup; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipelines.errors import LakeError
+from pipelines.lake import Lake, delta_log
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.delta_log import committed
+from pipelines.runtime.accounting import rows_between
+from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.runtime.retention import gone
+
+
+def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
+    """Raise LakeError where a commit of a source table's generation is missing that others rely on, before anything new
+    is planned."""
+    planned, landed = lake.epochs.last(table, generation), lake.watermarks.last(table, generation)
+    known, path = planned.epoch if planned else 0, lake.table_path(table)
+    rows = committed(path, lake.application(table, "data", generation))
+    logged = lake.watermarks.version(lake.application(table, "watermark", generation))
+    for epoch, what in ((rows, "rows are"), (logged, "row of the watermark log is")):
+        if epoch > known:
+            raise _lost(lake.epochs.path, f"the plan of epoch {epoch} of {table}", f"its {what} there")
+    if landed is not None and landed.rows and rows < landed.epoch:
+        what = f"{landed.rows:,} rows of {table}, of epoch {landed.epoch}"
+        raise _lost(path, what, "the watermark log has them", _anew(table))
+    newest = lake.watermarks.last(table)
+    if planned is not None and newest is not None and newest.generation > generation:
+        plans = lake.epochs.last(table)
+        if plans is None or plans.generation < newest.generation:
+            what = f"the plan of generation {newest.generation} of {table}"
+            raise _lost(lake.epochs.path, what, "its watermark log is there")
+
+
+def refuse_lost_insert(lake: Lake, owner: str, target: Path) -> None:
+    """Raise LakeError where a commit of an INSERT is missing that others rely on, before anything new is planned."""
+    plan = lake.epochs.last(owner)
+    generation, insert = plan.generation if plan else 1, owner.removeprefix("insert ")
+    steps = [
+        (plan.epoch if plan else -1, lake.epochs.path, "plan"),
+        (lake.staged.version(lake.application(owner, "stage", generation)), lake.staged.path, "row of staged files"),
+        (lake.verdicts.version(lake.application(owner, "verdict", generation)), lake.verdicts.path, "verdict"),
+        (committed(target, lake.application(owner, "publish", generation)), target, "publishing"),
+    ]
+    for place, (epoch, path, what) in enumerate(steps):
+        later = max(steps[place + 1 :], default=(-1, path, ""), key=lambda step: step[0])
+        if later[0] > epoch:
+            raise _lost(path, f"the {what} of epoch {later[0]} of {insert}", f"the {later[2]} of that epoch is there")
+
+
+def refuse_lost_quarantine(target: Path, quarantine: Path) -> None:
+    """Raise LakeError where somebody has removed the quarantine of a target, in which the target's own files lie."""
+    table = None if (quarantine / "_delta_log").exists() else delta_log.opened(target)
+    if table is None:
+        return
+    files, root = [Path(path) for path in delta_log.all_files(table)], delta_log.root_of(table)
+    own = root / quarantine.relative_to(target)
+    gone = [path for path in files if path.is_relative_to(own) and not path.exists()]
+    if gone:
+        raise LakeError(
+            f"the quarantine was removed, and {len(gone):,} of the {len(files):,} files of the published table with "
+            "it: they lie in there",
+            where=str(quarantine),
+            state="nothing was planned or released",
+            next_command=f"bring {quarantine} back from a backup, then run the same command again",
+        )
+
+
+def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan) -> None:
+    """Raise LakeError where rows of a build that landed up to the plan's pin are not in its table, and retention has
+    not removed them. What a person gives up is joined to nothing."""
+    for pin in plan.pins if not plan.discards else ():
+        missing = lost_rows(lake, spark, pin)
+        if missing:
+            path, what = lake.table_path(pin.table), f"{missing:,} rows of {pin.table} up to epoch {pin.epoch}"
+            raise _lost(path, what, "the watermark log has them", _anew(pin.table))
+
+
+def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
+    """How many rows of a build landed up to a pin by the watermark log, and are neither in its table nor removed by
+    retention; 0 where an older lake has not stored how many that were."""
+    path = lake.table_path(pin.table)
+    table, removed = delta_log.opened(path), gone(lake, pin.table, pin.generation)
+    if removed.rows is None and not removed.nothing:
+        return 0
+    landed = rows_between(lake.watermarks.rows(pin.table, generation=pin.generation), 0, pin.epoch)
+    if landed == 0:
+        return 0
+    if table is None:
+        there = 0
+    else:
+        there = _there(path, table.version(), pin.generation, pin.epoch)
+        if there is None:
+            there = lake_rows.at(spark(), path, pin.generation, pin.epoch).count()
+    return max(landed - there - (removed.rows or 0), 0)
+
+
+@lru_cache(maxsize=256)
+def _there(path: Path, version: int, generation: int, upto: int) -> int | None:
+    """The rows of a pin in a table whose newest version is `version`; None where its files alone do not tell them."""
+    table = delta_log.opened(path)
+    return 0 if table is None else delta_log.rows_of(table, generation, upto)
+
+
+def _anew(table: str) -> str:
+    return f"   or   tidegate run SCRIPT --resnapshot {table}   (reads it anew)"
+
+
+def _lost(path: Path, what: str, known: str, or_else: str = "") -> LakeError:
+    return LakeError(
+        f"the lake has lost {what}, though {known}: the last commit of a table is gone (a power cut can take it)",
+        where=str(path),
+        state="nothing was planned or released; what is published stays",
+        next_command=f"bring {path}/_delta_log back from a backup{or_else}",
+    )

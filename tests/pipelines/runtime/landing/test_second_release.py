@@ -1,0 +1,51 @@
+"""A probe whose rows are released is not read anew, and no error says so: its rows would be published twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import PlanningError, SourceError
+from pipelines.runtime.landing.failures import own_way_out, refuse_second_release
+from tests.pipelines.runtime.handmade import HandmadeLake
+
+
+@pytest.fixture
+def hand(tmp_path: Path) -> HandmadeLake:
+    hand = HandmadeLake(tmp_path)
+    hand.landed("users", 1, rows=1, flip=1)
+    hand.landed("clicks", 1, rows=1)
+    refuse_second_release(hand.lake, "clicks")  # nothing is released yet
+    hand.planned(1, 0, 1)
+    return hand
+
+
+def test_a_released_probe_keeps_its_generation(hand: HandmadeLake) -> None:
+    refuse_second_release(hand.lake, "users")
+    with pytest.raises(PlanningError, match="rows of clicks are released by enriched") as caught:
+        refuse_second_release(hand.lake, "clicks")
+    assert "give clicks and what enriched writes to new names" in caught.value.next_command
+
+
+@pytest.mark.parametrize(
+    ("advice", "mend"),
+    [
+        (
+            "put the old file back, or: tidegate run SCRIPT --resnapshot clicks   (reads all)",
+            "put the old file back, then",
+        ),
+        ("correct the rows, then: tidegate run SCRIPT --resnapshot clicks", "correct the rows, then run"),
+        ("tidegate run … --resnapshot clicks   (a new generation)", "bring back what is missing at the source, then"),
+    ],
+)
+def test_an_error_of_a_released_probe_says_another_way(hand: HandmadeLake, advice: str, mend: str) -> None:
+    def told(table: str) -> str:
+        with pytest.raises(SourceError) as caught, own_way_out(hand.lake, table):
+            raise SourceError("it changed", next_command=advice)
+        assert str(caught.value).endswith(caught.value.next_command)
+        return caught.value.next_command
+
+    assert told("clicks").startswith(mend)
+    assert "--resnapshot" not in told("clicks")
+    assert told("users") == advice

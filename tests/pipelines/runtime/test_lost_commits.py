@@ -1,0 +1,174 @@
+"""A power cut takes the last commit of a table: it is told before anything new is planned. By hand, without Spark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import RemoveAction
+from pyspark.sql import SparkSession
+
+from pipelines.errors import LakeError
+from pipelines.lake import delta_log
+from pipelines.lake.adopt import adopt, survey
+from pipelines.lake.lake import KEEP, mark
+from pipelines.runtime.lost_commits import (
+    _there,
+    lost_rows,
+    refuse_lost_insert,
+    refuse_lost_quarantine,
+    refuse_lost_rows,
+    refuse_lost_source,
+)
+from pipelines.runtime.plans import Pin
+from tests.pipelines.runtime.handmade import HandmadeLake
+
+COLUMNS = pa.schema([("_generation", pa.int32()), ("_epoch", pa.int64()), ("id", pa.int64())])
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("the files' statistics are enough")
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+@pytest.fixture(params=[remove, empty])
+def lose(request: pytest.FixtureRequest) -> Callable[[Path], None]:
+    """Loses the last commit of a table, and starts another process."""
+
+    def call(table: Path) -> None:
+        request.param(max((table / "_delta_log").glob("*.json")))
+        delta_log._open.clear()
+        _there.cache_clear()
+
+    return call
+
+
+@pytest.fixture
+def hand(tmp_path: Path) -> HandmadeLake:
+    """users and clicks have landed three epochs each; two epochs of the INSERT are published."""
+    hand = HandmadeLake(tmp_path)
+    for table in ("users", "clicks"):
+        path = hand.lake.table_path(table)
+        path.mkdir(parents=True)
+        DeltaTable.create(str(path), COLUMNS)
+        for epoch in (1, 2, 3):
+            hand.landed(table, epoch, rows=10 * epoch, flip=1)
+            folder = path / f"g1-e{epoch}-x"
+            folder.mkdir()
+            size = 10 * epoch
+            values = [pa.array([1] * size, pa.int32()), pa.array([epoch] * size), pa.array(range(size))]
+            pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
+            adopt(path, folder, survey(folder), application=hand.lake.application(table, "data", 1), epoch=epoch)
+    for epoch in (1, 2):
+        plan = hand.planned(epoch, epoch - 1, epoch, pin=3)
+        hand.staged(plan, matched=10 * epoch)
+        hand.judged(plan)
+        hand.published(plan)
+    check(hand)
+    return hand
+
+
+def check(hand: HandmadeLake) -> None:
+    """What is asked of a lake before anything is planned."""
+    lake = type(hand.lake)(hand.lake.root)  # a process that starts after the power cut
+    for table in ("users", "clicks"):
+        refuse_lost_source(lake, table, 1)
+    refuse_lost_insert(lake, hand.owner, lake.target_path(hand.target))
+
+
+@pytest.mark.parametrize(
+    ("table", "owner", "lost"),
+    [
+        (
+            "epochs",
+            "enriched",
+            "the plan of epoch 2 of enriched, though the row of staged files of that",
+        ),
+        ("staged", "enriched", "the row of staged files of epoch 2 of enriched"),
+        ("verdicts", "enriched", "the verdict of epoch 2 of enriched"),
+        ("epochs", "clicks", "the plan of epoch 4 of clicks, though its row of the watermark log is there"),
+        ("users", "users", "30 rows of users, of epoch 3, though the watermark log has them"),
+    ],
+)
+def test_what_later_tables_know_tells_what_is_lost(
+    hand: HandmadeLake, lose: Callable[[Path], None], table: str, owner: str, lost: str
+) -> None:
+    if owner == "clicks":
+        hand.landed("clicks", 4, rows=1)
+    path = hand.lake.table_path(table) if table == "users" else hand.lake.control / table
+    lose(path)
+    with pytest.raises(LakeError, match=f"the lake has lost {lost}") as caught:
+        check(hand)
+    assert f"bring {path}/_delta_log back" in caught.value.next_command
+
+
+def test_a_build_is_counted_against_the_watermark_log(hand: HandmadeLake, lose: Callable[[Path], None]) -> None:
+    pin, path = Pin("users", 1, 3, 1), hand.lake.table_path("users")
+    plan = hand.planned(3, 2, 3, pin=3)
+    assert lost_rows(hand.lake, no_spark, pin) == 0
+    refuse_lost_rows(hand.lake, no_spark, plan)
+    lose(path)
+    fresh = type(hand.lake)(hand.lake.root)
+    assert lost_rows(fresh, no_spark, Pin("users", 1, 2, 1)) == 0  # what that epoch pins is there
+    assert lost_rows(fresh, no_spark, pin) == 30
+    with pytest.raises(LakeError, match="the lake has lost 30 rows of users up to epoch 3") as caught:
+        refuse_lost_rows(fresh, no_spark, plan)
+    assert "--resnapshot users" in caught.value.next_command
+    refuse_lost_source(fresh, "users", 2)  # so that the way out is open
+
+
+def test_what_retention_has_removed_is_not_lost(hand: HandmadeLake) -> None:
+    path = hand.lake.table_path("users")
+    table = DeltaTable(str(path))
+    first = next(action for action in pa.table(table.get_add_actions()).to_pylist() if "g1-e1-" in action["path"])
+    marks = {"retention-time": 5, "retention-epoch": 3, "retention-rows": 10}
+    table.create_write_transaction(
+        [RemoveAction(path=first["path"], data_change=True, size=first["size_bytes"], deletion_timestamp=0)],  # type: ignore[call-arg]
+        "append",
+        table.schema(),
+        commit_properties=CommitProperties(
+            app_transactions=[
+                Transaction(hand.lake.application("users", kind, 1), value)  # type: ignore[arg-type]
+                for kind, value in marks.items()
+            ]
+        ),
+    )
+    assert lost_rows(hand.lake, no_spark, Pin("users", 1, 3, 1)) == 0
+
+
+def test_a_log_that_goes_less_far_than_before_is_read_anew(hand: HandmadeLake) -> None:
+    path = hand.lake.table_path("users")
+    assert delta_log.committed(path, hand.lake.application("users", "data", 1)) == 3
+    remove(max((path / "_delta_log").glob("*.json")))
+    assert delta_log.committed(path, hand.lake.application("users", "data", 1)) == 2
+
+
+def test_a_quarantine_that_was_removed_is_not_made_anew(tmp_path: Path) -> None:
+    """The target's files are where they were staged: inside of its quarantine."""
+    target, quarantine = tmp_path / "shown", tmp_path / "shown" / "_quarantine" / "shown"
+    refuse_lost_quarantine(target, quarantine)  # nothing was ever published
+    folder = quarantine / "_staged" / "g1-e1-x"
+    folder.mkdir(parents=True)
+    DeltaTable.create(str(target), COLUMNS)
+    DeltaTable.create(str(quarantine), COLUMNS)
+    mark(quarantine)
+    assert "destroys the table" in (quarantine.parent / KEEP).read_text()
+    values = [pa.array([1], pa.int32()), pa.array([1]), pa.array([7])]
+    pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
+    adopt(target, folder, survey(folder), application="publish", epoch=1)
+    refuse_lost_quarantine(target, quarantine)
+    shutil.rmtree(quarantine)
+    with pytest.raises(LakeError, match="the quarantine was removed, and 1 of the 1 files of the published table"):
+        refuse_lost_quarantine(target, quarantine)

@@ -1,0 +1,197 @@
+"""How far retention may go, and what is refused once versions are gone: by the control tables alone, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction
+from pyspark.sql import SparkSession
+
+from pipelines.errors import PlanningError
+from pipelines.joins.outcome import outcomes
+from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from pipelines.runtime.plans import Backfill, Pin, ReleasePlan, TimeSpan, insert_owner
+from pipelines.runtime.quarantine.kept import Kept
+from pipelines.runtime.releasing.backfill import BackfillPlanner
+from pipelines.runtime.releasing.standing import Position, Standing
+from pipelines.runtime.retention import Gone, Horizon, Retention, gone
+from pipelines.sql import compile_script
+from pipelines.watermarks import MAX_TIMESTAMP
+from tests.pipelines.runtime.test_event_time import RATES
+
+SCRIPT = RATES.format(policy="publish", kind="LEFT", more="").replace(
+    "ENFORCED) WITH (", "ENFORCED) WITH ('phases' = 'true', 'signals' = 'true', "
+)
+PIPELINE = compile_script(SCRIPT)
+INSERT = PIPELINE.insert("converted")
+RATES_TABLE = PIPELINE.table("rates")
+TEN = timedelta(milliseconds=10)
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("the control tables are enough")
+
+
+class ByHand:
+    """A lake of control rows: rates and orders have landed up to epoch 1, with these watermarks."""
+
+    def __init__(self, root: Path, rates: int = 1_000, orders: int = 1_000) -> None:
+        self.lake = Lake(root)
+        self.landed("rates", 1, 1, rates)
+        self.landed("orders", 1, 1, orders)
+        self.retention = Retention(self.lake, PIPELINE, lambda: 0, {})
+        self.planner = BackfillPlanner(Standing(self.lake, PIPELINE, INSERT), lambda: 5, no_spark, {})
+
+    def landed(self, table: str, generation: int, epoch: int, watermark: int, rows: int = 0) -> None:
+        row = WatermarkRow(table, generation, epoch, 0, rows, watermark, False, flip_epoch=1, flipped_at=0)
+        self.lake.watermarks.append(
+            [row], application=self.lake.application(table, "watermark", generation), version=epoch
+        )
+
+    def plan(self, *, least: int | None, horizon: int | None = None, watermark: int = 900) -> ReleasePlan:
+        """Epoch 1 of the INSERT, planned and no more: the releases before it stood at 800."""
+        plan = ReleasePlan(
+            "converted", 1, 1, "release", 0, "orders", 1, 0, 1, (Pin("rates", 1, 1, 1, horizon),), "publish",
+            PIPELINE.digest(INSERT), time=TimeSpan(800, watermark, 0, 1, 0, least=least),
+        )  # fmt: skip
+        self.lake.epochs.append(
+            [plan.row()],
+            application=self.lake.application(insert_owner("converted"), "plan", 1),
+            version=plan.epoch,
+        )
+        assert ReleasePlan.of(plan.row()) == plan
+        return plan
+
+    def publish(self, plan: ReleasePlan) -> None:
+        owner = insert_owner("converted")
+        verdict = VerdictRow(owner, 1, 1, plan.digest, 0, True, [], [])
+        self.lake.verdicts.append([verdict], application=self.lake.application(owner, "verdict", 1), version=1)
+        self.mark(self.lake.target_path(PIPELINE.table("converted")), {self.lake.application(owner, "publish", 1): 1})
+
+    def mark(self, path: Path, versions: dict[str, int]) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        table = DeltaTable.create(str(path), pa.schema([pa.field("id", pa.int64())]), mode="ignore")
+        table.create_write_transaction(
+            [], "append", table.schema(),
+            commit_properties=CommitProperties(app_transactions=[Transaction(*each) for each in versions.items()]),
+        )  # fmt: skip
+
+    def horizon(self) -> Horizon:
+        found = self.retention.horizon(RATES_TABLE, 1, TEN)
+        assert isinstance(found, Horizon), found
+        return found
+
+
+@pytest.mark.parametrize(
+    ("least", "horizon", "expected"),
+    [
+        (850, None, 790),  # as far as the releases before it stood
+        (300, None, 290),  # a late row of the plan
+        (300, 500, 490),  # it is before the horizon that the plan knew, so it finds nothing in any case
+        (MAX_TIMESTAMP, None, 790),  # no row of the plan has a time
+    ],
+)
+def test_a_plan_that_is_not_published_holds_retention_by_its_least_time(
+    tmp_path: Path, least: int, horizon: int | None, expected: int
+) -> None:
+    hand = ByHand(tmp_path)
+    hand.plan(least=least, horizon=horizon)
+    assert hand.horizon() == Horizon(expected, None, pinned=1)
+
+
+def test_a_plan_of_an_older_lake_does_not_tell_its_least_time_and_holds_all(tmp_path: Path) -> None:
+    hand = ByHand(tmp_path)
+    plan = hand.plan(least=None)
+    assert "least" not in plan.row().plan["time"]  # so that its digest stands
+    assert "horizon" not in plan.row().plan["pins"][0]
+    assert hand.retention.horizon(RATES_TABLE, 1, TEN) == "nothing is old enough"
+
+
+def test_once_all_inputs_have_ended_any_version_with_a_successor_may_go(tmp_path: Path) -> None:
+    hand = ByHand(tmp_path, MAX_TIMESTAMP, MAX_TIMESTAMP)
+    hand.publish(hand.plan(least=850, watermark=MAX_TIMESTAMP))
+    assert hand.horizon() == Horizon(MAX_TIMESTAMP, None)
+
+
+def test_a_key_that_another_build_gives_holds_retention_where_it_is_null() -> None:
+    script = """
+        CREATE TABLE a (id INT, b_id INT, t TIMESTAMP(3), WATERMARK FOR t AS t, PRIMARY KEY (id) NOT ENFORCED)
+            WITH ('connector' = 'scripted');
+        CREATE TABLE b (id INT, name STRING, t TIMESTAMP(3), WATERMARK FOR t AS t, PRIMARY KEY (id) NOT ENFORCED)
+            WITH ('connector' = 'scripted');
+        CREATE TABLE p (a_id INT, t TIMESTAMP(3), WATERMARK FOR t AS t) WITH ('connector' = 'scripted');
+        CREATE TABLE sink (name STRING) WITH ('connector' = 'scripted');
+        INSERT INTO sink SELECT b.name FROM p
+            JOIN a FOR SYSTEM_TIME AS OF p.t AS a ON p.a_id = a.id
+            JOIN b FOR SYSTEM_TIME AS OF p.t AS b ON a.b_id = b.id;
+    """
+    insert = compile_script(script).inserts[0]
+    plan = ReleasePlan("sink", 1, 1, "release", 0, "p", 1, 0, 1, (), "quarantine", "")
+    found = {
+        reason: Kept(plan, f"unmatched:{reason}", 1).may_match(insert)
+        for reason in ("key-null@a", "key-null@b", "key-absent@b", "deleted@a", "beyond-retention@a", "key-null@gone")
+    }
+    assert found == {
+        "key-null@a": False,  # the probe's own column
+        "key-null@b": True,
+        "key-absent@b": True,
+        "deleted@a": True,
+        "beyond-retention@a": False,
+        "key-null@gone": True,
+    }
+    assert not Kept(plan, "time-null", 1).may_match(insert)
+
+
+def test_what_was_removed_is_in_every_pin_that_is_planned_from_then_on(tmp_path: Path) -> None:
+    hand = ByHand(tmp_path)
+    assert gone(hand.lake, "rates", 1).nothing
+    marks = {"retention-time": 40, "retention-epoch": 1, "retention-rows": 2}
+    hand.mark(
+        hand.lake.table_path("rates"),
+        {hand.lake.application("rates", kind, 1): value for kind, value in marks.items()},  # type: ignore[arg-type]
+    )
+    assert gone(hand.lake, "rates", 1) == Gone(40, 1, 2)
+    assert hand.planner._pins() == (Pin("rates", 1, 1, 1, 40),)
+    assert not any("beyond-retention" in name for name in outcomes(INSERT))
+    assert [name for name in outcomes(INSERT, retained=True) if "beyond-retention" in name] == [
+        "unmatched:beyond-retention@r",
+        "dropped:beyond-retention@r",
+    ]
+
+
+def held(hand: ByHand, plan: ReleasePlan) -> Position:
+    owner = insert_owner("converted")
+    staged = StagedRow(owner, 1, 1, plan.digest, 0, "folder", [], {}, {})
+    return Position(plan, staged, VerdictRow(owner, 1, 1, plan.digest, 0, False, ["no"], []), 0)
+
+
+@pytest.mark.parametrize("kind", ["backfill", "release"])
+def test_a_held_epoch_is_not_joined_again_to_a_snapshot_that_is_newer_than_its_pins(tmp_path: Path, kind: str) -> None:
+    hand = ByHand(tmp_path)
+    plan = hand.plan(least=850)
+    if kind == "backfill":
+        plan = replace(plan, kind="backfill", backfill=Backfill(0, 900, oldest=100))
+    again = hand.planner.instead_of(held(hand, plan), "re-release", None)
+    assert (again.supersedes, again.pins) == (1, plan.pins)
+    hand.landed("rates", 2, 1, 1_000)
+    with pytest.raises(PlanningError, match="rates was read from a new snapshot since epoch 1 was planned") as caught:
+        hand.planner.instead_of(held(hand, plan), "re-release", None)
+    assert caught.value.next_command.startswith("tidegate discard SCRIPT converted")
+    assert hand.planner.instead_of(held(hand, plan), "discard", None).pins == plan.pins
+
+
+def test_a_held_backfill_is_not_joined_again_once_versions_of_its_span_are_gone(tmp_path: Path) -> None:
+    hand = ByHand(tmp_path)
+    span = replace(hand.plan(least=None), kind="backfill", backfill=Backfill(0, 900, oldest=100))
+    versions = {hand.lake.application("rates", "retention-time", 1): 500}
+    hand.mark(hand.lake.table_path("rates"), versions)
+    hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table
+    with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone") as caught:
+        hand.planner.instead_of(held(hand, span), "re-release", None)
+    assert caught.value.next_command.startswith("tidegate discard SCRIPT converted")
+    newer = replace(span, backfill=Backfill(500, 900, oldest=500))
+    assert hand.planner.instead_of(held(hand, newer), "re-release", None).pins[0].horizon == 500
