@@ -157,6 +157,9 @@ class LakeStatus:
         for given, insert in zip(found["inserts"], self.inserts, strict=True):
             if insert.rows is not None:
                 given["rows"] |= {"published": insert.rows.published, "balanced": insert.rows.balanced}
+            for pin in given["pins"]:
+                if pin["horizon"] is None:
+                    del pin["horizon"]
         imbalanced = [insert.insert for insert in self.imbalanced]
         return {**found, "held": list(self.held), "imbalanced": imbalanced}
 

@@ -539,6 +539,7 @@ class TestFinishedRuns:
         tick(definitions, instance, cursor)
         assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
 
+    @pytest.mark.usefixtures("spark")
     def test_runs_that_fail_alike_are_one_incident_until_one_does_what_failed(
         self, definitions, instance, webhook: Webhook, lake: Path
     ):

@@ -93,6 +93,8 @@ def staged(case: broken.Case, root: Path) -> Runner:
         made.landed("clicks", epoch, rows)
     for epoch in range(1, 6):
         made.landed("users", epoch, 2, flip=4 if epoch >= 4 else None)
+    made.appended("clicks", 3)
+    made.appended("users", 5)
     made.lake.staged.append([case.change_row(staged.staged)], application="test", version=1)
     case.files()
     return Runner(staged.pipeline, made.lake, spark=no_spark, gate=case.gate)

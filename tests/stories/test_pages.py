@@ -29,7 +29,8 @@ ELSEWHERE = {
     "make ui": ("serves until it is stopped", "tests/orchestration/test_demo.py"),
     "make test": ("runs this very test", ".ci/run"),
     ".venv/bin/pre-commit install": ("changes the clone", ".pre-commit-config.yaml"),
-    'TIDEGATE_SCREENSHOTS=docs/images make test ARGS="tests/orchestration/test_demo.py"': (
+    "make test-fast": ("runs this very test", "Makefile"),
+    'TIDEGATE_SCREENSHOTS=docs/images make test-all ARGS="tests/orchestration/test_demo.py"': (
         "changes the clone",
         "tests/orchestration/test_demo.py",
     ),

@@ -12,6 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from pipelines.joins.outcome import outcomes
 from pipelines.lake import Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
 from pipelines.runtime.plans import Pin, ReleaseKind, ReleasePlan, insert_owner, source_row
+from pipelines.sources.arrow_types import arrow_schema
 from pipelines.sources.protocol import Step
 from pipelines.sql.model import Column, Insert, Join, Key, OnUnmatched, Options, Projection, Table
 from pipelines.sql.pipeline import Pipeline
@@ -127,13 +128,23 @@ class HandmadeLake:
 
     def published(self, plan: ReleasePlan) -> None:
         """The target's commit of an epoch, without rows."""
-        path = self.lake.target_path(self.target)
-        path.mkdir(parents=True, exist_ok=True)
-        table = DeltaTable.create(str(path), pa.schema([pa.field("id", pa.int64())]), mode="ignore")
         application = self.lake.application(self.owner, "publish", 1)
+        self._commit(
+            self.lake.target_path(self.target), pa.schema([pa.field("id", pa.int64())]), application, plan.epoch
+        )
+
+    def appended(self, table: str, epoch: int) -> None:
+        """A source table's commit of an epoch, without rows."""
+        schema = arrow_schema(self.pipeline.table(table).stored_columns)
+        self._commit(self.lake.table_path(table), schema, self.lake.application(table, "data", 1), epoch)
+
+    @staticmethod
+    def _commit(path: Path, schema: pa.Schema, application: str, epoch: int) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        table = DeltaTable.create(str(path), schema, mode="ignore")
         table.create_write_transaction(
             [], "append", table.schema(),
-            commit_properties=CommitProperties(app_transactions=[Transaction(application, plan.epoch)]),
+            commit_properties=CommitProperties(app_transactions=[Transaction(application, epoch)]),
         )  # fmt: skip
 
 
