@@ -109,6 +109,7 @@ def test_a_line_that_does_not_fit_stops_its_table_until_it_is_mended(spark: Spar
     assert sorted(row["n"] for row in harness.advance()) == [1, 2]
 
 
+@pytest.mark.thorough
 def test_aborts_lose_no_line_and_repeat_none(spark: SparkSession, root: Path) -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)

@@ -14,6 +14,7 @@ from pipelines.lake import rows as lake_rows
 from pipelines.runtime import faults
 from pipelines.sources import paths
 from pipelines.testing import Harness
+from tests.cases import at_length
 from tests.conftest import Database
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
@@ -43,7 +44,7 @@ def names(harness: Harness) -> dict[int, str | None]:
     return {row["id"]: row["name"] for row in harness.advance()}
 
 
-@pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("source.")])
+@pytest.mark.parametrize("point", at_length([point for point in faults.POINTS if point.startswith("source.")]))
 def test_files_then_what_is_pushed(spark: SparkSession, root: Path, point: str) -> None:
     files = Files(root / "history")
     files.write("1.csv", "1,one\n2,two\n")

@@ -76,6 +76,7 @@ def test_keys_values_times_and_what_is_broken(
     assert [(row["id"], row["twice"], row["place"]) for row in published] == [(1, 2, 0), (4, 8, 8)]
 
 
+@pytest.mark.thorough
 def test_fail_names_the_message_and_commits_nothing(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
 from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
@@ -49,7 +50,7 @@ def test_a_topic_with_snapshots_of_several_tables_never_flips_by_the_mark_of_one
     assert play.harness.runner.release("joined").published == ()
 
 
-@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("before", at_length([False, True]))
 def test_a_snapshot_of_another_table_that_comes_later_is_an_error_too(
     before: bool, spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
@@ -111,7 +112,7 @@ def test_rows_of_other_partitions_that_were_there_at_the_mark_are_waited_for(
     assert sum(epoch.rows for epoch in done.epochs) == 5
 
 
-@pytest.mark.parametrize("point", ["source.appended", "source.landed"])
+@pytest.mark.parametrize("point", at_length(["source.appended", "source.landed"]))
 def test_the_mark_is_found_again_after_an_abort(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, point: str
 ) -> None:

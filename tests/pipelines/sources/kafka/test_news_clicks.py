@@ -14,6 +14,7 @@ from tests.pipelines.sources.kafka.topics import Topics
 from tests.stories.test_news_clicks import DISORDER, EXAMPLE, counted, random_events, shown
 
 
+@pytest.mark.thorough
 def test_a_topic_is_counted(
     spark: SparkSession, tmp_path: Path, broker: EmbeddedKafka, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from pipelines.errors import SourceError
 from pipelines.runtime import faults
 from pipelines.runtime.status import status
 from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
@@ -65,7 +66,7 @@ def test_quarantine_keeps_message_and_reason_and_counts(
     assert "events: 2 messages did not fit, kept in its quarantine" in console.export_text()
 
 
-@pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("source.")])
+@pytest.mark.parametrize("point", at_length([point for point in faults.POINTS if point.startswith("source.")]))
 def test_an_abort_loses_no_message_and_repeats_none(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, point: str
 ) -> None:
