@@ -39,7 +39,7 @@ test: check ## Every check, and every promise shown on real services that the te
 	@$(PYTEST) -m "not thorough" $(ARGS)
 
 test-fast: install-dev ## Every test that needs no service, without a JVM (2 minutes)
-	@$(PYTEST) -m "not service" $(ARGS)
+	@$(PYTEST) -m "not service and not thorough" $(ARGS)
 
 test-all: check ## Every test there is, with every kill point; before a piece of work is called done (an hour)
 	@$(PYTEST) $(ARGS)
