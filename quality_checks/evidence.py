@@ -51,6 +51,21 @@ class Evidence:
     broken: Mapping[str, str]
     tables: Mapping[str, Mapping[str, str]]
 
+    def nulls(self, column: str) -> int | None:
+        """NULL values of a column in the files to publish; None where a file does not say it."""
+        found = [self._nulls_in(footer, column) for footer in self.footers if footer.disposition == "publish"]
+        known = [count for count in found if count is not None]
+        return sum(known) if len(known) == len(found) else None
+
+    def _nulls_in(self, footer: Footer, column: str) -> int | None:
+        if not footer.rows or column in footer.nulls:
+            return footer.nulls.get(column, 0) if footer.rows else 0
+        if column not in footer.columns:
+            return None
+        # A footer counts what is inside of nested values, and not the values themselves.
+        with pq.ParquetFile(Path(self.staged.folder) / footer.path) as file:
+            return file.read([column]).column(column).null_count
+
     def rows(self, disposition: str) -> int:
         """Rows of the readable files of one disposition, by their footers."""
         return sum(footer.rows for footer in self.footers if footer.disposition == disposition)

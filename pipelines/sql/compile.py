@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +15,10 @@ from pipelines.sql.inserts.statement import Declared
 from pipelines.sql.model import Insert
 from pipelines.sql.pipeline import Pipeline
 from pipelines.sql.roles import roles
-from pipelines.sql.settings import auto_watermark_interval
+from pipelines.sql.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import CreateFunction, CreateTable, InsertInto
+from pipelines.sql.tables.constraints import quarantining_nulls
 from pipelines.sql.tables.hybrid import with_role
 from pipelines.sql.tables.table import TableCompiler
 from pipelines.sql.user_functions import UserFunctions
@@ -50,13 +51,15 @@ def compile_script(
         raise source.error(Span(0, 1), "the script is empty", "declare tables with CREATE TABLE, and INSERT INTO one")
     later = [statement.name.text for statement in statements if isinstance(statement, CreateFunction)]
     functions = UserFunctions(source, later)
-    interval = auto_watermark_interval(source, statements)
+    given = settings(source, statements)
+    targets = {statement.target.text for statement in statements if isinstance(statement, InsertInto)}
+    quarantined = targets if given.get(NOT_NULL_ENFORCER) == "DROP" else set()
     declared: dict[str, Declared] = {}
     inserts: list[tuple[InsertInto, Insert]] = []
     for statement in statements:
         try:
             if isinstance(statement, CreateTable):
-                _declare(source, statement, declared, known, functions)
+                _declare(source, statement, declared, known, functions, quarantined)
             elif isinstance(statement, CreateFunction):
                 functions.declare(statement)
             elif isinstance(statement, InsertInto):
@@ -78,7 +81,8 @@ def compile_script(
         inserts=tuple(insert for _, insert in inserts),
         script=source.text,
         functions=functions.declared,
-        auto_watermark_interval=interval,
+        auto_watermark_interval=given.get(AUTO_WATERMARK_INTERVAL),
+        not_null_enforcer=given.get(NOT_NULL_ENFORCER),
     )
 
 
@@ -88,7 +92,9 @@ def _declare(
     declared: dict[str, Declared],
     connectors: Mapping[str, ConnectorSpec],
     functions: UserFunctions,
+    quarantined: Collection[str],
 ) -> None:
+    """`quarantined`: the targets that keep rows out which have NULL in a NOT NULL column."""
     name = statement.name.text
     folded = {known.casefold(): known for known in declared}
     other = folded.get(name.casefold())
@@ -101,6 +107,7 @@ def _declare(
     known = {name: (owner.table, owner.spec) for name, owner in declared.items()}
     table, spec = TableCompiler(source, statement, connectors, functions, known).compile()
     table = replace(table, home=None if source.path is None else str(Path(source.path).absolute().parent))
+    table = quarantining_nulls(table) if name in quarantined else table
     declared[name] = Declared(table, spec, statement)
 
 

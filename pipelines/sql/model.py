@@ -393,7 +393,8 @@ class Insert:
 @dataclass(frozen=True)
 class CompiledScript:
     """What a whole script says. `functions` by name, as declared. `auto_watermark_interval`: what the script sets as
-    Flink's `pipeline.auto-watermark-interval`; None for nothing. What a run is given takes its place."""
+    Flink's `pipeline.auto-watermark-interval`; None for nothing. What a run is given takes its place.
+    `not_null_enforcer`: ERROR or DROP, as `table.exec.sink.not-null-enforcer`; None for nothing."""
 
     name: str
     tables: Mapping[str, Table]
@@ -402,6 +403,7 @@ class CompiledScript:
     strategies: Mapping[str, WatermarkStrategy] = field(default_factory=dict)
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
     auto_watermark_interval: timedelta | None = None
+    not_null_enforcer: str | None = None
 
     def table(self, name: str) -> Table:
         """The table called `name`. Raises KeyError."""

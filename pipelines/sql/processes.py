@@ -23,6 +23,7 @@ from pipelines.sql.dialect import parse_type, read_script
 from pipelines.sql.model import CompiledScript, Insert, Projection, Table, severest_first
 from pipelines.sql.source import Source
 from pipelines.sql.syntax import CreateTable
+from pipelines.sql.tables.constraints import quarantining_nulls
 from pipelines.sql.tables.hybrid import with_role
 from pipelines.sql.tables.table import TableCompiler
 from pipelines.sql.types import APPROXIMATE, NESTED, FlinkType, quoted, quoted_string
@@ -88,6 +89,8 @@ def with_process(
     if options and schemas == [None] * len(names):
         raise _error(where, "options are given, and no schema", "write them into the WITH of the output's CREATE TABLE")
     targets = [_target(pipeline, where, one, columns, options) for one, columns in zip(names, schemas, strict=True)]
+    if pipeline.not_null_enforcer == "DROP":
+        targets = [quarantining_nulls(target) for target in targets]
     for target in targets[1:]:
         if target.suite is not None:
             what = f"the suite {target.suite.path} of {target.name} would hold the epochs of {names[0]}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pipelines.sql.durations import EXAMPLES, parse_duration
 from pipelines.sql.errors import suggest
@@ -12,16 +12,32 @@ from pipelines.sql.source import Source
 from pipelines.sql.syntax import SetOption, Statement
 
 AUTO_WATERMARK_INTERVAL = "pipeline.auto-watermark-interval"
+NOT_NULL_ENFORCER = "table.exec.sink.not-null-enforcer"
 
-SETTINGS = (AUTO_WATERMARK_INTERVAL,)
+ENFORCERS = ("ERROR", "DROP")
 
 
-def auto_watermark_interval(source: Source, statements: Sequence[Statement]) -> timedelta | None:
-    """What the script sets; None where it sets nothing.
+def _enforcer(value: str) -> str:
+    if value.upper() not in ENFORCERS:
+        raise ValueError
+    return value.upper()
 
-    Raises SqlError: an unknown key, one that is set twice or not at the top, a value that is no duration.
+
+_VALUES: Mapping[str, tuple[Callable[[str], Any], str, str]] = {
+    AUTO_WATERMARK_INTERVAL: (parse_duration, "no duration", f"for example {EXAMPLES}"),
+    NOT_NULL_ENFORCER: (_enforcer, "neither ERROR nor DROP", "ERROR holds the epoch, DROP quarantines the row"),
+}
+"""Key -> what reads its value, what a wrong one is, and what to write."""
+
+SETTINGS = tuple(_VALUES)
+
+
+def settings(source: Source, statements: Sequence[Statement]) -> dict[str, Any]:
+    """What the script sets, by key.
+
+    Raises SqlError: an unknown key, one that is set twice or not at the top, a value that the key cannot have.
     """
-    found: dict[str, timedelta] = {}
+    found: dict[str, Any] = {}
     top = True
     for statement in statements:
         if not isinstance(statement, SetOption):
@@ -37,12 +53,15 @@ def auto_watermark_interval(source: Source, statements: Sequence[Statement]) -> 
         if key in found:
             raise source.error(statement.key.span, f"'{key}' is set twice")
         if needs_variables(value):
-            hint = "give it to the run: $TIDEGATE_AUTO_WATERMARK_INTERVAL, or --auto-watermark-interval"
+            hint = "write the value itself"
+            if key == AUTO_WATERMARK_INTERVAL:
+                hint = "give it to the run: $TIDEGATE_AUTO_WATERMARK_INTERVAL, or --auto-watermark-interval"
             raise source.error(statement.value.span, f"'{key}' can not come from the environment", hint)
+        read, wrong, hint = _VALUES[key]
         try:
-            found[key] = parse_duration(value)
+            found[key] = read(value)
             continue
         except ValueError:
             pass
-        raise source.error(statement.value.span, f"'{key}' = '{value}' is no duration", f"for example {EXAMPLES}")
-    return found.get(AUTO_WATERMARK_INTERVAL)
+        raise source.error(statement.value.span, f"'{key}' = '{value}' is {wrong}", hint)
+    return found

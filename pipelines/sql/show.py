@@ -6,7 +6,7 @@ from pipelines.functions import UserFunction
 from pipelines.sql.durations import format_duration
 from pipelines.sql.model import Column, Constraint, Table, WatermarkSpec
 from pipelines.sql.pipeline import Pipeline
-from pipelines.sql.settings import AUTO_WATERMARK_INTERVAL
+from pipelines.sql.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER
 from pipelines.sql.types import quoted, quoted_string
 
 
@@ -42,8 +42,9 @@ def show_create_function(function: UserFunction) -> str:
 
 def settings_of(pipeline: Pipeline) -> dict[str, str]:
     """What the script sets, by key."""
-    interval = pipeline.auto_watermark_interval
-    return {} if interval is None else {AUTO_WATERMARK_INTERVAL: format_duration(interval)}
+    interval, enforcer = pipeline.auto_watermark_interval, pipeline.not_null_enforcer
+    found = {} if interval is None else {AUTO_WATERMARK_INTERVAL: format_duration(interval)}
+    return found if enforcer is None else {**found, NOT_NULL_ENFORCER: enforcer}
 
 
 def show_settings(pipeline: Pipeline) -> str:

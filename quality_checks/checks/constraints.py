@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipelines.joins.outcome import VIOLATED
 from pipelines.joins.violations import kept_out_from
 from pipelines.runtime.gate import CheckResult
-from pipelines.runtime.releasing.violations import fact, samples
+from pipelines.runtime.releasing.violations import fact, null_samples, samples
 from pipelines.sql.model import Constraint
+from pipelines.sql.tables.constraints import not_null
 from quality_checks.evidence import Evidence
 from quality_checks.words import give_up, join_again, many, subject
 
@@ -20,18 +22,22 @@ SAMPLES = 5
 def check(evidence: Evidence) -> CheckResult:
     """FAIL: one row holds the epoch. QUARANTINE: no such row is among those to publish. WARN: counted, and told.
 
-    What the join's pass counted as kept out is compared with the masks of the staged rows themselves.
+    What the join's pass counted as kept out is compared with the masks of the staged rows themselves. NULL in a NOT
+    NULL column is a violation too, which the files' own counts of NULLs show.
     """
     staged = evidence.staged
-    constraints, facts = staged.insert.constraints, staged.staged.facts
-    observed = {each.name: facts.get(fact(each)) for each in constraints}
+    columns = _not_null(evidence)
+    constraints, facts = (*staged.insert.constraints, *columns), staged.staged.facts
+    observed = {
+        each.name: evidence.nulls(columns[each]) if each in columns else facts.get(fact(each)) for each in constraints
+    }
     expected = {each.name: 0 for each in constraints if each.action == "fail"}
     if not constraints:
         return CheckResult(NAME, True, observed, expected, f"{staged.target.name} declares no constraint")
     broken = [each for each in constraints if each.action == "fail" and observed[each.name] != 0]
-    problems = _misplaced(evidence)
+    problems = _misplaced(evidence) if staged.insert.constraints else []
     warned = [each for each in constraints if each.action == "warn" and observed[each.name]]
-    told = _told(evidence, [*broken, *warned])
+    told = _told(evidence, [*broken, *warned], columns, observed)
     warning = "; ".join(told[each.name] for each in warned)
     ways_out = (
         f"Mend the rows at their source, or in {' and '.join(staged.insert.builds) or staged.plan.probe}, and join "
@@ -48,6 +54,18 @@ def check(evidence: Evidence) -> CheckResult:
         else warning or f"{many(len(constraints), 'constraint')} kept, or their rows kept out",
         warning=warning,
     )
+
+
+def _not_null(evidence: Evidence) -> dict[Constraint, str]:
+    """That the NOT NULL columns of the target are not NULL, each as a constraint without ON VIOLATION, or by what the
+    script sets; with the column. Of the key another check asks. Where such rows are kept out, there is a constraint."""
+    staged, taken = evidence.staged, [each.name for each in evidence.staged.insert.constraints]
+    enforcer, key = staged.pipeline.not_null_enforcer, staged.target.primary_key
+    return {
+        not_null([column], "fail" if enforcer == "ERROR" else "warn", taken): column.name
+        for column in staged.target.physical_columns
+        if not column.nullable and column.name not in key and enforcer != "DROP"
+    }
 
 
 def _misplaced(evidence: Evidence) -> list[str]:
@@ -67,16 +85,22 @@ def _misplaced(evidence: Evidence) -> list[str]:
     return problems
 
 
-def _told(evidence: Evidence, which: Sequence[Constraint]) -> dict[str, str]:
-    """Name -> a sentence on each of these constraints, with some keys."""
+def _told(
+    evidence: Evidence, which: Sequence[Constraint], columns: Mapping[Constraint, str], observed: Mapping[str, Any]
+) -> dict[str, str]:
+    """Name -> a sentence on each of these constraints, with some keys. `columns`: of those that ask for no NULL."""
     if not which:
         return {}
     staged = evidence.staged
     files = [Path(staged.folder) / footer.path for footer in evidence.footers]
-    keys = samples(files, staged.insert.constraints, which, staged.target, SAMPLES)
+    declared = [each for each in which if each not in columns]
+    keys = samples(files, staged.insert.constraints, declared, staged.target, SAMPLES)
+    published = [Path(staged.folder) / footer.path for footer in evidence.footers if footer.disposition == "publish"]
     found = {}
     for each in which:
-        number = staged.staged.facts.get(fact(each))
+        number = observed[each.name]
+        if each in columns:
+            keys[each.name] = null_samples(published, columns[each], staged.target, SAMPLES) if number else ()
         shown = f", among them {', '.join(keys[each.name])}" if keys[each.name] else ""
         if number is None:
             found[each.name] = f"nothing is known of the constraint {each.name}"

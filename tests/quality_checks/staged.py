@@ -51,7 +51,7 @@ class Given:
         released: rows by the watermark log.
         facts, pin, log: values that replace those of a good epoch; a pin or log of None is left out.
         drop: names of counts and facts that are missing.
-        nulls: null keys among the rows to publish.
+        nulls: null keys among the rows to publish. `nameless`: rows of each file without a name.
         columns: types that replace those of a staged column.
         constraints: of the target, which no row violates.
         pipeline: what takes the place of the handmade one.
@@ -69,6 +69,7 @@ class Given:
     drop: tuple[str, ...] = ()
     extra: Mapping[str, int] = field(default_factory=dict)
     nulls: int = 0
+    nameless: int = 0
     columns: Mapping[str, str] = field(default_factory=dict)
     constraints: tuple[Constraint, ...] = ()
     pipeline: Pipeline | None = None
@@ -138,7 +139,7 @@ def write(path: Path, place: str, rows: int, given: Given) -> None:
     values: dict[str, list[Any]] = {
         "id": [None if number < given.nulls else number for number in range(rows)],
         "n": list(range(rows)),
-        "name": ["ann"] * rows,
+        "name": [None if number < given.nameless else "ann" for number in range(rows)],
         "_op": ["+I"] * rows,
         "_generation": [1] * rows,
         "_epoch": [2] * rows,

@@ -15,6 +15,7 @@ from pipelines.errors import GateHeld
 from pipelines.runtime.gate import GateVerdict
 from pipelines.runtime.plans import ReleasePlan
 from pipelines.runtime.runner import Runner
+from pipelines.runtime.verifying.verify import verify
 from pipelines.testing import Harness
 from quality_checks.gate import judge
 from quality_checks.reconcile import reconcile_all
@@ -240,3 +241,40 @@ def test_what_was_staged_under_other_constraints_is_held_and_joined_anew_under_t
     assert again.runner.resolve_held("enriched").rows == 2
     again.runner.close()
     assert all(item.passed for item in reconcile_all(again.lake, again.pipeline))
+
+
+NOT_NULL = """
+CREATE TABLE clicks (id INT, n INT) WITH ('connector' = 'scripted');
+CREATE TABLE kept (id INT PRIMARY KEY NOT ENFORCED, n INT NOT NULL) WITH ('connector' = 'scripted');
+INSERT INTO kept SELECT id, n FROM clicks;
+"""
+SET = "SET 'table.exec.sink.not-null-enforcer' = '{}';\n"
+
+
+def test_null_in_a_not_null_column_is_told_holds_the_epoch_or_goes_to_quarantine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [{"id": 1, "n": 1}, {"id": 2, "n": None}]
+    told = Harness(NOT_NULL, spark, tmp_path / "told")
+    told.push("clicks", rows)
+    assert len(told.advance()) == 2
+    (verdict,) = (GateVerdict.of(row) for row in told.lake.verdicts.rows("insert kept"))
+    violated = '1 row violates the constraint not-null-n (`n` IS NOT NULL), among them {"id": 2}'
+    assert _constraints(verdict).warning == violated
+    told.runner.close()
+
+    held = Harness(SET.format("ERROR") + NOT_NULL, spark, told.directory)
+    held.push("clicks", [{"id": 3, "n": None}])
+    with pytest.raises(GateHeld, match="1 row violates the constraint not-null-n"):
+        held.advance()
+    report = verify(held.pipeline, held.lake, lambda: spark, "kept")
+    assert [epoch.state for epoch in report.epochs] == ["equal"], "the epoch of before stays as it was"
+    held.runner.close()
+
+    dropped = Harness(SET.format("DROP") + NOT_NULL, spark, tmp_path / "dropped")
+    dropped.push("clicks", [*rows, {"id": None, "n": 3}])
+    assert [row["id"] for row in dropped.advance()] == [1]
+    kept_out = {(row["id"], row["_reason"]) for row in dropped.quarantined("kept")}
+    assert kept_out == {(2, "violated:not-null-n"), (None, "violated:not-null-id")}
+    assert verify(dropped.pipeline, dropped.lake, lambda: spark, "kept").passed
+    assert all(item.passed for item in reconcile_all(dropped.lake, dropped.pipeline))

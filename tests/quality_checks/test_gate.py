@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from pipelines.sql.pipeline import Pipeline
+from quality_checks.evidence import gather
 from quality_checks.gate import CHECK_NAMES, judge
+from tests.pipelines.runtime.handmade import pipeline
 from tests.quality_checks.staged import Given, stage
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "fixtures" / "gate" / "verdicts.toml").read_text())["case"]
@@ -41,6 +47,44 @@ def test_a_verdict_names_the_epoch_and_the_plan_it_is_about(tmp_path: Path) -> N
         staged.plan.digest,
     )
     assert tuple(check.name for check in verdict.checks) == CHECK_NAMES
+
+
+def strict(enforcer: str | None) -> Pipeline:
+    """The handmade pipeline with a name that is NOT NULL, in a script that sets `enforcer`."""
+    made = pipeline()
+    target = made.table("enriched")
+    columns = (*target.columns[:2], replace(target.columns[2], nullable=False))
+    return replace(
+        made, tables={**made.tables, "enriched": replace(target, columns=columns)}, not_null_enforcer=enforcer
+    )
+
+
+@pytest.mark.parametrize(("enforcer", "passed"), [(None, True), ("ERROR", False), ("DROP", True)])
+def test_null_in_a_not_null_column_is_a_violation(tmp_path: Path, enforcer: str | None, passed: bool) -> None:
+    """Of the rows to publish alone. Under DROP the join keeps such rows out, by a constraint."""
+    counts = {"matched": 3, "unmatched:deleted@u": 4}
+    verdict = judge(stage(tmp_path, Given(counts, nameless=2, pipeline=strict(enforcer))), no_spark)
+    (found,) = [check for check in verdict.checks if check.name == "constraints"]
+    assert (verdict.passed, found.passed) == (passed, passed)
+    violated = "2 rows violate the constraint not-null-name (`name` IS NOT NULL), among them "
+    assert (violated + '{"id": 0}, {"id": 1}' in found.detail) == (enforcer != "DROP")
+    assert found.warning == (found.detail if enforcer is None else "")
+    assert found.observed == ({} if enforcer == "DROP" else {"not-null-name": 2})
+    whole = judge(stage(tmp_path / "whole", Given(counts, pipeline=strict(enforcer))), no_spark)
+    assert whole.passed
+    assert not any(check.warning for check in whole.checks)
+
+
+def test_nulls_of_nested_columns_are_counted(tmp_path: Path) -> None:
+    """A footer counts what is inside of them."""
+    staged = stage(tmp_path, Given({"matched": 3}))
+    evidence = gather(staged)
+    path = Path(staged.folder) / evidence.footers[0].path
+    rows = pq.read_table(path, partitioning=None)
+    rows = rows.append_column("tags", pa.array([["a"], None, [None]], pa.list_(pa.string())))
+    pq.write_table(rows.append_column("row", pa.array([{"a": 1}, None, None], pa.struct([("a", pa.int64())]))), path)
+    evidence = gather(staged)
+    assert [evidence.nulls(name) for name in ("id", "tags", "row", "gone")] == [0, 1, 2, None]
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "other"])

@@ -60,6 +60,19 @@ def samples(
     return {name: tuple(texts) for name, texts in found.items()}
 
 
+def null_samples(files: Iterable[Path], column: str, target: Table, most: int) -> tuple[str, ...]:
+    """As `samples`, of rows that have NULL in `column`."""
+    key = list(target.primary_key) or [column.name for column in target.physical_columns]
+    texts: list[str] = []
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.metadata.num_row_groups if len(texts) < most else 0):
+                rows = file.read_row_group(group, columns=list(dict.fromkeys([*key, column])))
+                rows = rows.filter(pc.is_null(rows.column(column))).slice(0, LOOKED_AT).select(key)  # type: ignore[attr-defined]
+                texts += [text for text in dict.fromkeys(map(_shown, rows.to_pylist())) if text not in texts]
+    return tuple(texts[:most])
+
+
 def greatest(footer: pq.FileMetaData) -> int | None:
     """The greatest mask of a file by its footer; 0 without rows, None where the footer does not say."""
     found = [_greatest(footer.row_group(group)) for group in range(footer.num_row_groups)]

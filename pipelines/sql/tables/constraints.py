@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 
 from pipelines.sources.protocol import ConnectorSpec
 from pipelines.sql.functions.function import Function
 from pipelines.sql.functions.refused import RECOMPUTE
-from pipelines.sql.model import Column, Constraint, OnViolation
-from pipelines.sql.names import check_constraint_name
+from pipelines.sql.model import Column, Constraint, OnViolation, Table
+from pipelines.sql.names import check_constraint_name, unused
 from pipelines.sql.scope import TableScope
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import CreateTable, Expect
 from pipelines.sql.translate import Translator
+from pipelines.sql.types import quoted
 from pipelines.sql.user_functions import UserFunctions
 
 MOST = 60
@@ -83,6 +86,28 @@ class ConstraintCompiler:
             sql=expect.condition.written,
             location=self.source.location(expect.name.span.start),
         )
+
+
+def not_null(columns: Sequence[Column], action: OnViolation, taken: Iterable[str]) -> Constraint:
+    """That none of these columns of a target is NULL. `taken`: the names of its other constraints."""
+    written = " AND ".join(f"{quoted(column.name)} IS NOT NULL" for column in columns)
+    condition = reduce("({} AND {})".format, (f"(NOT ({quoted(column.name)} IS NULL))" for column in columns))
+    plain = re.sub(r"[^\w-]", "_", columns[0].name) if len(columns) == 1 else "others"
+    name = unused(f"not-null-{plain}", [name.casefold() for name in taken])
+    return Constraint(name, condition, action, written)
+
+
+def quarantining_nulls(table: Table) -> Table:
+    """A target that keeps rows out which have NULL in a NOT NULL column, by a constraint for each column, and one for
+    all that are too many to have one of their own."""
+    columns = [column for column in table.physical_columns if not column.nullable]
+    room = max(MOST - len(table.constraints), 0)
+    found = list(table.constraints)
+    for several in [*([column] for column in columns[:room]), columns[room:]]:
+        made = not_null(several, "quarantine", (each.name for each in found)) if several else None
+        if made is not None and (made.sql, made.action) not in {(each.sql, each.action) for each in table.constraints}:
+            found.append(made)
+    return replace(table, constraints=tuple(found))
 
 
 def refused(expect: Expect, why: str) -> tuple[str, str]:

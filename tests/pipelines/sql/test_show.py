@@ -17,6 +17,7 @@ from pipelines.sql import (
     show_create_table,
     show_statements,
 )
+from pipelines.sql.show import show_settings
 from tests.pipelines.sql.connectors import CONNECTORS
 from tests.pipelines.sql.test_compile import FIXTURES, fixture
 
@@ -209,3 +210,42 @@ def test_the_statements_of_a_script_are_shown_under_their_headings_and_compile_t
     script = "".join(f"{text}\n" for heading, text in sections if heading.startswith("SHOW"))
     again = compile_script(script, connectors=CONNECTORS)
     assert (again.tables, again.functions) == (pipeline.tables, pipeline.functions)
+
+
+ENFORCED = """SET 'table.exec.sink.not-null-enforcer' = '{}';
+CREATE TABLE clicks (id BIGINT NOT NULL, n INT) WITH ('connector' = 'scripted');
+CREATE TABLE enriched (
+    id BIGINT PRIMARY KEY NOT ENFORCED, `price$` INT NOT NULL, n INT,
+    CONSTRAINT `not-null-id` EXPECT (n > 0)
+) WITH ('connector' = 'scripted');
+INSERT INTO enriched SELECT id, n, n FROM clicks;
+"""
+
+
+def test_nulls_of_not_null_columns_are_quarantined_by_constraints_where_the_script_drops_them() -> None:
+    made = compile_script(ENFORCED.format("drop"))
+    assert made.not_null_enforcer == "DROP"
+    found = [(each.name, each.condition, each.action) for each in made.table("enriched").constraints]
+    assert found == [
+        ("not-null-id", "(`n` > 0)", "warn"),
+        ("not-null-id_2", "(NOT (`id` IS NULL))", "quarantine"),
+        ("not-null-price_", "(NOT (`price$` IS NULL))", "quarantine"),
+    ]
+    assert [each.action for each in made.insert("enriched").constraints] == ["quarantine", "quarantine", "warn"]
+    assert made.table("clicks").constraints == ()
+    shown = show_settings(made) + "".join(map(show_create_table, made.tables.values())) + f"{made.inserts[0].sql};"
+    again = compile_script(shown)
+    assert again.tables == made.tables
+    (error,) = [each for each in compile_script(ENFORCED.format("ERROR")).tables.values() if each.role == "sink"]
+    assert [each.name for each in error.constraints] == ["not-null-id"]
+
+
+def test_columns_that_are_too_many_share_a_constraint() -> None:
+    columns = ", ".join(f"c{number} INT NOT NULL" for number in range(70))
+    made = compile_script(
+        "SET 'table.exec.sink.not-null-enforcer' = 'DROP'; CREATE TABLE s (c INT) WITH ('connector' = 'scripted');"
+        f"CREATE TABLE t ({columns}) WITH ('connector' = 'scripted');"
+        f"INSERT INTO t SELECT {', '.join(['c'] * 70)} FROM s;"
+    )
+    found = made.table("t").constraints
+    assert (len(found), found[-1].name, found[-1].condition.count("IS NULL")) == (61, "not-null-others", 10)
