@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from orchestration.commands import (
@@ -27,6 +30,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tidegate {version('tidegate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    asked: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version, and leave.")
+    ] = False,
+) -> None: ...
+
 
 app.command(epilog=demo.EPILOG)(demo.demo)
 app.command(epilog=run.EPILOG)(run.run)

@@ -1,6 +1,7 @@
 """Data Docs over HTTP: a browser follows no link from Dagster's page to a file of this machine.
 
-Serves a lake's `_quality` folder, and nothing else, on the loopback address. The pages hold values of rows.
+Serves a lake's `_quality` folder, and nothing else, on the loopback address. The pages hold values of rows; no script
+runs in them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import TidegateError
+from quality_checks.docs import POLICY
 
 HOST = "127.0.0.1"
 
@@ -27,6 +29,10 @@ class _Pages(SimpleHTTPRequestHandler):
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-store")  # a page is renewed under its name
+        # Pages of before say no policy of their own.
+        self.send_header("Content-Security-Policy", f"{POLICY}; frame-ancestors 'none'")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:

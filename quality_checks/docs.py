@@ -12,8 +12,9 @@ import json
 import os
 import re
 import time
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines.runtime.gate import StagedEpoch
 
@@ -67,12 +68,47 @@ def keep(
     return str(path), str(home / f"{stem}.html")
 
 
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline' https:; font-src https:; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""The content security policy of a page: its styles come from where Great Expectations has them; no script runs,
+neither its own, which come from elsewhere and would see the rows, nor one that stands in a value."""
+
+_MARKUP = {"<": "\ue000", ">": "\ue001", "&": "\ue002", '"': "\ue003", "'": "\ue004"}
+"""What stands for a character of HTML while a page is made: nobody takes it for markup, and nobody escapes it."""
+_STOOD_IN = str.maketrans(_MARKUP)
+_ESCAPED = str.maketrans({stand_in: escape(character) for character, stand_in in _MARKUP.items()})
+
+
 def render(result: ExpectationSuiteValidationResult) -> str:
-    """The page of Data Docs of one result: one file, that needs no other of ours."""
+    """The page of Data Docs of one result: one file, that needs no other of ours.
+
+    Great Expectations escapes some of the values in it, and puts others into the page as they are. So what is rendered
+    holds no character of HTML, and these come back, escaped, once the page is made.
+    """
+    from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
     from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
     from great_expectations.render.view.view import DefaultJinjaPageView
 
-    return DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(result))
+    plain: Any = expectationSuiteValidationResultSchema.load(_without_markup(result.to_json_dict()))
+    page = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(plain)).translate(_ESCAPED)
+    # What a script would unfold is shown from the start.
+    unfolded = "<style>.collapse { display: block !important }</style>"
+    head = f'<head><meta http-equiv="Content-Security-Policy" content="{POLICY}">{unfolded}'
+    return page.replace("<head>", head, 1)
+
+
+def _without_markup(value: Any) -> Any:
+    """A JSON value with stand-ins for the characters of HTML."""
+    match value:
+        case str():
+            return value.translate(_STOOD_IN)
+        case dict():
+            return {_without_markup(key): _without_markup(item) for key, item in value.items()}
+        case list():
+            return [_without_markup(item) for item in value]
+    return value
 
 
 def _forget(home: Path, of: str) -> None:

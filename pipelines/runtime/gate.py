@@ -125,5 +125,5 @@ def installed_gate() -> Gate:
         "no gate is installed, so nothing can be published",
         where=f"entry point group {GROUP}, name default",
         state="staged epochs stay staged",
-        next_command="pip install --force-reinstall tidegate",
+        next_command="make install   (in the clone; else install Tidegate again into this environment: README.md)",
     )

@@ -10,7 +10,11 @@ import pytest
 
 from orchestration.quality_pages import serving
 from pipelines.errors import TidegateError
+from quality_checks.docs import render
+from tests.orchestration.browser import browsing
 from tests.orchestration.services import free_port
+
+ATTACK = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">&amp; $value"
 
 
 def got(url: str) -> tuple[int, str]:
@@ -41,3 +45,53 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     said = f"port {port} can not be used for Data Docs"
     with serving(tmp_path, port), pytest.raises(TidegateError, match=said), serving(tmp_path, port):
         pass
+
+
+def page_of(value: str) -> str:
+    """A page of Data Docs on a column that has this value."""
+    from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    wrong = ExpectationValidationResult(
+        success=False,
+        expectation_config=ExpectationConfiguration(
+            type="expect_column_values_to_match_regex", kwargs={"column": "name", "regex": value}
+        ),
+        result={
+            "element_count": 1,
+            "missing_count": 0,
+            "missing_percent": 0.0,
+            "unexpected_count": 1,
+            "unexpected_percent": 100.0,
+            "partial_unexpected_list": [value],
+            "partial_unexpected_counts": [{"value": value, "count": 1}],
+        },
+    )
+    counts = {"evaluated_expectations": 1, "successful_expectations": 0, "unsuccessful_expectations": 1}
+    return render(
+        ExpectationSuiteValidationResult(
+            success=False, results=[wrong], suite_name=value, statistics={**counts, "success_percent": 0.0}, meta={}
+        )
+    )
+
+
+def test_a_value_of_a_row_is_shown_as_it_is_and_never_run(tmp_path: Path) -> None:
+    """By what the page holds, and by its policy; a page of before, which escaped nothing, by the server's policy."""
+    (tmp_path / "new.html").write_text(page_of(ATTACK))
+    (tmp_path / "old.html").write_text(f"<html><head><title>old</title></head><body><p>{ATTACK}</p></body></html>")
+    with serving(tmp_path, 0) as address, browsing() as page:
+        # No network: styles come from elsewhere.
+        page.route(
+            "**/*",
+            lambda route: route.continue_() if route.request.url.startswith(("file:", address)) else route.abort(),
+        )
+        page.goto(f"{address}/new.html", wait_until="domcontentloaded")
+        assert page.get_by_text(ATTACK).count() >= 3, "in the suite's name, in the rule, and among the values"
+        page.wait_for_load_state()
+        assert page.title() != "owned"
+        page.goto(f"file://{tmp_path}/new.html")
+        assert page.title() != "owned"
+        page.goto(f"{address}/old.html")
+        assert page.title() == "old"
+        page.goto(f"file://{tmp_path}/old.html")
+        assert page.title() == "owned", "which is what the server keeps it from"

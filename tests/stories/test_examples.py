@@ -97,7 +97,7 @@ def test_it_does_not_matter_where_one_stands(name: str, story: Story) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("jvm")
 def test_the_installed_command_runs_an_example_in_a_process_of_its_own(tmp_path: Path) -> None:
     done = subprocess.run(
         [Path(sys.executable).with_name("tidegate"), "run", "pipeline.sql", "--lake", tmp_path / "lake"],

@@ -63,7 +63,12 @@ ELSEWHERE = {
     ),
     "dagster-webserver -w workspace.yaml": ("serves until it is stopped", "tests/orchestration/test_definitions.py"),
     "dagster-daemon run -w workspace.yaml": ("runs until it is stopped", "tests/orchestration/test_definitions.py"),
-    "pip install tidegate": ("installs packages", "scripts/install.sh"),
+    "pip install -c CLONE/constraints.txt CLONE": ("downloads packages", "scripts/install.sh"),
+    "pip install -c CLONE/constraints.txt CLONE/dist/tidegate-0.1.0-py3-none-any.whl": (
+        "downloads packages",
+        "tests/scripts/test_wheel.py",
+    ),
+    "pip wheel --no-deps --wheel-dir CLONE/dist CLONE": ("downloads setuptools", "tests/scripts/test_wheel.py"),
     "tidegate status pipeline.sql --watch": ("runs until it is stopped", "tests/orchestration/console/test_live.py"),
 }
 """Line -> (why no story types it, what shows it instead)."""
@@ -139,7 +144,7 @@ def their_mysql(shop: Story, database: Database) -> Iterator[Mapping[str, object
 
 def test_the_readme(shop: Story, their_mysql: Mapping[str, object]) -> None:
     """The statements for the server, the table, and every command that needs neither a browser nor a cluster."""
-    explain, run, backfill, status, verify, reconcile, report = shop.typing("README.md", ELSEWHERE)
+    explain, run, backfill, status, verify, reconcile, report, version = shop.typing("README.md", ELSEWHERE)
     assert "waits: every row of click_event for user_info to flip" in shop.type(explain)
     first, second = (f"+I[{number}, 2024-0{number}-15 00:00:00, EUR, 10.00]" for number in (1, 2))
     assert printed(shop.type(run)) == [first, second], "order 3 waits for a rate"
@@ -151,6 +156,7 @@ def test_the_readme(shop: Story, their_mysql: Mapping[str, object]) -> None:
     assert "user_info" in shop.type(reconcile)
     shop.type(report)
     assert list(Path().glob("*.html"))
+    assert re.fullmatch(r"tidegate \d+\.\d+\.\d+\n", shop.type(version))
 
 
 def test_a_held_epoch_and_the_quarantine(shop: Story) -> None:
