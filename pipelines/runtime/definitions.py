@@ -356,6 +356,23 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     return made if form.get("functions") == row.form.get("functions") else None
 
 
+def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipeline | None]:
+    """The INSERTs of a lake that join `build` and that a pipeline does not name (another script's, or left out of this
+    one), by id, each in a pipeline as the lake keeps it; None for one that cannot be made any more."""
+    found: dict[str, Pipeline | None] = {}
+    own = {insert_owner(insert.id) for insert in pipeline.inserts}
+    for owner in lake.definitions.owners():
+        row = lake.definitions.last(owner)
+        if not owner.startswith("insert ") or owner in own or row is None or lake.epochs.last(owner) is None:
+            continue
+        if any(join["build"] == build for join in row.form.get("joins") or ()):
+            try:
+                found[owner.removeprefix("insert ")] = compile_script(row.script, name=row.pipeline or pipeline.name)
+            except TidegateError:
+                found[owner.removeprefix("insert ")] = None
+    return found
+
+
 def mixed_definitions(lake: Lake, plan: ReleasePlan) -> list[str]:
     """The tables of a plan whose rows, as far as it reads them, were stored under more than one definition: one that
     stores other values begins a generation of its own."""

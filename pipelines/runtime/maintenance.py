@@ -20,7 +20,7 @@ from pipelines.lake.leases import Leases
 from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
 from pipelines.progress import Progress
 from pipelines.runtime.compaction import Compaction
-from pipelines.runtime.definitions import Definitions
+from pipelines.runtime.definitions import Definitions, inserts_beside
 from pipelines.runtime.failures import explained
 from pipelines.runtime.history import history_of
 from pipelines.runtime.lookups import Copies, Lookups
@@ -123,6 +123,7 @@ class Maintenance:
         if keep is None:
             return None
         joining = [insert_owner(insert.id) for insert in self.pipeline.inserts if table.name in insert.builds]
+        joining += map(insert_owner, inserts_beside(self.lake, self.pipeline, table.name))
         try:
             where = f"{self.lake.table_path(table.name)}: 'changelog.retention'"
             with self._holding(joining), explained(table.name, where, "no version was removed"):

@@ -30,6 +30,7 @@ from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import replace, survey
 from pipelines.lake.areas import micros
 from pipelines.lake.rows import quoted
+from pipelines.runtime.definitions import inserts_beside
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.plans import Pin
 from pipelines.runtime.quarantine.kept import kept_out
@@ -119,16 +120,21 @@ class Retention:
         return None if text is None else parse_duration(text)
 
     def horizon(self, table: Table, generation: int, retention: timedelta) -> Horizon | str:
-        """How far back the INSERTs of the pipeline still look, or why that can not be told yet."""
+        """How far back the INSERTs of the pipeline still look, and those of the lake that it does not name; or why that
+        can not be told yet."""
         keep = milliseconds(retention, "'changelog.retention'", zero=True)
         times: list[int] = []
         pins: list[int] = []
         unpublished: list[int] = []
         quarantined: list[tuple[int, str]] = []
-        for insert in self.pipeline.inserts:
-            if table.name not in insert.builds:
-                continue
-            epochs = history_of(self.lake, self.pipeline, insert)
+        beside: list[tuple[int, str]] = []
+        joining = [(insert, self.pipeline) for insert in self.pipeline.inserts if table.name in insert.builds]
+        for name, made in inserts_beside(self.lake, self.pipeline, table.name).items():
+            if made is None:
+                return f"{name}, which this script does not name, joins it too, and can not be read any more"
+            joining.append((made.insert(name), made))
+        for insert, pipeline in joining:
+            epochs = history_of(self.lake, pipeline, insert)
             last = next((epoch for epoch in reversed(epochs) if not epoch.superseded), None)
             if last is None:
                 return f"{insert.id} has not released anything yet"
@@ -139,6 +145,8 @@ class Retention:
                 pins.append(pin.epoch)
                 continue
             times.append(last.plan.time.watermark)
+            if pipeline is not self.pipeline:
+                beside.append((last.plan.time.watermark, insert.id))
             if not last.published:
                 needed = max(last.plan.oldest, last.plan.horizon_of(table.name, generation))
                 times += [last.plan.time.before, needed]
@@ -154,6 +162,8 @@ class Retention:
         if times:
             times.append(landed[-1].timestamp)
         held_by = ""
+        if beside and min(beside)[0] <= min(times):
+            held_by = f"{min(beside)[1]}, which this script does not name, has come no further"
         if quarantined and min(quarantined)[0] < min(times):
             oldest, whose = min(quarantined)
             times.append(oldest)

@@ -158,6 +158,7 @@ def test_what_decides_the_next_epochs_alone_is_said_and_stored(harness: Harness)
     assert report.script_differs
 
 
+@pytest.mark.thorough
 def test_how_a_script_is_written_is_no_change(harness: Harness) -> None:
     statements = [one.strip() for one in SCRIPT.split(";") if one.strip()]
     script = ";\n".join([statements[1], statements[2], statements[0], statements[3]]) + ";"
@@ -182,6 +183,7 @@ def test_a_new_insert_into_a_target_of_one_that_is_gone_is_refused(harness: Harn
         taken_up(harness, script).advance()
 
 
+@pytest.mark.thorough
 def test_a_new_insert_into_a_new_target_goes_on(harness: Harness) -> None:
     script = SCRIPT.replace("enriched", "anew").replace("    JOIN", "    LEFT JOIN")
     assert [row["item"] for row in taken_up(harness, script).advance()] == ["a"]

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import PlanningError
 from pipelines.joins.outcome import outcomes
 from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from pipelines.runtime.definitions import Definitions
 from pipelines.runtime.plans import Backfill, Pin, ReleasePlan, TimeSpan, insert_owner
 from pipelines.runtime.quarantine.kept import Kept
 from pipelines.runtime.releasing.backfill import BackfillPlanner
@@ -115,6 +116,17 @@ def test_once_all_inputs_have_ended_any_version_with_a_successor_may_go(tmp_path
     hand = ByHand(tmp_path, MAX_TIMESTAMP, MAX_TIMESTAMP)
     hand.publish(hand.plan(least=850, watermark=MAX_TIMESTAMP))
     assert hand.horizon() == Horizon(MAX_TIMESTAMP, None)
+
+
+def test_an_insert_that_the_script_does_not_name_is_asked_too(tmp_path: Path) -> None:
+    hand = ByHand(tmp_path)
+    alone = Retention(hand.lake, replace(PIPELINE, inserts=()), lambda: 0, {})
+    hand.publish(hand.plan(least=850))
+    assert alone.horizon(RATES_TABLE, 1, TEN) == "nothing is old enough"  # the lake has no definition of it
+    Definitions(hand.lake, PIPELINE, {}, lambda: 0).number(insert_owner("converted"))
+    told = "converted, which this script does not name, has come no further"
+    assert alone.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, held_by=told)
+    assert hand.horizon() == Horizon(890, None)
 
 
 def test_a_key_that_another_build_gives_holds_retention_where_it_is_null() -> None:
