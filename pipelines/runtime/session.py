@@ -31,7 +31,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.redaction.regex": SECRET_NAMES,
-    "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|url",
+    "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|(?i:url)",
     "spark.scheduler.mode": "FAIR",
 }
 

@@ -52,6 +52,8 @@ def test_a_secret_breaks_no_json_and_hides_in_none(webhook: Webhook, monkeypatch
 
 def test_short_values_are_left_alone():
     assert scrub("abc", {"A_TOKEN": "a", "PATH": "abc"}) == "abc"
+    folders = {"PWD": "/data/lake", "OLDPWD": "/data", "TOKENIZERS_PARALLELISM": "true"}
+    assert scrub("tidegate verify /data/lake/a.sql true", folders) == "tidegate verify /data/lake/a.sql true"
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.com/x", "nothing"])

@@ -9,9 +9,11 @@ import traceback
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.sql import SqlError, compile_script, describe, explain, show_create_table
-from pipelines.sql.model import is_secret
+from pipelines.sql.model import SECRET_NAMES, is_secret
 from tests.pipelines.sql.connectors import CONNECTORS
 
 SECRET = "hunter2-Kx9"
@@ -45,10 +47,28 @@ def everything(error: BaseException) -> str:
         ("properties.ssl.keystore.location", False),
         ("key.fields", False),
         ("scan.key-partitions.check", False),
+        *(
+            (name, True)
+            for name in ("pwd", "PGPASSWORD", "MYSQL_PWD", "DBPWD", "dbPwd", "userpwd", "PWD_OF_ROOT", "db.pwds")
+        ),
+        *(
+            (name, True)
+            for name in ("token", "GITHUB_TOKEN", "authToken", "authtoken", "TOKENS", "tokenFile", "PGPASSWORD")
+        ),
+        *((name, False) for name in ("PWD", "OLDPWD", "TOKENIZERS_PARALLELISM", "tokenizer.path", "INIT_CWD")),
     ],
 )
 def test_names_of_secrets(name: str, secret: bool) -> None:
     assert is_secret(name) == secret
+
+
+def test_java_takes_the_same_names_for_secrets(spark: SparkSession) -> None:
+    """Spark hides the values of settings that are called so."""
+    names = ["MYSQL_PWD", "authToken", "x.PASSWORD", "PWD", "OLDPWD", "TOKENIZERS_PARALLELISM"]
+    found = spark.createDataFrame([(name,) for name in names], "name STRING").select(
+        F.regexp_extract("name", SECRET_NAMES, 0) != ""
+    )
+    assert [row[0] for row in found.collect()] == [is_secret(name) for name in names]
 
 
 def test_a_pipeline_shows_no_secret() -> None:
