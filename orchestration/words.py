@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
+from pipelines.watermarks.watermark import instant
+
 WHY = {
     "key-null": "the key is null",
     "key-absent": "the key is not in the table",
@@ -39,7 +41,10 @@ def moment(value_ms: int | None) -> str:
     """A time (ms, UTC)."""
     if value_ms is None:
         return ""
-    return dt.datetime.fromtimestamp(value_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return dt.datetime.fromtimestamp(value_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):  # outside of the years 1 to 9999
+        return instant(value_ms)
 
 
 def why(reason: str) -> str:

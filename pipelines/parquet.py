@@ -1,4 +1,4 @@
-"""Arrow batches as one Parquet file that a Delta table can adopt: whole or not there at all.
+"""Arrow batches as one Parquet file that a Delta table can adopt, whole or not there at all; few rows for a person.
 
 It is read by Spark and by Arrow alike: plain types, microseconds, and what their footers tell of every column.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +19,23 @@ GROUP_BYTES = 64 << 20
 _SAMPLE = 4096
 _REPEATED = 2
 """How often the values of a sample must repeat for a dictionary to be worth its while."""
+
+
+def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """A few rows as Python values. A column of dates or times of which one lies outside of the years 1 to 9999, for
+    which Python has no value, comes as text."""
+    columns = {name: _python_values(rows.column(name)) for name in rows.schema.names}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    try:
+        return values.to_pylist()
+    except (OverflowError, ValueError):
+        if pa.types.is_temporal(values.type):
+            return values.cast(pa.string()).to_pylist()
+        # It is inside of a STRUCT or an ARRAY, which Arrow writes in lines.
+        return [" ".join(str(values.slice(row, 1)).split()) for row in range(len(values))]
 
 
 class BatchWriter:

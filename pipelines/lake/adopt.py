@@ -27,6 +27,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.errors import ConcurrentRun, LakeError
 from pipelines.lake.delta_log import data_files, plain, root_of
+from pipelines.lake.footers import bounds_of
 from pipelines.lake.records import StagedFile
 from pipelines.parquet import bounded
 
@@ -303,11 +304,12 @@ def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
                 unknown.add(name)
                 continue
             nulls[name] = nulls.get(name, 0) + found.null_count
-            if found.num_values and (not found.has_min_max or not _exact(found.min, found.max)):
+            bounds = bounds_of(found) if found.num_values else None
+            if found.num_values and (bounds is None or not _exact(*bounds)):
                 unknown.add(name)
-            elif found.num_values:
-                low[name] = min(low.get(name, found.min), found.min)
-                high[name] = max(high.get(name, found.max), found.max)
+            elif bounds is not None:
+                low[name] = min(low.get(name, bounds[0]), bounds[0])
+                high[name] = max(high.get(name, bounds[1]), bounds[1])
     return {
         "numRecords": footer.num_rows,
         "minValues": {name: _text(value) for name, value in low.items() if name not in unknown},

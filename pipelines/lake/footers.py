@@ -19,10 +19,19 @@ def column_bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | Non
     return min(each.min for each in known), max(each.max for each in known)
 
 
+def bounds_of(statistics: pq.Statistics) -> tuple[Any, Any] | None:
+    """Least and greatest value; None where they are not told, or are dates and times outside of the years 1 to 9999,
+    which Python has no value for."""
+    try:
+        return (statistics.min, statistics.max) if statistics.has_min_max else None
+    except (OverflowError, ValueError):
+        return None
+
+
 def statistics_of(group: pq.RowGroupMetaData, column: str) -> pq.Statistics | None:
     """What a row group tells of a column (a dotted path), where it tells its bounds."""
     chunk = next((c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == column), None)
-    if chunk is None or not chunk.is_stats_set or not chunk.statistics.has_min_max:
+    if chunk is None or not chunk.is_stats_set or bounds_of(chunk.statistics) is None:
         return None
     return chunk.statistics
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from pipelines.watermarks.watermark import instant
+
 WIDTH = 1040
 LEFT, RIGHT, TOP, BOTTOM = 150, 24, 16, 34
 COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
@@ -108,7 +110,10 @@ def round_times(low: float, high: float, most: int = 7) -> list[float]:
 
 def moment(at: float, span: float) -> str:
     """A time (ms, UTC), as exact as a span of time asks for."""
-    when = dt.datetime.fromtimestamp(at / 1000, dt.UTC)
+    try:
+        when = dt.datetime.fromtimestamp(at / 1000, dt.UTC)
+    except (OverflowError, ValueError):  # outside of the years 1 to 9999
+        return instant(round(at))
     if span < 120_000:
         return when.strftime("%H:%M:%S")
     return (

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from pipelines.lake import Lake, StagedRow, delta_log
+from pipelines.parquet import python_rows
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.quarantine.kept import UNMATCHED
 from pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
@@ -113,7 +114,7 @@ def _distinct(rows: pa.Table, probes: pa.Table | None, joins: Sequence[KeyedJoin
         by = sorted({*join.keys.values(), *(["_rowtime"] if join.time == "event" else [])})
         firsts = own.group_by(by, use_threads=False).aggregate([("_at", "min")]) if by else own.slice(0, 1)
         wanted = firsts["_at_min" if by else "_at"].slice(0, most)
-        for row in own.filter(pc.is_in(own["_at"], wanted.combine_chunks())).to_pylist():  # type: ignore[attr-defined]
+        for row in python_rows(own.filter(pc.is_in(own["_at"], wanted.combine_chunks()))):  # type: ignore[attr-defined]
             key = {column: row[name] for column, name in join.keys.items()}
             found.append(_Missed(row["_at"], join, row["_reason"].removeprefix(UNMATCHED), key, row["_rowtime"]))
     return sorted(found, key=lambda missed: missed.at)[:most]
@@ -172,7 +173,7 @@ def _probe_rows(
     """The landed rows at these places, by place."""
     named = pa.table({name: pa.array([place[name] for place in places]) for name in PROBE_PLACE})
     found = _probe_table(lake, joins, plan, named)
-    rows = [] if found is None else found.to_pylist()
+    rows = [] if found is None else python_rows(found)
     return {_place(row): row for row in rows}
 
 
@@ -237,7 +238,7 @@ def _versions(
             return []
         chosen &= pc.field(column).isin(values)
     columns = [*join.keys, "_op", "_seq", "_rowtime", "_epoch"]
-    return changelog.to_table(columns=columns, filter=chosen).to_pylist()
+    return python_rows(changelog.to_table(columns=columns, filter=chosen))
 
 
 def _order(row: Mapping[str, Any]) -> tuple[int, ...]:

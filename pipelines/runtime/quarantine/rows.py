@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 
 from pipelines.errors import LakeError
 from pipelines.lake import Lake, delta_log
+from pipelines.parquet import python_rows
 from pipelines.runtime.quarantine.kept import Kept
 from pipelines.sql.model import Insert
 from pipelines.sql.pipeline import Pipeline
@@ -59,7 +60,7 @@ def rows_of(lake: Lake, pipeline: Pipeline, insert: Insert, wanted: Sequence[Kep
         rows = ds.dataset(files, format="parquet").head(
             most - len(found), columns=[*names, "_op", *PROBE_PLACE], filter=own
         )
-        for row in rows.to_pylist():
+        for row in python_rows(rows):
             place = {name: row[name] for name in PROBE_PLACE}
             found.append(KeptRow(kept, row["_op"], place, {name: row[name] for name in names}))
     return found

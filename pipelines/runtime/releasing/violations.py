@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pipelines.joins.violations import MASK, bits
 from pipelines.lake.footers import statistics_of
+from pipelines.parquet import python_rows
 from pipelines.sql.model import Constraint, Table
 
 LONGEST = 300
@@ -51,7 +52,7 @@ def samples(
         for name, texts in found.items():
             if len(texts) < most:
                 hit = pc.not_equal(pc.bit_wise_and(rows.column(MASK), bit[name]), 0)  # type: ignore[attr-defined]
-                taken = rows.filter(hit).slice(0, LOOKED_AT).select(key).to_pylist()
+                taken = python_rows(rows.filter(hit).slice(0, LOOKED_AT).select(key))
                 told = dict.fromkeys(map(_shown, taken))
                 texts += [text for text in told if text not in texts][: most - len(texts)]
         if all(len(texts) >= most for texts in found.values()):

@@ -14,7 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from pipelines.errors import ConcurrentRun, LakeError
 from pipelines.lake import adopt as adopting
 from pipelines.lake.adopt import Epochs, adopt, survey
+from pipelines.lake.footers import bounds_of_groups, column_bounds
 from pipelines.lake.records import StagedFile
+from pipelines.parquet import python_rows
 
 
 def rows(epoch: int, *ids: int) -> pa.Table:
@@ -123,3 +125,34 @@ def test_numbers_that_json_has_not_are_in_no_statistics(tmp_path: Path, odd: flo
     actions = pa.table(found.get_add_actions(flatten=True)).to_pylist()[0]
     assert actions["max.n"] == 2
     assert actions.get("max.x") is None
+
+
+FAR = {
+    "late": pa.array([316_516_204_800_000_000, 5], pa.int64()).cast(pa.timestamp("us")),  # of the year 12000
+    "early": pa.array([-77_000_000_000_000_000, 5], pa.int64()).cast(pa.timestamp("us", "UTC")),
+    "day": pa.array([3_700_000, 5], pa.int32()).cast(pa.date32()),
+}
+
+
+def test_times_that_python_has_not_are_in_no_statistics_and_cost_no_row(tmp_path: Path) -> None:
+    rows = pa.table({**FAR, "n": [1, 2]})
+    DeltaTable.create(tmp_path, schema=rows.schema)
+    folder = tmp_path / "e1"
+    folder.mkdir()
+    pq.write_table(rows, folder / "a.parquet")
+    adopt(tmp_path, folder, survey(folder), application="published", epoch=1)
+    found = DeltaTable(tmp_path)
+    assert found.to_pyarrow_table().equals(rows)
+    told = pa.table(found.get_add_actions(flatten=True)).to_pylist()[0]
+    assert (told["num_records"], told["max.n"]) == (2, 2)
+    assert not {name: told[name] for column in FAR for name in (f"min.{column}", f"max.{column}") if told.get(name)}
+    first, second = python_rows(rows)
+    assert (first["late"], first["day"], first["n"]) == ("12000-01-01 00:00:00.000000", "12100-04-04", 1)
+    assert second["late"] == "1970-01-01 00:00:00.000005"
+
+
+def test_a_footer_with_times_that_python_has_not_tells_no_bounds(tmp_path: Path) -> None:
+    pq.write_table(pa.table({**FAR, "n": [1, 2]}), tmp_path / "a.parquet")
+    footer = pq.read_metadata(tmp_path / "a.parquet")
+    assert [column_bounds(footer, name) for name in (*FAR, "n")] == [None, None, None, (1, 2)]
+    assert bounds_of_groups([footer], "late") is None
