@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -43,48 +41,3 @@ def bounds_of_files(footers: Iterable[pq.FileMetaData], column: str) -> tuple[An
     if len(known) < len(found):
         return None
     return (min(low for low, _ in known), max(high for _, high in known)) if known else (None, None)
-
-
-def bounds_of_groups(footers: Iterable[pq.FileMetaData], column: str) -> list[tuple[int, Any, Any]] | None:
-    """Of every row group its rows, and the column's least and greatest value; None where one does not say."""
-    found: list[tuple[int, Any, Any]] = []
-    for footer in footers:
-        for group in map(footer.row_group, range(footer.num_row_groups)):
-            statistics = statistics_of(group, column)
-            if group.num_rows and (statistics is None or statistics.null_count):
-                return None
-            if statistics is not None and group.num_rows:
-                found.append((group.num_rows, statistics.min, statistics.max))
-    return found
-
-
-@dataclass(frozen=True)
-class Times:
-    """What a row group tells of a column of times: in µs, None where all are NULL."""
-
-    nulls: int
-    least: int | None
-    greatest: int | None
-
-
-def times_of_groups(footer: pq.FileMetaData, column: str) -> list[Times] | None:
-    """Of every row group, in their order; None where one does not say, or the column (a dotted path) is
-    another one than of times in microseconds."""
-    paths = [footer.schema.column(index).path for index in range(len(footer.schema))]
-    if paths.count(column) != 1:
-        return None
-    index = paths.index(column)
-    kind = json.loads(footer.schema.column(index).logical_type.to_json())
-    if (kind["Type"], kind.get("timeUnit")) != ("Timestamp", "microseconds"):
-        return None
-    found: list[Times] = []
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        known = group.column(index).statistics
-        if not group.num_rows:
-            found.append(Times(0, None, None))
-            continue
-        if known is None or not known.has_null_count or (not known.has_min_max and known.null_count < group.num_rows):
-            return None
-        bounds = (known.min_raw, known.max_raw) if known.has_min_max else (None, None)
-        found.append(Times(known.null_count, *bounds))
-    return found

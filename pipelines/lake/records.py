@@ -111,7 +111,7 @@ class WatermarkRow(Record):
     `use_processing_time` are the table's watermark (FLIP-326's valve over `splits`). `position` is for people.
     `lag_ms` is how far behind the source the epoch's end was when it landed. `truncated`: there was a truncate, in this
     epoch or before.
-    `late`: rows whose rowtime was at or below the watermark at their place; None in rows of an older lake.
+    `late`: rows whose rowtime is at or below the watermark of the epoch before; None in rows of an older lake.
     `alignment`: where the table's group stood once the epoch had landed (`runtime/landing/alignment.py`); None outside
     of a group. `rejected`: what the source could not read as rows; None where that is nothing. `kept`: until when the
     source surely has what comes after the epoch, and for how long it keeps anything (`until`, `for_ms`); None where it

@@ -34,7 +34,7 @@ class Input:
 
     def land(self) -> None:
         """The rows since the last call land, in one epoch: late is what is not past what was told before."""
-        self.late += sum(at <= max(self.told[split], self.watermark) for split, at, _ in self.pending if self.flipped)
+        self.late += sum(at <= self.watermark for _, at, _ in self.pending if self.flipped)
         for split, at, tells in self.pending:
             self.told[split] = max(self.told[split], at - self.delay if tells else BEGINNING)
         self.pending.clear()

@@ -170,7 +170,7 @@ class Landing:
         faults.point("source.landed", self.table.name)
         with reading(self.own, source, stored, time.expression):
             told = landed.watermarks is not None
-            passes = time.passes(rows, counted.tally, stored, files=counted.files, told=told)
+            passes = time.passes(rows, counted.tally, stored, told=told)
         row = watermark_row(time, stored, landed, counted.rows, passes, signal, self.clock())
         row = replace(row, rejected=counted.rejected)
         if counted.tally["truncates"]:

@@ -30,11 +30,10 @@ TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 @dataclass(frozen=True)
 class Counted:
     """What was counted of an epoch's rows: `tally` by name, with `rows` and `truncates`; and how many were `rejected`,
-    None for none. `files`: those that were just written, by path, and their footers; None where an earlier run has."""
+    None for none."""
 
     tally: Mapping[str, Any]
     rejected: int | None = None
-    files: Mapping[str, pq.FileMetaData] | None = None
 
     @property
     def rows(self) -> int:
@@ -80,15 +79,14 @@ class EpochWriter:
         generation, epoch = self.stored.generation, self.stored.epoch
         observed = Observation(f"landed {self.own.name} {generation} {epoch}")
         rows = computed(rejected.apart(source.read(self.spark, self.stored)), self.own.table, self.stored)
-        seen, counts = self.time.counted(rows.withColumn("_instant", plan_instant(self.stored)), written=True)
+        seen, counts = self.time.counted(rows.withColumn("_instant", plan_instant(self.stored)))
         seen = seen.observe(observed, *map(F.expr, TALLY), *counts)
         seen = seen.select(*map(lake_rows.quoted, rows.columns))
         folder = lake_rows.write(seen, self.own.path, application=self._application, generation=generation, epoch=epoch)
         footers = footers_of(folder)
         tally = {**observed.get, **ends_of_files(list(footers.values()))}
         kept_out = rejected.keep(lambda: source.read(self.spark, self.stored))
-        files = {str(folder / name): footer for name, footer in footers.items()}
-        return Written(folder, footers, Counted(tally, kept_out, files))
+        return Written(folder, footers, Counted(tally, kept_out))
 
     def _by_source(self, source: Source) -> Written | None:
         """The files of a step that its source writes itself; None where it does not, or where Spark has to look at

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from pipelines.errors import SourceError
 from pipelines.lake import WatermarkRow
 from pipelines.runtime.splits import stored_splits
-from pipelines.runtime.watermarking import builtin, columnar, custom
-from pipelines.runtime.watermarking.lags import Lag, lag_of
+from pipelines.runtime.watermarking import builtin, custom
 from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from pipelines.sources.protocol import Landed, StoredStep
 from pipelines.sources.registry import connector
@@ -88,30 +85,17 @@ class EpochTime:
             return generator
         return None
 
-    def counted(self, rows: DataFrame, *, written: bool = False) -> tuple[DataFrame, list[Column]]:
+    def counted(self, rows: DataFrame) -> tuple[DataFrame, list[Column]]:
         """`rows` (of the source, or committed) and what to count of them while they pass by; see `passes`.
 
-        Rows of one split need no second look then, unless what is told row by row may make some of them late. The
-        frame may have a column more than `rows`. Every value is computed, also where the count is not enough: an
-        expression that fails must do so before rows are committed.
-
-        `written`: on their way into files. Where the files will tell, nothing is counted; the expression is only
-        resolved, since a time less a constant can not fail (but for one near the year -290308).
+        Rows of one split need no second look then, but for a gap above 1. The frame may have a column more than `rows`.
+        Every value is computed, also where the count is not enough: an expression that fails must do so before rows are
+        committed.
         """
         generator = self._built_in
         if self.processing_time or generator is None:
             return rows, []
-        seen = builtin.valued(rows, generator)
-        if written and self._lag(rows) is not None:
-            return rows, []
-        return seen, builtin.tally(self.standing, self.strategy.gap)
-
-    def _lag(self, rows: DataFrame) -> Lag | None:
-        """How the watermark of `rows` lies behind a column of theirs; None where files do not tell it."""
-        lag = lag_of(self._built_in) if self.strategy.gap in (None, 1) else None
-        if lag is None or rows.sparkSession.conf.get("spark.sql.session.timeZone") != "UTC":
-            return None
-        return lag if _is_time(rows.schema, lag.column.split(".")) else None
+        return builtin.valued(rows, generator), builtin.tally(self.standing, self.strategy.gap)
 
     @property
     def expression(self) -> str | None:
@@ -122,20 +106,13 @@ class EpochTime:
         return None
 
     def passes(
-        self,
-        rows: DataFrame | None,
-        tally: Mapping[str, Any],
-        step: StoredStep,
-        *,
-        files: Mapping[str, pq.FileMetaData] | None = None,
-        told: bool = False,
+        self, rows: DataFrame | None, tally: Mapping[str, Any], step: StoredStep, *, told: bool = False
     ) -> list[SplitPass]:
         """What the epoch says of each split that has rows.
 
         Args:
             rows: Its committed rows, None when there are none.
             tally: What was `counted`, by name.
-            files: The footers of the epoch's files, by path, if they have just been written.
             told: The source itself has emitted the watermarks; only rows and late rows are counted.
 
         Raises SourceError that names split and offset where a generator of one's own failed.
@@ -147,12 +124,8 @@ class EpochTime:
             columns = [column.name for column in self.table.stored_columns]
             return self._own(lambda: custom.scan(rows, self.strategy, self.standing, self.now, columns), step)
         gap = None if told else self.strategy.gap
-        if files is not None and rows is not None and not told and (lag := self._lag(rows)) is not None:
-            found = columnar.scan(files, lag, gap, self.standing, rows.sparkSession)
-            if found is not None:
-                return found
         counted = builtin.counted(tally, gap, self.standing)
-        return builtin.scan(rows, generator, gap, self.standing, tally) if counted is None else counted
+        return builtin.scan(rows, generator, gap, self.standing) if counted is None else counted
 
     def _own(self, scan: Callable[[], list[SplitPass]], step: StoredStep) -> list[SplitPass]:
         try:
@@ -164,14 +137,6 @@ class EpochTime:
                 state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
                 next_command="mend the generator, then run the same command again: it goes on at this epoch",
             ) from error
-
-
-def _is_time(schema: StructType, path: Sequence[str]) -> bool:
-    """Whether the column at `path` is a timestamp, with a time zone or without."""
-    found = next((field.dataType for field in schema.fields if field.name == path[0]), None)
-    if len(path) > 1:
-        return isinstance(found, StructType) and _is_time(found, path[1:])
-    return isinstance(found, TimestampType | TimestampNTZType)
 
 
 def _what(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Whether a row is late: its rowtime is at or below a watermark."""
+"""Whether a row is late: its rowtime is at or below the table's watermark as of the epoch before."""
 
 from __future__ import annotations
 
@@ -17,8 +17,3 @@ def rowtime_ms() -> Column:
 def micros(watermark: int) -> int:
     """A watermark in ms as microseconds, or the end of what a column can hold."""
     return max(_LEAST, min(_MOST, watermark * 1000))
-
-
-def late_by(watermark: Column) -> Column:
-    """Whether a row is, by a watermark in microseconds: there is nothing to compute of the row."""
-    return F.unix_micros("_rowtime") <= watermark

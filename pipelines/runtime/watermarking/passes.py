@@ -16,7 +16,7 @@ class SplitPass:
 
     Attributes:
         rows: how many there were.
-        late: those whose rowtime was at or below the watermark at their place.
+        late: those whose rowtime is at or below the table's watermark as of the epoch before.
         watermark: the last one emitted, also before this epoch; BEGINNING before the first.
         state: of its generator, after them, as JSON.
         idle: a generator of one's own has said that the split is idle.
@@ -38,8 +38,8 @@ class SplitsBefore:
 
     Attributes:
         splits: by name.
-        floor: the table's watermark (ms), against which a row is late whatever its own split has emitted; None
-            before the flip, where nothing was emitted and nothing is late.
+        floor: the table's watermark (ms), by which a row of the epoch is late; None before the flip, where nothing was
+            emitted and nothing is late.
     """
 
     splits: Mapping[str, SplitWatermark] = field(default_factory=dict)
@@ -54,9 +54,3 @@ class SplitsBefore:
         """The state of its generator, None where there is none."""
         known = self.splits.get(split)
         return known.state if known else None
-
-    def started(self, split: str) -> int:
-        """The watermark (ms) that a row of `split` is held against from the start: the table's, or the split's own
-        where that is further."""
-        floor = MIN_TIMESTAMP if self.floor is None else self.floor
-        return max(self.emitted(split).timestamp, floor)

@@ -89,7 +89,7 @@ class GeneratorRun:
         self.rows += 1
         self._rowtime = max(self._rowtime, own)
         due = whole if timestamp == own else timestamp
-        if self._floor is not None and due != MIN_TIMESTAMP and due <= max(self._floor, self._told().timestamp):
+        if self._floor is not None and MIN_TIMESTAMP < due <= self._floor:
             self.late += 1
         self._asked(lambda: self._generator.on_event(element, timestamp, self._output))
         if self._gap is not None:

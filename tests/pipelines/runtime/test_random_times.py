@@ -245,13 +245,12 @@ def model(story: Story, lake: Lake) -> Iterator[Outcome]:
     for number, plan in enumerate(lake.epochs.rows("clicks")):
         late: dict[str, int] = {}
         for split, (start, stop) in plan.plan["ranges"]["splits"].items():
-            place = table, greatest.setdefault(split, MIN_TIMESTAMP)
+            greatest.setdefault(split, MIN_TIMESTAMP)
             stop = start if plan.plan.get("quiet") else stop
             for _, row in story.clicks[split][start:stop]:
                 if row["n"] is not None:
-                    late[split] = late.get(split, 0) + (number > 0 and row["n"] <= max(place))
+                    late[split] = late.get(split, 0) + (number > 0 and row["n"] <= table)
                     greatest[split] = max(greatest[split], row["n"] - BOUND - 1)
-                    place = place if not story.punctuated else (table, greatest[split])
             if stop > start or split not in last_row:
                 last_row[split], idle[split] = plan.planned_at, False
             idle[split] = idle[split] or plan.planned_at - last_row[split] >= TIMEOUT

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import SourceError, TidegateError
 from pipelines.lake import Lake, WatermarkRow, delta_log
 from pipelines.runtime.runner import Runner
-from pipelines.runtime.watermarking import blocks, builtin, columnar
+from pipelines.runtime.watermarking import builtin
 from pipelines.sql import compile_script
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkStrategy
 from tests.pipelines.runtime import tape
@@ -27,7 +27,6 @@ CREATE TABLE kept (id BIGINT) WITH ('connector' = 'delta');
 INSERT INTO kept SELECT id FROM clicks
 """
 WATERMARK = ", WATERMARK FOR at AS at - INTERVAL '0.005' SECOND"
-NO_LAG = ", WATERMARK FOR at AS GREATEST(at, at) - INTERVAL '0.005' SECOND"
 ON_EVENT = {"scan.watermark.emit.strategy": "on-event"}
 
 
@@ -105,41 +104,30 @@ def test_ddl_emits_the_greatest_value_of_its_expression_at_the_end_of_an_epoch(s
     assert (behind.timestamp, emitted(behind)) == (295, {"a": 395, "b": 295})
 
 
-def test_punctuated_emission_takes_effect_row_by_row(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path, {"scan.watermark.emit.strategy": "on-event"})
+def test_a_row_is_late_by_what_was_told_before_its_epoch_however_often_that_is(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, ON_EVENT)
     run.step("a", 100)
-    row = run.step("a", 200, 195, 196, 300, 250)  # after 200 its place has 195; after 300 its place has 295
-    assert (row.timestamp, row.late) == (295, 2)
+    row = run.step("a", 200, 195, 96, 300, 95)  # 95 was told before the epoch; what its own rows tell makes none late
+    assert (row.timestamp, row.late) == (295, 1)
+    run.push("b", 400)
+    row = run.step("a", 295, 296, 310)
+    assert (row.timestamp, emitted(row), row.late) == (305, {"a": 305, "b": 395}, 1)
+    row = run.step("b", 390, 305)  # behind b's own, and not behind the table's but for one
+    assert (row.timestamp, row.late) == (305, 1)
 
 
-def test_late_rows_of_a_large_epoch_are_counted_by_blocks(spark, tmp_path, monkeypatch) -> None:
-    """Whose offsets the footers of its files have told."""
-    looked, scan = [], blocks.scan
-    monkeypatch.setattr(blocks, "scan", lambda *given: looked.append(given[2]) or scan(*given))
-    monkeypatch.setattr(blocks, "SMALL_EPOCH", 5)
-    some_rows_are_late(Run(spark, tmp_path, ON_EVENT, NO_LAG))
-    assert [cut.split for cut in looked] == ["a", None]
-
-
-def test_late_rows_of_a_large_epoch_are_counted_by_columns(spark, tmp_path, monkeypatch) -> None:
-    """Where a row's watermark is its rowtime less a constant: those of the row groups that bounds leave open."""
-    looked, each = [], columnar.each
-    monkeypatch.setattr(columnar, "each", lambda *given: looked.append(given[2]) or each(*given))
-    monkeypatch.setattr(columnar, "SMALL_EPOCH", 3)
-    some_rows_are_late(Run(spark, tmp_path, ON_EVENT))
-    assert [{look.split for look in looks} for looks in looked] == [{"a"}]  # a file of two splits is left to SQL
-
-
-def test_late_rows_of_a_small_epoch_are_counted_without_a_job(spark, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(columnar, "each", None)
+def test_an_epoch_of_one_split_is_told_by_what_was_counted_on_the_way(spark, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(builtin, "scan", None)
-    some_rows_are_late(Run(spark, tmp_path, ON_EVENT))
+    run = Run(spark, tmp_path, ON_EVENT)
+    run.step("a", 100)
+    row = run.step("a", 200, 95, 300)
+    assert (row.timestamp, row.late) == (295, 1)
 
 
 def test_an_epoch_that_a_crash_left_committed_is_told_by_its_rows(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, ON_EVENT)
     run.step("a", 100)
-    run.push("a", 200, 195, 196, 300, 250)
+    run.push("a", 200, 95, 196, 300, 90)
     with dying("source.appended"):
         run.advance()
     row = run.advance()
@@ -189,30 +177,19 @@ def test_a_time_without_a_zone_is_read_as_the_session_has_it(spark: SparkSession
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
 
 
-def some_rows_are_late(run: Run) -> None:
-    """In epochs of five rows of one split, and of two splits."""
-    run.step("a", 100)
-    row = run.step("a", 200, 195, 196, 300, 250)
-    assert (row.timestamp, row.late) == (295, 2)
-    run.push("b", 400)
-    row = run.step("a", 290, 310, 300, 400)  # a's own 295 and then 305
-    assert (row.timestamp, row.late) == (395, 2)
-
-
 def test_a_gap_waits_for_so_many_rows_across_epochs(spark, tmp_path) -> None:
     options = {"scan.watermark.emit.strategy": "on-event", "scan.watermark.emit.on-event.gap": "3"}
     run = Run(spark, tmp_path, options)
     assert run.step("a", 100, 110).timestamp == MIN_TIMESTAMP
-    row = run.step("a", 50, 60)  # the third row emits 105; 60 is late
-    assert (row.timestamp, row.late) == (105, 1)
+    assert run.step("a", 50, 60).timestamp == 105  # the third row emits
     assert run.step("a", 500).timestamp == 105
     assert run.step("a", 400).timestamp == 495
 
 
 def test_an_auto_watermark_interval_of_zero_is_punctuated(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, interval=timedelta(0))
-    run.step("a", 100)
-    assert run.step("a", 200, 150).late == 1
+    row = run.step("a", 100)
+    assert row.splits[0]["state"] == {"greatest": 95, "since": 0}
 
 
 def test_a_strategy_in_python_takes_the_place_of_the_ddl(spark, tmp_path) -> None:
@@ -288,8 +265,8 @@ def test_a_generator_of_ones_own_sees_every_row_in_order_and_keeps_its_state(spa
     run.push("b", 50)
     first = run.advance()
     assert (emitted(first), first.timestamp) == ({"a": 105, "b": 50}, 50)
-    row = run.step("a", 90, 120, 100)  # ids 3, 4, 5: 90 is late against 105, 100 against 120
-    assert (emitted(row), row.late) == ({"a": 120, "b": 50}, 2)
+    row = run.step("a", 90, 120, 50)  # ids 3, 4, 5; the table has told 50
+    assert (emitted(row), row.late) == ({"a": 120, "b": 50}, 1)
     assert {split["split"]: split["state"]["generator"]["seen"] for split in row.splits} == {"a": 6, "b": 1}
 
 
@@ -319,8 +296,8 @@ def test_a_mixed_generator_may_mark_its_split_idle(spark, tmp_path) -> None:
     first = run.advance()
     assert (first.timestamp, emitted(first), idle(first)) == (50, {"a": 110, "b": 50}, [])
     run.push("b", 60, 0)
-    ended = run.step("a", 120, 115)  # id 2 emits 120 at once: 115 is late
-    assert (ended.timestamp, idle(ended), ended.late) == (120, ["b"], 2)  # and 0 of b
+    ended = run.step("a", 120, 115)
+    assert (ended.timestamp, idle(ended), ended.late) == (120, ["b"], 1)  # 0 of b
     assert idle(run.step("b", 130)) == []
 
 
