@@ -232,7 +232,7 @@ def problem(line: str) -> str:
     """What is wrong with a command line; empty where nothing is."""
     words = [word for word in shlex.split(line, comments=True)[1:] if word not in ("|", "or")]
     command: Any = typer.main.get_command(app)
-    while hasattr(command, "commands") and words:
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
         name = words.pop(0)
         if name not in command.commands:
             return f"there is no {name}"
