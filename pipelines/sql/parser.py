@@ -29,7 +29,7 @@ REFUSED_STATEMENTS = {
     "UPDATE": "a pipeline adds rows only",
     "USE": "leave it out: table names have one part",
     "VALUES": "rows come from a source table",
-    "WITH": "write the SELECT into the INSERT: there are no subqueries",
+    "WITH": "an INSERT reads tables: write the query's expressions and its WHERE into the INSERT",
 }
 
 

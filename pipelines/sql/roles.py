@@ -34,7 +34,7 @@ def roles(
                 raise source.error(
                     name.span,
                     f"{name.text} is {_WORDS[known]} already, it can not be {_WORDS[role]} as well",
-                    "declare it twice, under two names",
+                    _both(declared[name.text], {known, role}),
                 )
     _unique(source, inserts)
     for name, role in found.items():
@@ -43,6 +43,15 @@ def roles(
         for part in declared[name].table.parts:
             _no_constraints(source, declared[part.name], "part")
     return found
+
+
+def _both(declared: Declared, wanted: set[Role]) -> str | None:
+    """How one table's rows can be had in both roles; None where its connector can not play them."""
+    if "sink" in wanted:
+        return "write it WITH ('connector' = 'delta', 'path' = …), and read that path by a second table"
+    if any(declared.spec.check(with_role(declared.table, role)) for role in wanted):
+        return None
+    return "declare it twice, under two names"
 
 
 def _uses(statement: InsertInto) -> Iterator[tuple[Name, Role]]:

@@ -53,23 +53,13 @@ PRINTED = {
 """What the first run of an example prints: all that its README promises."""
 
 THOROUGH = pytest.mark.thorough
-NOT_BESIDE_THE_SCRIPT = pytest.mark.xfail(
-    strict=True, reason="a relative 'path' begins in the working folder, not beside the script that says it"
-)
-NOT_WAITED_FOR = pytest.mark.xfail(
-    strict=True,
-    reason="a process does not wait for its broadcast input, but goes by the order in which the tables are declared: "
-    "the readings come before the limits, and no alarm is raised",
-)
 
 
 def read_me(name: str) -> str:
     return f"examples/{name}/README.md"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=NOT_WAITED_FOR if name == "limits" else ()) for name in PRINTED]
-)
+@pytest.mark.parametrize("name", PRINTED)
 def test_an_example_runs_as_it_is_shipped(name: str, story: Story) -> None:
     before = contents(EXAMPLES / name)
     shown = "".join(story.follow(block) for block in blocks(read_me(name)))
@@ -89,7 +79,6 @@ def test_the_order_of_the_tables_in_a_script_means_nothing(name: str, story: Sto
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "rates" else THOROUGH) for name in PRINTED])
-@NOT_BESIDE_THE_SCRIPT
 def test_it_does_not_matter_where_one_stands(name: str, story: Story) -> None:
     (script,) = (EXAMPLES / name).glob("pipeline.*")
     story.type(f"cd {story.folder}")

@@ -22,7 +22,7 @@ from pipelines.sql.syntax import (
 )
 
 OTHER_OBJECTS = {
-    "VIEW": "write the SELECT into the INSERT that uses it",
+    "VIEW": "an INSERT reads tables: write the view's expressions and its WHERE into the INSERT that uses it",
     "CATALOG": "tables belong to the script that declares them",
     "DATABASE": "tables belong to the script that declares them",
     "MATERIALIZED": "declare a table and INSERT INTO it",

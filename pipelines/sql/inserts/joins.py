@@ -15,6 +15,7 @@ from pipelines.sql.model import Join, Key, TimeAttribute
 from pipelines.sql.scope import InsertScope, Relation, type_of
 from pipelines.sql.source import Source, Span
 from pipelines.sql.syntax import Name, TemporalJoin, place
+from pipelines.sql.tables.hybrid import with_role
 from pipelines.sql.translate import Translator
 from pipelines.sql.types import TIMESTAMPS, FlinkType, Kind
 from pipelines.sql.user_functions import UserFunctions
@@ -125,6 +126,8 @@ class JoinCompiler:
     def _check_time(self, time: TimeAttribute) -> None:
         probe, build = self._probe.table, self.build.table
         if time == "processing" and not self.probe_spec.only_grows(probe.options):
+            for problem in self.probe_spec.check(with_role(probe, "probe")):
+                raise self._error(self.statement.time.span, f"{self.probe_spec.name}: {problem}")
             what = f"a processing-time join needs a probe that only grows; {probe.name} has updates"
             hint = f"{self.probe_spec.name} delivers them: declare WATERMARK FOR on both sides and join in event time"
             raise self._error(self.statement.time.span, what, hint)

@@ -1,0 +1,87 @@
+"""Who does what a hint says is through: the script that follows it compiles, with the connectors that are installed."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.sql import SqlError, compile_script
+
+CDC = """WITH ('connector' = 'mysql-cdc', 'hostname' = 'h', 'username' = 'u', 'password' = '${PW}',
+    'database-name' = 'd', 'table-name' = 't')"""
+TABLES = f"""
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) {CDC};
+CREATE TABLE clicks (id INT, item INT, p AS PROCTIME()) WITH (
+    'connector' = 'filesystem', 'path' = 'clicks', 'format' = 'json');
+CREATE TABLE named (item INT, name STRING) WITH ('connector' = 'delta', 'path' = '/data/named');
+CREATE TABLE shown (item INT, name STRING) WITH ('connector' = 'print');
+"""
+NAMED = """
+INSERT INTO named SELECT c.item, u.name FROM {clicks} LEFT JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id
+"""
+FIRST = NAMED.format(clicks="clicks AS c")
+READ_AGAIN = "CREATE TABLE named_again (item INT, name STRING) WITH ('connector' = 'delta', 'path' = '/data/named');"
+
+FOLLOWED = {
+    "a view": (
+        "CREATE VIEW c AS SELECT id, item, p FROM clicks WHERE id > 1;" + NAMED.format(clicks="c"),
+        "its WHERE into the INSERT",
+        FIRST + "WHERE c.id > 1",
+    ),
+    "a query before": (
+        "WITH c AS (SELECT id, item, p FROM clicks WHERE id > 1)" + NAMED.format(clicks="c"),
+        "its WHERE into the INSERT",
+        FIRST + "WHERE c.id > 1",
+    ),
+    "a target that is read": (
+        FIRST + "; INSERT INTO shown SELECT item, name FROM named",
+        "read that path by a second table",
+        READ_AGAIN + FIRST + "; INSERT INTO shown SELECT item, name FROM named_again",
+    ),
+    "a table in two roles": (
+        "CREATE TABLE k (id INT PRIMARY KEY NOT ENFORCED, v STRING, p AS PROCTIME()) WITH ('connector' = 'filesystem',"
+        " 'path' = 'k', 'format' = 'json'); INSERT INTO shown SELECT a.id, b.v FROM k AS a "
+        "JOIN k FOR SYSTEM_TIME AS OF a.p AS b ON a.id = b.id",
+        "declare it twice",
+        "CREATE TABLE k (id INT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('connector' = 'filesystem', 'path' = 'k',"
+        " 'format' = 'json'); CREATE TABLE a (id INT, p AS PROCTIME()) WITH ('connector' = 'filesystem', 'path' = 'k',"
+        " 'format' = 'json'); INSERT INTO shown SELECT a.id, b.v FROM a "
+        "JOIN k FOR SYSTEM_TIME AS OF a.p AS b ON a.id = b.id",
+    ),
+}
+"""What was written -> (the script, a part of the hint, the script that follows it)."""
+
+
+@pytest.mark.parametrize("what", FOLLOWED)
+def test_a_hint_leads_to_a_script_that_compiles(what: str) -> None:
+    wrong, hint, followed = FOLLOWED[what]
+    with pytest.raises(SqlError) as refused:
+        compile_script(TABLES + wrong)
+    assert hint in (refused.value.hint or "")
+    compile_script(TABLES + followed)
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        f"CREATE TABLE c (id INT PRIMARY KEY NOT ENFORCED, item INT, p AS PROCTIME()) {CDC};",
+        "CREATE TABLE c (id INT PRIMARY KEY NOT ENFORCED, item INT, p AS PROCTIME()) WITH ("
+        "'connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'h:9092', "
+        "'key.format' = 'json', 'value.format' = 'json');",
+    ],
+    ids=["mysql-cdc", "upsert-kafka"],
+)
+def test_a_probe_that_its_connector_can_not_give_has_its_reason_and_no_hint(probe: str) -> None:
+    """To join it in event time would be refused as well."""
+    with pytest.raises(SqlError) as refused:
+        compile_script(TABLES + probe + NAMED.format(clicks="c"))
+    assert "can be the build side of a temporal join, not the probe side" in refused.value.what
+    assert refused.value.hint is None
+
+
+def test_a_build_that_can_be_nothing_else_is_not_to_be_declared_twice() -> None:
+    table = f"CREATE TABLE e (id INT PRIMARY KEY NOT ENFORCED, at TIMESTAMP(3), WATERMARK FOR at AS at) {CDC};"
+    first = "INSERT INTO named SELECT c.item, 'x' FROM clicks AS c JOIN e FOR SYSTEM_TIME AS OF c.p ON c.id = e.id;"
+    again = "INSERT INTO shown SELECT a.id, 'x' FROM e AS a JOIN e FOR SYSTEM_TIME AS OF a.at AS b ON a.id = b.id"
+    with pytest.raises(SqlError, match="e is a build side already") as refused:
+        compile_script(TABLES + table + first + again)
+    assert refused.value.hint is None
