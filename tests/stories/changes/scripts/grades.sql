@@ -1,0 +1,13 @@
+CREATE FUNCTION grade AS 'grading.grade' LANGUAGE PYTHON;
+
+CREATE TABLE clicks (
+    id INT,
+    price INT,
+    grade AS grade(price)
+) WITH (
+    'connector' = 'filesystem',
+    'path' = 'clicks',
+    'format' = 'json'
+);
+CREATE TABLE graded (id INT, grade STRING) WITH ('connector' = 'delta');
+INSERT INTO graded SELECT id, grade FROM clicks;

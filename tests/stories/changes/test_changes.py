@@ -1,0 +1,114 @@
+"""Each change of `cases.toml`, made to a script that has a history: refused, or taken up aloud; never in silence.
+
+Each case has a copy of its script's lake. A refusal must leave every file of it as it was, so one test a script shows
+that the old script goes on after refusals.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stories.changes.bases import BASES, Story
+
+Stories = Callable[[str], Story]
+
+CASES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("cases.toml").read_text())["case"]
+
+
+def named(cases: list[dict[str, Any]]) -> list[Any]:
+    seen: dict[str, int] = {}
+    found = []
+    for case in cases:
+        name = f"{case['script']}: {case['row']}"
+        seen[name] = seen.get(name, 0) + 1
+        marks = () if case.get("fast") else (pytest.mark.thorough,)
+        found.append(grouped(case, case["script"], f"{name} {seen[name]}", marks))
+    return found
+
+
+def grouped(value: Any, script: str, name: str | None = None, marks: Sequence[pytest.MarkDecorator] = ()) -> Any:
+    """A parameter of a test whose script's history is made once, by one worker."""
+    return pytest.param(value, id=name, marks=(*marks, pytest.mark.xdist_group(f"changes of {script}")))
+
+
+def changes(case: dict[str, Any]) -> dict[str, Any]:
+    return {case.get("file", BASES[case["script"]].script): case["change"]}
+
+
+REFUSED = [case for case in CASES if "refused" in case]
+
+
+def refuse(case: dict[str, Any], story: Story) -> None:
+    """Run the changed script: status 1, both versions shown, and every file of the lake is as it was."""
+    story.write(changes(case))
+    before = story.files()
+    result = story.run(*case.get("options", ()))
+    assert result.exit_code == 1, result.output
+    assert story.files() == before
+    for word in case["refused"]:
+        assert word in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("case", named(REFUSED))
+def test_refused(case: dict[str, Any], stories: Stories, tmp_path: Path) -> None:
+    story = stories(case["script"])
+    with story.on_a_copy(tmp_path / "lake"):
+        refuse(case, story)
+
+
+@pytest.mark.parametrize("script", [grouped(script, script) for script in sorted({case["script"] for case in REFUSED})])
+def test_the_old_script_goes_on_after_refusals(script: str, stories: Stories, tmp_path: Path) -> None:
+    story = stories(script)
+    with story.on_a_copy(tmp_path / "lake"):
+        for case in REFUSED:
+            if case["script"] == script and case.get("fast"):
+                refuse(case, story)
+        story.write({})
+        result = story.run()
+        assert result.exit_code == 0, result.output
+        assert story.targets() == story.wanted()
+
+
+@pytest.mark.parametrize("case", named([case for case in CASES if "says" in case]))
+def test_goes_on(case: dict[str, Any], stories: Stories, tmp_path: Path) -> None:
+    story = stories(case["script"])
+    with story.on_a_copy(tmp_path / "lake"):
+        story.write(changes(case))
+        result = story.run(*case.get("options", ()))
+        assert result.exit_code == 0, result.output
+        for word in case["says"]:
+            assert word in result.output
+        assert story.targets() == story.wanted(case.get("targets"))
+        if case.get("back"):
+            story.write({})
+            assert story.run().exit_code == 0
+            assert story.targets() == story.wanted()
+        if case["says"]:
+            result = story.run(command="verify")
+            assert result.exit_code == 0, result.output
+
+
+ELSEWHERE = {
+    "expression that fails at a row": "test_mending.py",
+    "table that two scripts share and declare differently": "test_two_scripts.py",
+}
+"""Rows of the page that have a file of tests to themselves."""
+
+
+def test_every_row_of_the_page_is_tried() -> None:
+    page = Path("docs/changing.md").read_text()
+    table = page.partition("## What happens today")[2].partition("\n\n")[2].split("\n\n")[0].splitlines()[2:]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in table]
+    assert len(rows) == len(set(rows))
+    assert set(rows) == {case["row"] for case in CASES} | set(ELSEWHERE)
+    assert all((Path(__file__).parent / file).exists() for file in ELSEWHERE.values())
+    said = {row: line.split(" | ")[1] for row, line in zip(rows, table, strict=True)}
+    for case in CASES:
+        word = "refused" if "refused" in case else "goes on" if case["says"] else ""
+        assert word in said[case["row"]], case["row"]

@@ -1,0 +1,93 @@
+"""Two scripts on one lake: they share a table that they declare alike, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stories.changes.bases import SCRIPTS, Story
+
+pytestmark = pytest.mark.xdist_group("changes of rates")
+
+SECOND = """
+CREATE TABLE dear (id INT, doubled INT) WITH ('connector' = 'delta');
+INSERT INTO dear SELECT id, doubled FROM orders WHERE doubled > 20;
+"""
+ORDERS = (
+    "CREATE TABLE orders" + (SCRIPTS / "rates.sql").read_text().partition("CREATE TABLE orders")[2].partition(";")[0]
+)
+DEAR = [(5, 40), (8, 600)]
+
+
+@pytest.fixture
+def story(stories: Callable[[str], Story], tmp_path: Path) -> Iterator[Story]:
+    found = stories("rates")
+    with found.on_a_copy(tmp_path / "lake"):
+        found.write({})
+        yield found
+
+
+def second(story: Story, *changes: tuple[str, str]) -> str:
+    """A script beside the first: the same orders, as changed, and an INSERT of its own."""
+    orders = ORDERS
+    for old, new in changes:
+        assert old in orders
+        orders = orders.replace(old, new)
+    (story.folder / "second.sql").write_text(f"{orders};\n{SECOND}")
+    return "second.sql"
+
+
+def test_a_table_that_both_declare_alike(story: Story) -> None:
+    """What is neither source nor rows may differ: the two do not knock each other out."""
+    other = second(story, ("'path' = 'orders'", "'path' = 'orders', 'scan.max-rows-per-epoch' = '1000'"))
+    result = story.run(script=other)
+    assert result.exit_code == 0, result.output
+    assert story.targets()["dear"] == DEAR
+    kept = story.files()
+    for script in ("", other, ""):
+        result = story.run(script=script)
+        assert result.exit_code == 0, result.output
+        assert "changes" not in result.output
+    assert story.targets() == {**story.wanted(), "dear": DEAR}
+    definitions = {name for name in story.files() if name.startswith("_control/definitions")}
+    assert definitions == {name for name in kept if name.startswith("_control/definitions")}
+    assert story.run(command="verify").exit_code == 0
+    assert story.run(command="verify", script=other).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("doubled AS amount * 2", "doubled AS amount * 1000"),
+        ("'path' = 'orders'", "'path' = 'other_orders'"),
+        ("WATERMARK FOR ordered AS ordered", "WATERMARK FOR settled AS settled"),
+        ("amount INT", "amount BIGINT"),
+        ("    buyer STRING,\n", "    buyer STRING,\n    note STRING,\n"),
+        ("WATERMARK FOR", "PRIMARY KEY (id) NOT ENFORCED,\n    WATERMARK FOR"),
+    ],
+)
+def test_a_table_that_they_declare_differently(old: str, new: str, story: Story) -> None:
+    other, before = second(story, (old, new)), story.files()
+    result = story.run(script=other)
+    assert result.exit_code == 1, result.output
+    assert "orders" in result.stderr
+    assert story.files() == before
+    for word in {*old.split()} ^ {*new.split()}:
+        assert word.strip("',") in result.stderr
+
+
+def test_fewer_columns_are_refused_or_lose_nothing(story: Story) -> None:
+    """A script that leaves columns out must not land rows without them."""
+    other = second(story, ("    buyer STRING,\n", ""))
+    before = story.files()
+    result = story.run(script=other)
+    if result.exit_code == 1:
+        assert story.files() == before
+    assert story.run().exit_code == 0
+    orders = story.lake / "tables" / "orders"
+    from deltalake import DeltaTable
+
+    assert None not in DeltaTable(orders).to_pyarrow_table(columns=["buyer"])["buyer"].to_pylist()
+    assert story.targets()["converted"] == story.wanted()["converted"]
