@@ -199,13 +199,17 @@ class Story:
         return {path.name: rows_of(path) for path in sorted((self.lake / "targets").glob("*")) if path.is_dir()}
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """Every file that the lake keeps: its size and time. Leases and scratch are no state."""
-        kept = (path for path in self.lake.rglob("*") if path.is_file())
-        return {
-            name: (path.stat().st_size, path.stat().st_mtime_ns)
-            for path in kept
-            if not (name := str(path.relative_to(self.lake))).startswith(("_scratch", "_control/leases"))
-        }
+        return state_of(self.lake)
+
+
+def state_of(lake: Path) -> dict[str, tuple[int, int]]:
+    """Every file that a lake keeps: its size and time. Leases and scratch are no state."""
+    kept = (path for path in lake.rglob("*") if path.is_file())
+    return {
+        name: (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in kept
+        if not (name := str(path.relative_to(lake))).startswith(("_scratch", "_control/leases"))
+    }
 
 
 def tidegate(folder: Path, *arguments: object) -> Result:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.stories.changes.bases import SCRIPTS, Story
+from tests.stories.changes.bases import SCRIPTS, Story, tidegate
 
 pytestmark = pytest.mark.xdist_group("changes of rates")
 
@@ -91,3 +92,16 @@ def test_fewer_columns_are_refused_or_lose_nothing(story: Story) -> None:
 
     assert None not in DeltaTable(orders).to_pyarrow_table(columns=["buyer"])["buyer"].to_pylist()
     assert story.targets()["converted"] == story.wanted()["converted"]
+
+
+def test_the_same_relative_path_beside_another_script(story: Story, tmp_path: Path) -> None:
+    """A relative path begins beside the script, so that the same words name another folder."""
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(story.folder / "other_orders", elsewhere / "orders")
+    shutil.copytree(story.folder / "rates", elsewhere / "rates")
+    shutil.copy(story.folder / "rates.sql", elsewhere)
+    before = story.files()
+    result = tidegate(elsewhere, "run", elsewhere / "rates.sql", "--lake", story.lake)
+    assert result.exit_code == 1, result.output
+    assert "orders" in result.stderr
+    assert story.files() == before
