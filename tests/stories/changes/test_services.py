@@ -110,9 +110,7 @@ def test_kafka(topics: Topics, tmp_path: Path) -> None:  # noqa: F811
     )
     topics.send(topic, {"id": 2})
     served.refuses(f"'topic' = '{topic}'", f"'topic' = '{other}'", "topic", topic, other)
-    served.refuses(
-        "'format' = 'json'", "'format' = 'json', 'json.ignore-parse-errors' = 'true'", "json.ignore-parse-errors"
-    )
+    served.refuses("'format' = 'json'", "'format' = 'json', 'json.timestamp-format.standard' = 'ISO-8601'", "ISO-8601")
     served.goes_on()
     assert rows_of(tmp_path / "lake/targets/seen") == [(1,), (2,)]
 
