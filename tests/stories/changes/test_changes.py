@@ -75,6 +75,25 @@ def test_the_old_script_goes_on_after_refusals(script: str, stories: Stories, tm
         assert story.targets() == story.wanted()
 
 
+SAID = [case for case in CASES if "says" in case and "options" not in case]
+
+
+@pytest.mark.parametrize("case", [grouped(case, case["script"], f"{case['script']}: {case['row']}") for case in SAID])
+def test_explain_says_what_goes_on(case: dict[str, Any], stories: Stories) -> None:
+    """`explain --lake` reads the lake, and finds what a run would find; it starts nothing and changes nothing."""
+    story = stories(case["script"])
+    before = story.files()
+    story.write(changes(case))
+    result = story.run(command="explain")
+    story.write({})
+    assert result.exit_code == 0, result.output
+    assert story.files() == before
+    found = result.output.rpartition(");\n\n")[2]
+    assert ("keeps the same definitions" in found) == (not case["says"] or case.get("by") == "run"), found
+    for word in case["says"] if "by" not in case else ():
+        assert word.lower() in found.lower(), found
+
+
 @pytest.mark.parametrize("case", named([case for case in CASES if "says" in case]))
 def test_goes_on(case: dict[str, Any], stories: Stories, tmp_path: Path) -> None:
     story = stories(case["script"])
