@@ -23,6 +23,7 @@ from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.connectors import InstalledConnectors
 from pipelines.sql.model import CompiledScript, Insert, Options, Table, is_secret, needs_variables
 from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
+from pipelines.sql.settings import NOT_NULL_ENFORCER
 from pipelines.sql.show import show_create_function, show_create_table
 from pipelines.sql.types import quoted
 
@@ -54,7 +55,9 @@ def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
     tables = dict.fromkeys([insert.probe, *insert.builds, insert.target])
     declared = [table for name in tables for table in (*pipeline.table(name).parts, pipeline.table(name))]
     functions = "".join(map(show_create_function, pipeline.functions.values()))
-    return f"{functions}{''.join(map(_without_suite, declared))}{insert.sql};\n"
+    enforcer = pipeline.not_null_enforcer
+    sets = f"SET '{NOT_NULL_ENFORCER}' = '{enforcer}';\n" if enforcer else ""
+    return f"{sets}{functions}{''.join(map(_without_suite, declared))}{insert.sql};\n"
 
 
 def _without_suite(table: Table) -> str:
@@ -215,6 +218,8 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
         "policy": _options(target, "rows", None, SINK_OPTIONS),
         "translator": TRANSLATOR,
     }
+    if pipeline.not_null_enforcer is not None:
+        form["policy"] |= {NOT_NULL_ENFORCER: pipeline.not_null_enforcer}
     if path := target.options.get("path"):
         form["target path"] = str(placed(path, target.home).absolute())
     if target.suite is not None:

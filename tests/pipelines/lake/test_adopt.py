@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pipelines.errors import ConcurrentRun, LakeError
 from pipelines.lake import adopt as adopting
 from pipelines.lake.adopt import Epochs, adopt, survey
-from pipelines.lake.footers import bounds_of_groups, column_bounds
+from pipelines.lake.footers import column_bounds
 from pipelines.lake.records import StagedFile
 from pipelines.parquet import python_rows
 
@@ -155,4 +155,3 @@ def test_a_footer_with_times_that_python_has_not_tells_no_bounds(tmp_path: Path)
     pq.write_table(pa.table({**FAR, "n": [1, 2]}), tmp_path / "a.parquet")
     footer = pq.read_metadata(tmp_path / "a.parquet")
     assert [column_bounds(footer, name) for name in (*FAR, "n")] == [None, None, None, (1, 2)]
-    assert bounds_of_groups([footer], "late") is None

@@ -133,6 +133,19 @@ def test_the_stored_statements_know_where_a_relative_path_began(tmp_path: Path) 
     assert insert_form(again, again.insert("named")) == insert_form(pipeline, pipeline.insert("named"))
 
 
+@pytest.mark.parametrize("enforcer", ["ERROR", "DROP"])
+def test_what_becomes_of_null_in_a_not_null_column_is_a_policy_that_goes_with_the_statements(enforcer: str) -> None:
+    script = """CREATE TABLE s (id BIGINT) WITH ('connector' = 'scripted');
+        CREATE TABLE t (id BIGINT NOT NULL) WITH ('connector' = 'scripted'); INSERT INTO t SELECT id FROM s;"""
+    made = compile_script(f"SET 'table.exec.sink.not-null-enforcer' = '{enforcer}'; {script}")
+    insert, before = made.insert("t"), compile_script(script)
+    assert insert_form(made, insert)["policy"]["table.exec.sink.not-null-enforcer"] == enforcer
+    assert computes(made, insert) != computes(before, before.insert("t"))
+    again = compile_script(statements_of(made, insert))
+    assert again.not_null_enforcer == enforcer
+    assert computes(again, again.insert("t")) == computes(made, insert)
+
+
 def test_every_option_says_what_it_changes() -> None:
     known = [option for each in connectors().values() for option in each.spec.options]
     told = {option.name: option.changes for option in (*known, *SOURCE_OPTIONS, *SINK_OPTIONS)}
