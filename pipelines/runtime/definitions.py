@@ -106,9 +106,18 @@ class Definitions:
             return
         found = _compared(owner, stored.form, form)
         empty = anew or (bool(found) and not any(row.rows for row in self.lake.watermarks.rows(owner)))
+        untouched = empty and not anew and not self._landed(table)
         for item in found:
             new_column = item.what.startswith("columns ") and item.lake == NOT_THERE
-            yield _allowed(item) if item.what.startswith(tuple(_TAKEN_UP)) or (new_column and empty) else item
+            goes_on = (new_column and empty) or (item.what == "watermark" and untouched)
+            yield _allowed(item) if item.what.startswith(tuple(_TAKEN_UP)) or goes_on else item
+
+    def _landed(self, table: Table) -> bool:
+        """Whether an epoch of a table has been committed, be it without rows."""
+        planned, path = self.lake.epochs.last(table.name), self.lake.table_path(table.name)
+        return (
+            planned is not None and committed(path, self.lake.application(table.name, "data", planned.generation)) > 0
+        )
 
     def _not_as_stored(self, table: Table) -> Iterator[Difference]:
         """Of a table that is older than the lake's definitions: whether its columns are the script's."""

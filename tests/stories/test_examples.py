@@ -68,7 +68,13 @@ def test_an_example_runs_as_it_is_shipped(name: str, story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("files", "limits") else THOROUGH) for name in PRINTED]
+    "name",
+    # A process takes the rows of payments' two inputs in the order in which they have landed.
+    [
+        pytest.param(name, marks=() if name in ("files", "limits") else THOROUGH)
+        for name in PRINTED
+        if name != "payments"
+    ],
 )
 def test_the_order_of_the_tables_in_a_script_means_nothing(name: str, story: Story) -> None:
     shutil.copytree(EXAMPLES / name, story.folder / "examples" / name)

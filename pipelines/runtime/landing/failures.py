@@ -102,6 +102,8 @@ def _explained(
     elif failed is not None:
         what, where = f"{failed.name} failed: {what}", f"{failed.sql}; {where}"
         mend = "mend the expression (TRY_CAST gives NULL where CAST fails), or the source's row"
+        if stored.epoch > 1:  # what has landed was declared by it
+            mend = "mend the source's row (another expression needs another lake: --lake DIR)"
     elif isinstance(source, ExplainsFailures) and (explained := source.explain(error, stored)) is not None:
         return explained
     return SourceError(

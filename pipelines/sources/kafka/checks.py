@@ -29,8 +29,8 @@ def check_topics(
                 f"{table}: the topic {name} is gone, and it may have had messages that were not read",
                 where=where,
                 state=_KEPT,
-                next_command=f"take {name} out of 'topic' (or, in the place of 'topic-pattern', name those that are "
-                f"left) and run again, or bring it back and {anew(table)}",
+                next_command=f"bring it back and {anew(table)}; or read the topics that are left on another lake "
+                "(--lake DIR): a lake's table keeps its topics",
             )
         if now.id != before.id:
             raise SourceError(

@@ -150,7 +150,7 @@ class TapeConnector:
         name="tape",
         doc="Rows of a test.",
         options=(
-            OptionSpec("rows-per-epoch"),
+            OptionSpec("rows-per-epoch", changes="neither"),
             OptionSpec("bounded", "integer"),
             OptionSpec("ends", "boolean"),
             OptionSpec("chunks", "boolean"),

@@ -11,12 +11,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError, TidegateError
+from pipelines.errors import PlanningError, SourceError, TidegateError
 from pipelines.lake import Lake, WatermarkRow, delta_log
 from pipelines.runtime.runner import Runner
 from pipelines.runtime.watermarking import builtin
 from pipelines.sql import compile_script
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkStrategy
+from pipelines.watermarks import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    Watermark,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
 from tests.pipelines.runtime import tape
 from tests.pipelines.runtime.crashing import dying
 
@@ -193,11 +200,13 @@ def test_an_auto_watermark_interval_of_zero_is_punctuated(spark, tmp_path) -> No
 
 
 def test_a_strategy_in_python_takes_the_place_of_the_ddl(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=10)))
+    run = Run(
+        spark, tmp_path / "1", strategy=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=10))
+    )
     assert run.step("a", 100, 120, 90).timestamp == 109
-    run.strategy = WatermarkStrategy.for_monotonous_timestamps()
+    run = Run(spark, tmp_path / "2", strategy=WatermarkStrategy.for_monotonous_timestamps())
     assert run.step("a", 130).timestamp == 129
-    run.strategy = WatermarkStrategy.no_watermarks()
+    run = Run(spark, tmp_path / "3", strategy=WatermarkStrategy.no_watermarks())
     row = run.step("a", 140)
     assert (row.timestamp, row.use_processing_time, row.late) == (MIN_TIMESTAMP, True, 0)
 
@@ -301,10 +310,19 @@ def test_a_mixed_generator_may_mark_its_split_idle(spark, tmp_path) -> None:
     assert idle(run.step("b", 130)) == []
 
 
+class TurnsToProcessingTime(WatermarkGenerator):
+    """Event time first; processing time from the first small timestamp on."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        output.emit_watermark(Watermark(event_timestamp - 5, event_timestamp < 10))
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        pass
+
+
 def test_a_clock_that_jumped_back_is_told_before_the_first_record(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path)
+    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_generator(TurnsToProcessingTime))
     assert run.step("a", 2_000_000).timestamp == 1_999_995  # the clock says 1,000,000
-    run.strategy = WatermarkStrategy.no_watermarks()
     run.push("a", 5)
     with pytest.raises(SourceError, match="clicks: a watermark in processing time was emitted at 1000000 ms") as failed:
         run.advance()
@@ -343,7 +361,8 @@ def test_an_exception_names_split_and_offset(spark, tmp_path) -> None:
     assert "its rows" not in failed.value.what
     assert run.lake.watermarks.last("clicks").epoch == 1  # type: ignore[union-attr]
     run.strategy = WatermarkStrategy.for_monotonous_timestamps()
-    assert run.advance().timestamp == 665
+    with pytest.raises(PlanningError, match="something else of table clicks"):
+        run.advance()
 
 
 def test_an_assigner_gets_the_element_and_its_timestamp(spark, tmp_path) -> None:

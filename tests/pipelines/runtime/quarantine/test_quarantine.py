@@ -251,11 +251,10 @@ def test_rows_of_another_probe_are_refused(spark: SparkSession, tmp_path: Path) 
     text = CLICKS.format(policy="quarantine", constraints="").replace("clicks", "presses")
     harness = Harness(text, spark, tmp_path)
     harness.push("presses", [{"user_id": 1, "item_id": 1}])
-    harness.runner.advance("presses")
-    with pytest.raises(PlanningError, match="are rows of clicks, which its INSERT does not read any more"):
+    with pytest.raises(PlanningError, match="something else of insert enriched"):
+        harness.runner.advance("presses")
+    with pytest.raises(PlanningError, match="something else of insert enriched"):
         take(harness)
-    [done] = take(harness, DISCARD)
-    assert done.rows == 0
 
 
 def test_a_row_is_released_at_its_own_time(spark: SparkSession, tmp_path: Path) -> None:

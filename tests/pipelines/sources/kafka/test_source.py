@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
+from pipelines.errors import PlanningError, SourceError
 from pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.runtime.crashing import meanwhile
 from tests.pipelines.sources.kafka.play import Play, given
@@ -151,7 +151,7 @@ def test_partitions_and_topics_that_come_later_are_read_from_their_first_message
     ]
 
 
-def test_topics_that_the_script_does_not_name_any_more_are_left_alone(
+def test_a_topic_that_is_gone_is_named_and_a_lake_s_table_keeps_its_topics(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
     one, two = topics.create(), topics.create()
@@ -163,12 +163,17 @@ def test_topics_that_the_script_does_not_name_any_more_are_left_alone(
     topics.delete(two)
     with pytest.raises(SourceError, match=f"the topic {two} is gone") as refused:
         play.advance()
-    assert f"take {two} out of 'topic'" in refused.value.next_command
+    assert "on another lake" in refused.value.next_command
     topics.send(one, {"id": 3})
     play.harness.runner.close()
-    play = Play.probe(given(broker.bootstrap, one, format="json"), spark, tmp_path)
+    fewer = given(broker.bootstrap, one, format="json")
+    play = Play.probe(fewer, spark, tmp_path)
+    with pytest.raises(PlanningError, match="something else of table"):
+        play.advance()
+    play.harness.runner.close()
+    play = Play.probe(fewer, spark, tmp_path / "another")
     play.advance()
-    assert sorted(play.values()) == [1, 2, 3]
+    assert sorted(play.values()) == [1, 3]
 
 
 def test_a_topic_of_a_pattern_may_go_once_it_was_read_to_its_end(

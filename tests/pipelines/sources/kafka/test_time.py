@@ -56,27 +56,6 @@ def test_the_slowest_partition_holds_until_it_is_idle(
     }
 
 
-def test_a_topic_that_is_taken_out_holds_nothing_back(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
-    stays, goes = topics.create(), topics.create()
-    topics.send(stays, {"id": 1}, at=100_000)
-    topics.send(goes, {"id": 2}, at=50_000)
-    play = Play(script(given(broker.bootstrap, f"{stays};{goes}", format="json")), spark, tmp_path)
-    play.advance()
-    assert play.log()[-1].timestamp == 48_999
-    topics.delete(goes)
-    topics.send(stays, {"id": 3}, at=110_000)
-    play.harness.runner.close()
-    play = Play(script(given(broker.bootstrap, stays, format="json")), spark, tmp_path)
-    play.advance()
-    assert {split["split"]: split["ended"] for split in play.log()[-1].splits} == {
-        f"{stays}-0": False,
-        f"{goes}-0": True,
-    }
-    assert play.log()[-1].timestamp == 108_999
-
-
 def test_a_topic_s_own_watermark_is_behind_the_greatest_record_of_each_partition(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
