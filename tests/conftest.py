@@ -79,8 +79,9 @@ SERVICES = {
     "dagster": "dagster",
 }
 """Fixture -> the marker of what it starts."""
-SHARED = ("dagster", "mariadb", "kafka")
-"""What only one worker starts: all tests of it run there, one after another."""
+SHARED = {"mariadb": "mariadb", "dagster": "mariadb", "kafka": "kafka"}
+"""Marker -> the group of the tests that run in one worker, one after another, so that only that one starts the service.
+The run's Dagster reads its MariaDB."""
 NO_JAVA = Path(__file__).parent / "fixtures" / "no_java"
 """A JAVA_HOME whose `java` only says that it is none."""
 
@@ -96,7 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(name)
         if names:
             item.add_marker("service")
-        shared = next((name for name in SHARED if name in names), None)
+        shared = next((group for name, group in SHARED.items() if name in names), None)
         item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
     items.sort(key=lambda item: (item.get_closest_marker("mariadb") is None, item.path not in long))
 

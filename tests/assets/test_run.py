@@ -334,6 +334,7 @@ def test_a_dry_run_tells_what_comes_next_and_changes_nothing(location: Location)
     assert files(location.lake) == before
 
 
+@pytest.mark.thorough
 def test_upkeep_is_an_asset_of_its_own(location: Location) -> None:
     location.hand.users(1)
     location.hand.all_users_are_there()

@@ -57,6 +57,7 @@ def test_a_mail_has_the_same(dagster: Dagster, held_run: str):
         assert part in text
 
 
+@pytest.mark.thorough
 def test_a_run_that_failed_is_told_once_with_the_checks_that_it_left_unrun(dagster: Dagster):
     dagster.watching()
     run_id = dagster.launch("closed")

@@ -63,6 +63,7 @@ def test_dg_launch_takes_config_for_a_new_snapshot_and_a_bound_on_epochs(tmp_pat
     assert landed[-1].flip_epoch == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("jvm")
 def test_dg_launch_takes_config_for_the_jobs_that_only_look(tmp_path: Path, clicks: Path):
     lake, found = tmp_path / "lake", replace(compile_script(script()), name="clicks")

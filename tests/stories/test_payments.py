@@ -26,6 +26,7 @@ def expected(orders: Sequence[dict[str, Any]], payments: Sequence[dict[str, Any]
     return sorted(found)
 
 
+@pytest.mark.thorough
 def test_orders_are_paid_or_not(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = started("payments", spark, tmp_path, monkeypatch)
     told = harness.advance()

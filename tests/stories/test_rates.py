@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from tests.stories.story import put, started
 
 
+@pytest.mark.thorough
 def test_each_order_at_the_rate_of_its_own_time(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,6 +190,7 @@ def test_any_interleaving_gives_duckdbs_answer(spark: SparkSession, tmp_path: Pa
     check(spark, tmp_path, Size(keys=20, versions=400, probes=600, advances=5, span_ms=300), SEED + number)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_way")
 def test_what_retention_takes_changes_no_answer(spark: SparkSession, tmp_path: Path) -> None:
     size = Size(keys=20, versions=400, probes=600, advances=6, span_ms=300, retention=20)

@@ -107,6 +107,7 @@ def test_a_span_that_is_out_is_replaced_and_is_the_same(spark: SparkSession, tmp
     assert "no row of orders from 2026-01-01" in waiting.reason
 
 
+@pytest.mark.thorough
 def test_a_late_version_reaches_the_span_that_is_released_again(spark: SparkSession, tmp_path: Path) -> None:
     play = Play(spark, tmp_path)
     hours(play)
@@ -153,6 +154,7 @@ def test_no_row_leaves_before_every_build_has_flipped(spark: SparkSession, tmp_p
     assert (waiting.unflipped, waiting.rows) == (("rates",), 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", at_length(["join again", "give it up"]))
 def test_a_held_span_leaves_what_is_out_where_it_is(spark: SparkSession, tmp_path: Path, way: str) -> None:
     play = Play(spark, tmp_path, policy="block")

@@ -120,6 +120,7 @@ def planned(spark: SparkSession, directory: Path) -> tuple[Harness, ReleasePlan,
     return harness, plan, ColumnarStager(releasing.stager.standing)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", at_length(["quarantine", "publish"]))
 @pytest.mark.parametrize(("first", "second"), at_length([("LEFT", "INNER"), ("INNER", "LEFT"), ("LEFT", "LEFT")]))
 def test_it_stages_what_sql_stages(
@@ -164,6 +165,7 @@ def test_sql_does_what_does_not_fit(
     assert stager.plain(plan) is None
 
 
+@pytest.mark.thorough
 def test_what_does_not_fit_into_memory_is_staged_by_sql_after_all(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

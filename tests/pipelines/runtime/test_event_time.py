@@ -231,6 +231,7 @@ def test_a_quiet_build_is_passed_over_but_not_before_its_flip(spark: SparkSessio
     play.prove()
 
 
+@pytest.mark.thorough
 def test_both_in_processing_time_make_the_plans_instant_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
     play = Play(spark, tmp_path)
     play.rate("EUR", 100, 10)

@@ -194,6 +194,7 @@ def files_of(harness: Harness) -> int:
     return len(delta_log.all_files(table))
 
 
+@pytest.mark.thorough
 def test_copies_come_and_go_with_their_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +236,7 @@ HARMS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("harm", at_length(HARMS))
 def test_a_copy_that_is_not_whole_is_not_read_and_made_again(
     spark: SparkSession, tmp_path: Path, read: list[int], harm: str

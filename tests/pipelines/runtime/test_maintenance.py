@@ -100,6 +100,7 @@ def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(spark: SparkSe
     assert playing.upto(orders=100) == [(2, 101)]
 
 
+@pytest.mark.thorough
 def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(spark: SparkSession, tmp_path: Path) -> None:
     playing = play(spark, tmp_path)
     for number, at in enumerate([0, 100, 200]):
@@ -120,6 +121,7 @@ def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(spark: S
     playing.prove()
 
 
+@pytest.mark.thorough
 def test_a_version_that_came_late_does_not_make_a_good_epoch_look_wrong(spark: SparkSession, tmp_path: Path) -> None:
     playing = play(spark, tmp_path)
     playing.rate("EUR", 100, 10)

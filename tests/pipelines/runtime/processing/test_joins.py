@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.process import EventTimeExtension
@@ -32,6 +33,7 @@ def told(order: Any, payment: Any) -> tuple:
     return order.id, order.item, payment and payment.paid
 
 
+@pytest.mark.thorough
 def test_joins_go_on_from_epoch_to_epoch(spark: SparkSession, tmp_path: Path) -> None:
     ten = timedelta(milliseconds=10)
     pipeline = compile_script(SCRIPT)

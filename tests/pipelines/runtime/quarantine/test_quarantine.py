@@ -187,6 +187,7 @@ def test_an_abort_at_any_point_is_recovered_from(
     assert places.quarantined == {reason: 2 * len(points) - len(expected) + 1}
 
 
+@pytest.mark.thorough
 def test_what_a_constraint_has_refused_is_asked_again(spark: SparkSession, tmp_path: Path) -> None:
     harness = clicks(spark, tmp_path, constraints=KNOWN.format("'f'", "QUARANTINE"))
     users(harness, 1)
@@ -257,6 +258,7 @@ def test_rows_of_another_probe_are_refused(spark: SparkSession, tmp_path: Path) 
         take(harness)
 
 
+@pytest.mark.thorough
 def test_a_row_is_released_at_its_own_time(spark: SparkSession, tmp_path: Path) -> None:
     play = Play(spark, tmp_path)
     play.rate("EUR", 100, 10)

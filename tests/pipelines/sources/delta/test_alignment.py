@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
@@ -61,6 +62,7 @@ def test_a_table_alone_in_its_group_is_never_held_by_itself(spark: SparkSession,
         assert spans(lake, "alone") == [(1, 3)]
 
 
+@pytest.mark.thorough
 def test_the_slowest_goes_on_past_a_gap_that_is_wider_than_the_drift(spark: SparkSession, tmp_path: Path) -> None:
     one, two, lake = Commits(tmp_path / "one"), Commits(tmp_path / "two"), Lake(tmp_path / "lake")
     one.add(0)
@@ -78,6 +80,7 @@ def test_the_slowest_goes_on_past_a_gap_that_is_wider_than_the_drift(spark: Spar
         assert spans(lake, "two") == [(1, 1), (2, 2)]
 
 
+@pytest.mark.thorough
 def test_a_delay_that_is_longer_than_the_drift_stops_nobody(spark: SparkSession, tmp_path: Path) -> None:
     one, two, lake = Commits(tmp_path / "one"), Commits(tmp_path / "two"), Lake(tmp_path / "lake")
     delayed, drift = "SYSTEM_WATERMARK() - INTERVAL '1' HOUR", "5 min"

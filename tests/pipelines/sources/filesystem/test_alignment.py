@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.lake import Lake
@@ -20,6 +21,7 @@ INSERT INTO kept_{name} SELECT n FROM {name};
 """
 
 
+@pytest.mark.thorough
 def test_it_goes_on_when_the_group_has_caught_up(spark: SparkSession, files: Files, tmp_path: Path) -> None:
     one, two = Files(tmp_path / "one"), Files(tmp_path / "two")
     for number in range(6):

@@ -143,6 +143,7 @@ INSERT INTO shown SELECT n FROM clicks
 """
 
 
+@pytest.mark.thorough
 def test_aborts_keep_a_bad_line_once(spark: SparkSession, root: Path) -> None:
     """One bad line and one good one a turn; the process dies once at every point of a source."""
     probes = Files(root / "clicks")

@@ -66,6 +66,7 @@ def test_files_then_what_is_pushed(spark: SparkSession, root: Path, point: str) 
     assert names(harness) == {1: "one", 2: None}
 
 
+@pytest.mark.thorough
 def test_a_delta_table_then_files(spark: SparkSession, root: Path) -> None:
     rows = pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["one", "two"]})
     write_deltalake(root / "delta", rows)

@@ -90,6 +90,7 @@ def test_fail_names_the_message_and_commits_nothing(
     assert play.landed() == []
 
 
+@pytest.mark.thorough
 def test_updates_and_tombstones_of_a_build_side(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ def test_an_address_that_is_none(spark: SparkSession, tmp_path: Path) -> None:
         play.advance()
 
 
+@pytest.mark.thorough
 def test_a_broker_that_goes_down_between_plan_and_read(spark: SparkSession, tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path / "kafka") as own:
         topics = Topics(spark, own.bootstrap)

@@ -30,6 +30,7 @@ LEFT JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON c.user_id = u.id;
 """
 
 
+@pytest.mark.thorough
 def test_history_then_a_topic(
     spark: SparkSession,
     broker: EmbeddedKafka,

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.runtime.status import status
@@ -188,6 +189,7 @@ class Topical:
             self.city(city, at + 1, None if self.random.random() < 0.3 else f"{city} at {at}")
 
 
+@pytest.mark.thorough
 def test_rows_meet_the_versions_of_their_own_time_over_epochs_and_a_restart(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
