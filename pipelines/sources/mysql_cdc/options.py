@@ -27,7 +27,8 @@ cores, 1M rows of seven columns: 6.4 to 7.0 s in chunks of 8,096 rows (flink-cdc
 
 OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("hostname", required=True, doc="The server's host name or address.", changes="identity"),
-    OptionSpec("port", "integer", default="3306", doc="The server's TCP port.", changes="identity"),
+    # Another port goes on: the source itself holds the server against the birth of its binlog.
+    OptionSpec("port", "integer", default="3306", doc="The server's TCP port.", changes="neither"),
     OptionSpec(
         "username",
         required=True,

@@ -151,6 +151,6 @@ def test_every_option_says_what_it_changes() -> None:
     told = {option.name: option.changes for option in (*known, *SOURCE_OPTIONS, *SINK_OPTIONS)}
     identity = {name for name, changes in told.items() if changes == "identity"}
     assert identity == {
-        "path", "hostname", "port", "database-name", "table-name", "topic", "topic-pattern",
+        "path", "hostname", "database-name", "table-name", "topic", "topic-pattern",
         "properties.bootstrap.servers", "seed", "hybrid.sources",
     }  # fmt: skip
