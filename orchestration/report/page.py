@@ -241,7 +241,7 @@ def _colour(number: int) -> str:
 def _watermark(source: SourceFacts) -> str:
     at = source.status.watermark
     if at is None:
-        return "none before the flip"
+        return "none yet"
     if at == MIN_TIMESTAMP and source.status.use_processing_time:
         return "none of its own: (MIN, true), processing time from the flip on"
     return {MIN_TIMESTAMP: "the least", MAX_TIMESTAMP: "the end of input"}.get(at) or instant(at)

@@ -16,6 +16,7 @@ from pipelines.runtime.landing.split_store import of_a_file
 from pipelines.runtime.plans import Pin, given_up_by, insert_owner
 from pipelines.runtime.splits import counting, stored_splits
 from pipelines.sql.pipeline import Pipeline
+from pipelines.watermarks import MIN_TIMESTAMP
 
 _INSERT = insert_owner("")
 
@@ -49,7 +50,7 @@ class SourceStatus:
         epochs: landed epochs of the generation; `planned` is the newest planned one, greater while one is under way.
         rows: landed rows of the generation.
         phase: bounded or unbounded, of the newest plan; None before the first.
-        watermark: ms, UTC; None before the flip. `use_processing_time`: FLIP-326's second half of it.
+        watermark: ms, UTC; None before there is one. `use_processing_time`: FLIP-326's second half of it.
         lag_ms: how far behind the source the newest epoch was when it landed.
         holder: who works on the table now; None when nobody does. `worked_on_at` (ms, UTC): when somebody last did, to
             half a minute; None before the first time.
@@ -200,7 +201,7 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
     log = lake.watermarks.rows(table, generation=generation)
     last: WatermarkRow | None = log[-1] if log else None
     splits = lake.splits.rows(table, generation=generation)
-    flipped = last is not None and last.flip_epoch is not None
+    shown = last is not None and (last.flip_epoch is not None or last.timestamp > MIN_TIMESTAMP)
     heard = counting(stored_splits(last))
     return SourceStatus(
         table=table,
@@ -212,8 +213,8 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         step=plan.plan.get("summary", "") if plan else "",
         chunks=_chunks(splits),
         flip=_flip(log, splits),
-        watermark=last.timestamp if last and flipped else None,
-        use_processing_time=bool(last and flipped and last.use_processing_time),
+        watermark=last.timestamp if last and shown else None,
+        use_processing_time=bool(last and last.use_processing_time),
         idle=bool(last and last.idle),
         lag_ms=last.lag_ms if last else None,
         position=last.position if last else "",

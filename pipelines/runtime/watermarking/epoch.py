@@ -18,6 +18,7 @@ from pipelines.sources.protocol import Landed, StoredStep
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
 from pipelines.watermarks import (
+    MIN_TIMESTAMP,
     BoundedOutOfOrderness,
     ExpressionWatermarks,
     GeneratorError,
@@ -44,12 +45,17 @@ class EpochTime:
 
     @property
     def standing(self) -> SplitsBefore:
-        """The splits as the epoch before left them; nothing is late before the flip, or in processing time."""
+        """The splits as the epoch before left them; nothing is late before the first watermark, or in processing
+        time."""
         row = self.before
-        flipped = row is not None and row.flip_epoch is not None and not row.use_processing_time
-        return SplitsBefore(
-            {split.split: split for split in stored_splits(row)}, row.timestamp if row and flipped else None
-        )
+        floor = None if row is None or row.use_processing_time or row.timestamp == MIN_TIMESTAMP else row.timestamp
+        return SplitsBefore({split.split: split for split in stored_splits(row)}, floor)
+
+    @property
+    def shows_before_flip(self) -> bool:
+        """Whether what the table emits is shown from its first epoch on: it has no snapshot, whose times say nothing
+        while it is read."""
+        return not self.processing_time and not connector(self.table.connector).spec.phases(self.table.options)
 
     @property
     def processing_time(self) -> bool:

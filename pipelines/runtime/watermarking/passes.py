@@ -38,7 +38,7 @@ class SplitsBefore:
 
     Attributes:
         splits: by name.
-        floor: the table's watermark (ms), by which a row of the epoch is late; None before the flip, where nothing was
+        floor: the table's watermark (ms), by which a row of the epoch is late; None before the first, where nothing was
             emitted and nothing is late.
     """
 

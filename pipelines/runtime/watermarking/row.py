@@ -1,7 +1,8 @@
 """The watermark-log row of an epoch: computed from what the epoch committed and from the row before, nothing else.
 
-The flip (the proved end of the bounded phase, FLIP-326) is apart from the watermark: a table with WATERMARK FOR emits
-only (t, false), and only from its flip on; a table without emits (MIN, true), and it is told at its flip.
+The flip (the proved end of the bounded phase, FLIP-326) is apart from the watermark, and gates build sides alone. A
+table with WATERMARK FOR emits only (t, false): from its first epoch on where its source has no phases, from its flip on
+where it has, since a snapshot is read in the order of keys. A table without emits (MIN, true), at its flip.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def watermark_row(
     if flip_epoch is None and step.step.flips:
         flip_epoch, flipped_at = step.epoch, landed_at
     splits = splits_after(time, step, landed, passes, signal, landed_at)
-    shown = combine(splits, before) if flip_epoch is not None and splits else None
+    shows = flip_epoch is not None or (step.step.phase == "unbounded" and time.shows_before_flip)
+    shown = combine(splits, before) if shows and splits else None
     last = shown.watermark if shown else BEGINNING
     idle = shown is not None and shown.idle
     if shown is not None and not last.use_processing_time and all(split.ended for split in splits):

@@ -11,14 +11,17 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import PlanningError
 from pipelines.joins.versions import versions_sql
+from pipelines.lake import Lake
 from pipelines.runtime.accounting import left_waiting, where_rows_are
 from pipelines.runtime.failures import StepFailed
 from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
+from pipelines.runtime.runner import Runner
 from pipelines.sources.protocol import SEQ_TYPE
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
 from tests.cases import at_length
+from tests.pipelines.runtime import event_tape, tape
 from tests.pipelines.runtime.crashing import dying
 
 RATES = """
@@ -407,3 +410,26 @@ def test_another_kind_of_join_under_the_same_id_is_refused(spark: SparkSession, 
     harness.push("orders", [{"id": 2, "currency": "EUR", "at": moment(30)}])
     with pytest.raises(PlanningError, match="something else of insert converted"):
         harness.advance()
+
+
+def test_rows_leave_while_their_probe_is_still_catching_up_and_never_before_a_build_s_flip(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tape.install(monkeypatch)
+    lake, pipeline = Lake(tmp_path), event_tape.compiled(", 'rows-per-epoch' = '0=2'", ", 'rows-per-epoch' = '0=10'")
+    tape.write(lake, "rates", {"0": [{"k": 1, "v": n, "n": n} for n in (0, 5, 20, 90)]})
+    tape.write(lake, "clicks", {"0": [{"id": n, "k": 1, "n": n} for n in range(40)]})
+    with Runner(pipeline, lake, spark=lambda: spark, environment={}) as active:
+        active.advance("clicks", max_epochs=1)
+        assert not active.advance("rates", max_epochs=1).flipped
+        waits = active.release("joined").waiting
+        assert waits is not None
+        assert waits.unflipped == ("rates",)
+        assert active.advance("rates", max_epochs=1).flipped
+        active.release("joined")
+        clicks = lake.watermarks.last("clicks")
+        assert clicks is not None
+        assert (clicks.flip_epoch, clicks.timestamp) == (None, 3)
+        assert event_tape.published(lake, pipeline) == [(0, 0), (1, 0), (2, 0), (3, 0)]
+        active.run()
+        assert [number for number, _ in event_tape.published(lake, pipeline)] == list(range(34))

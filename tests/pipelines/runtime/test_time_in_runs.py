@@ -471,3 +471,14 @@ def test_a_crash_before_the_log_row_gives_the_same_row(spark, tmp_path, point: s
             {"a": 110 + ahead - 20, "b": 50 + ahead - 20},
             {"a": 300 + ahead - 20, "b": 50 + ahead - 20},
         ]
+
+
+def test_a_backlog_shows_its_watermark_from_its_first_epoch_on(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, {"rows-per-epoch": "a=1"})
+    run.push("a", 100, 200, 150, 300)
+    row = run.advance()
+    log = run.lake.watermarks.rows("clicks")
+    assert [(item.timestamp, item.late, item.flip_epoch) for item in log] == [
+        (95, 0, None), (195, 0, None), (195, 1, None), (295, 0, 4),
+    ]  # fmt: skip
+    assert row.flip_epoch == 4

@@ -15,6 +15,7 @@ from pipelines.runtime.splits import BOUNDED, counting, folded
 from pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
 from pipelines.runtime.watermarking.passes import SplitPass
 from pipelines.sources.protocol import Landed, Step, StoredStep
+from pipelines.sql.model import Table
 from pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -27,6 +28,7 @@ from pipelines.watermarks import (
 from tests.pipelines.sources.sources_help import table
 
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
+SNAPSHOT = table({"at": "TIMESTAMP(3)"}, "scripted", options={"phases": "true"}, rowtime="at")
 STRATEGY = WatermarkStrategy.for_expression("`at`")
 
 
@@ -40,10 +42,11 @@ def land(
     strategy: WatermarkStrategy = STRATEGY,
     landed: Landed | None = None,
     blocked: tuple[str, ...] = (),
+    of: Table = TABLE,
 ) -> WatermarkRow:
     epoch = before.epoch + 1 if before else 1
     step = StoredStep(Step({}, phase, flips, blocked=blocked), 1, epoch, now)  # type: ignore[arg-type]
-    time = EpochTime(TABLE, strategy, before, now)
+    time = EpochTime(of, strategy, before, now)
     passes = [
         SplitPass(name, 1, 0, Watermark(max(value, time.standing.emitted(name).timestamp)), {"greatest": value})
         for name, value in said.items()
@@ -96,17 +99,18 @@ _said = st.dictionaries(st.sampled_from("abc"), st.integers(-100, 100), max_size
 @given(
     st.lists(st.tuples(_said, st.integers(0, 30), st.booleans()), min_size=1, max_size=8),
     st.one_of(st.none(), st.integers(1, 40)),
+    st.sampled_from([TABLE, SNAPSHOT]),
 )
-def test_a_watermark_never_decreases_and_never_passes_a_split_that_counts(epochs, timeout) -> None:
+def test_a_watermark_never_decreases_and_never_passes_a_split_that_counts(epochs, timeout, of) -> None:
     strategy = STRATEGY if timeout is None else STRATEGY.with_idleness(timedelta(milliseconds=timeout))
     row: WatermarkRow | None = None
     now = 0
     for said, wait, flips in epochs:
         now += wait
         before = row
-        row = land(before, said, now=now, flips=flips, strategy=strategy)
+        row = land(before, said, now=now, flips=flips, strategy=strategy, of=of)
         assert not row.use_processing_time
-        if row.flip_epoch is None:
+        if row.flip_epoch is None and of is SNAPSHOT:
             assert row.timestamp == MIN_TIMESTAMP
         if before is not None:
             assert row.timestamp >= before.timestamp
@@ -150,13 +154,34 @@ def test_splits_without_rows_are_registered_and_hold() -> None:
     assert (row.timestamp, heard(row)) == (MIN_TIMESTAMP, {"a": (5, False), "b": (MIN_TIMESTAMP, False)})
 
 
+def test_without_phases_a_watermark_is_shown_before_the_flip_and_stays_at_it() -> None:
+    first = land(None, {"a": 5})
+    assert (first.timestamp, first.flip_epoch) == (5, None)
+    blocked = land(first, {}, blocked=("a",))
+    assert (blocked.timestamp, blocked.flip_epoch) == (5, None)
+    flipped = land(blocked, {"a": 7}, flips=True)
+    assert (flipped.timestamp, flipped.flip_epoch) == (7, 3)
+
+
+def test_with_phases_a_watermark_is_hidden_until_the_flip() -> None:
+    first = land(None, {"a": 5}, of=SNAPSHOT)
+    assert (first.timestamp, first.flip_epoch) == (MIN_TIMESTAMP, None)
+    assert land(first, {}, flips=True, of=SNAPSHOT).timestamp == 5
+
+
+def test_a_row_is_late_by_a_watermark_that_was_shown_before_the_flip() -> None:
+    assert EpochTime(TABLE, STRATEGY, land(None, {"a": 5}), 0).standing.floor == 5
+    assert EpochTime(SNAPSHOT, STRATEGY, land(None, {"a": 5}, of=SNAPSHOT), 0).standing.floor is None
+
+
 def test_chunks_that_are_read_are_put_together() -> None:
     row: WatermarkRow | None = None
     for number in range(5):
-        row = land(row, {f"chunk-{number}": number}, phase="bounded")
+        row = land(row, {f"chunk-{number}": number}, phase="bounded", of=SNAPSHOT)
     assert row is not None
+    assert row.timestamp == MIN_TIMESTAMP
     assert sorted(heard(row)) == [BOUNDED, "chunk-4"]
-    row = land(row, {}, flips=True)
+    row = land(row, {}, flips=True, of=SNAPSHOT)
     assert (row.timestamp, heard(row)) == (4, {BOUNDED: (4, False)})
     row = land(row, {"binlog": 2})
     assert row.timestamp == 4
