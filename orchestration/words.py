@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
 
 from pipelines.watermarks.watermark import instant
 
@@ -45,6 +47,22 @@ def moment(value_ms: int | None) -> str:
         return dt.datetime.fromtimestamp(value_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError):  # outside of the years 1 to 9999
         return instant(value_ms)
+
+
+def value(found: object) -> str:
+    """One value of a row, as SQL would write it: `55240`, `'ann'`, `NULL`, `2026-01-01 10:00:00`."""
+    if found is None:
+        return "NULL"
+    if isinstance(found, Decimal):
+        return f"{found:f}"
+    if isinstance(found, bytes | bytearray):
+        return f"X'{found.hex()}'"
+    return repr(found) if isinstance(found, str | bool | list | dict | tuple) else str(found)
+
+
+def key(found: Mapping[str, object]) -> str:
+    """The columns of a key with their values: `id = 55240, currency = 'EUR'`."""
+    return ", ".join(f"{name} = {value(each)}" for name, each in found.items())
 
 
 def why(reason: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Self
 
-from orchestration.words import why
+from orchestration.words import key, why
 from pipelines.runtime.quarantine.nearest import MissedKey
 from pipelines.sql.model import is_secret
 
@@ -148,8 +148,7 @@ class Message:
 
 
 def _line(missed: MissedKey) -> str:
-    shown = ", ".join(f"{name} = {value!r}" for name, value in missed.key.items()) or "a row"
-    return f"{shown}: {why(missed.reason)}; nearest version: {missed.nearest}"
+    return f"{key(missed.key) or 'a row'}: {why(missed.reason)}; nearest version: {missed.nearest}"
 
 
 def _scrubbed_json(value: Any, scrub: Callable[[str], str]) -> Any:

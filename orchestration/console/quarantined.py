@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from orchestration.console.grid import grid
-from orchestration.words import counted, moment, number, why
+from orchestration.words import counted, key, moment, number, why
 from pipelines.commands import AS_WRITTEN, Commands
 from pipelines.runtime.plans import FromQuarantine
 from pipelines.runtime.quarantine.kept import Kept
@@ -122,6 +122,7 @@ def of_rows(insert: str, rows: Sequence[KeptRow], nearest: Sequence[MissedKey | 
                 "op": row.op,
                 "place": {name.removeprefix("_"): value for name, value in row.place.items()},
                 "values": dict(row.values),
+                "probe": None if row.probe is None else dict(row.probe),
                 "key": dict(missed.key) if missed else None,
                 "nearest": missed.nearest if missed else None,
             }
@@ -142,13 +143,18 @@ def row_lines(rows: Sequence[KeptRow], nearest: Sequence[MissedKey | None], tota
             last = row.kept
             pins = ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in last.plan.pins)
             yield escape(f"epoch {last.epoch}, {moment(last.at)} UTC, joined to {pins}: {why(last.short)}")
-        text = json.dumps(dict(row.values), default=str, ensure_ascii=False)
-        yield escape(f"  {text if len(text) <= LONGEST else text[: LONGEST - 1] + '…'}")
+        yield escape(f"  {_values(row.values)}")
+        if row.probe is not None:
+            yield escape(f"    came as {_values(row.probe)}")
         if missed is not None:
-            key = ", ".join(f"{name} = {value!r}" for name, value in missed.key.items())
-            yield escape(f"    {key or 'the key is an expression'}; nearest version: {missed.nearest}")
+            yield escape(f"    {key(missed.key) or 'the key is an expression'}; nearest version: {missed.nearest}")
     if total > len(rows):
         yield f"… and {total - len(rows):,} more: --limit, or --json"
+
+
+def _values(row: Mapping[str, Any]) -> str:
+    text = json.dumps(dict(row), default=str, ensure_ascii=False)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def of_taken(

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.words import counted
+from orchestration.words import counted, key
 from pipelines.commands import Commands
 from quality_checks.against_source import RowDifference, SourceReconciliation
 
@@ -51,10 +51,9 @@ def _headline(item: SourceReconciliation) -> str:
 
 
 def _line(difference: RowDifference) -> str:
-    key = ", ".join(f"{name} = {value!r}" for name, value in difference.key.items())
     kinds = {
         "missing": "is not in the lake",
         "extra": "is in the lake, and not in the source",
         "changed": f"differs in {', '.join(difference.columns)}",
     }
-    return f"{key} {kinds[difference.kind]}"
+    return f"{key(difference.key)} {kinds[difference.kind]}"

@@ -13,7 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Field, Schema
+from deltalake import schema as delta_schema
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -59,16 +60,16 @@ def ensure_table(
     """Make the Delta table of `name`, or check that the one at `path` still has the script's columns.
 
     `whole`: it is all Tidegate's. It must have no other columns either, since rows without them would read NULL for
-    whoever asks for them. `added`: columns that it is given where it does not have them yet.
+    whoever asks for them. `added`: columns that it is given where it does not have them yet, or has a STRUCT of fewer.
     Through delta-rs, which takes ms where Spark takes s. Raises LakeError that names the difference.
     """
     wanted = Schema.from_json(struct_type(columns).json())
     if DeltaTable.is_deltatable(str(path)):
         table = DeltaTable(str(path))
-        there = {field.name for field in table.schema().fields}
-        if later := [field for field in wanted.fields if field.name in added and field.name not in there]:
+        there = {field.name: field.type for field in table.schema().fields}
+        if later := [field for field in wanted.fields if field.name in added and _grows(there.get(field.name), field)]:
             table.alter.add_columns(later)
-        _compare(DeltaTable(str(path)) if later else table, wanted, path, name, whole)
+        _compare(DeltaTable(str(path)) if later else table, wanted, path, name, whole, added)
         return
     configuration = {"delta.dataSkippingNumIndexedCols": "-1" if len(columns) < 60 else "32"}
     if whole:
@@ -85,7 +86,28 @@ def ensure_table(
         ) from error
 
 
-def _compare(table: DeltaTable, wanted: Schema, path: Path, name: str, whole: bool) -> None:
+def _grows(there: object, field: Field) -> bool:
+    """Whether a table is given this column: it does not have it, or has a STRUCT of fewer columns than this one."""
+    here = field.type
+    if not isinstance(there, delta_schema.StructType) or not isinstance(here, delta_schema.StructType):
+        return there is None
+    return len(there.fields) < len(here.fields) and _types(there).items() <= _types(here).items()
+
+
+def _alike(there: object, here: object) -> bool:
+    """Whether two STRUCTs differ in the order of their columns alone: what was added comes last."""
+    if not isinstance(there, delta_schema.StructType) or not isinstance(here, delta_schema.StructType):
+        return False
+    return _types(there) == _types(here)
+
+
+def _types(struct: delta_schema.StructType) -> dict[str, str]:
+    return {inner.name: inner.type.to_json() for inner in struct.fields}
+
+
+def _compare(
+    table: DeltaTable, wanted: Schema, path: Path, name: str, whole: bool, added: Collection[str] = ()
+) -> None:
     there = {field.name: field.type for field in table.schema().fields}
     if divided := table.metadata().partition_columns:
         raise LakeError(
@@ -98,6 +120,7 @@ def _compare(table: DeltaTable, wanted: Schema, path: Path, name: str, whole: bo
         f"{field.name} is {field.type} in the script, {there.get(field.name, 'not there')} in the lake"
         for field in wanted.fields
         if there.get(field.name) != field.type
+        and not (field.name in added and _alike(there.get(field.name), field.type))
     ]
     if whole:
         given = {field.name for field in wanted.fields}

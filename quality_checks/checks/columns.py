@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pipelines.joins.violations import MASK
 from pipelines.runtime.gate import CheckResult
+from pipelines.runtime.quarantine.rows import PROBE
 from pipelines.runtime.releasing.staging import proof_columns
 from quality_checks.evidence import Evidence
 from quality_checks.words import join_again, subject
@@ -15,6 +16,8 @@ NAME = "columns"
 OWN = {"_op", "_generation", "_epoch"}
 EXTRA = {"_probe_epoch", "_split", "_offset", "_reason"}
 """What every staged file carries beside the target's columns; the quarantine keeps EXTRA too."""
+KEPT_PROBE = {PROBE}
+"""What a quarantined row has where the probe's own columns were stored with it."""
 STAGED_ONLY = {MASK}
 """What may be in a staged file and is in no table."""
 
@@ -37,7 +40,11 @@ def check(evidence: Evidence) -> CheckResult:
         table = evidence.tables.get(footer.disposition, {})
         problems += [
             f"{footer.path}: {what}"
-            for what in differences(footer.columns, table, wanted | OWN | EXTRA | STAGED_ONLY | proof)
+            for what in differences(
+                {name: type for name, type in footer.columns.items() if name not in KEPT_PROBE or name not in table},
+                table,
+                wanted | OWN | EXTRA | STAGED_ONLY | proof,
+            )
         ]
     return CheckResult(
         NAME,

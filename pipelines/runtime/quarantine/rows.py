@@ -16,18 +16,23 @@ from pipelines.runtime.quarantine.kept import Kept
 from pipelines.sql.model import Insert
 from pipelines.sql.pipeline import Pipeline
 
+PROBE = "_probe"
+"""The column that holds the probe's own columns of a quarantined row, as a STRUCT."""
+
 PROBE_PLACE = ("_probe_epoch", "_split", "_offset")
 
 
 @dataclass(frozen=True)
 class KeptRow:
-    """One row: what was kept of it (`values`, by the target's columns), its op, and which probe row it is (`place`, by
-    PROBE_PLACE)."""
+    """One row: what was kept of it (`values`, by the target's columns), its op, which probe row it is (`place`, by
+    PROBE_PLACE), and that row's own columns (`probe`; None of rows that were kept out before these were stored, and of
+    a process's)."""
 
     kept: Kept
     op: str
     place: Mapping[str, Any]
     values: Mapping[str, Any]
+    probe: Mapping[str, Any] | None = None
 
 
 def rows_of(lake: Lake, pipeline: Pipeline, insert: Insert, wanted: Sequence[Kept], most: int) -> list[KeptRow]:
@@ -50,17 +55,16 @@ def rows_of(lake: Lake, pipeline: Pipeline, insert: Insert, wanted: Sequence[Kep
         if len(found) >= most:
             break
         files = delta_log.data_files(table, kept.plan.generation, kept.epoch - 1, kept.epoch).paths
-        if not files:
-            continue
         own = (
             (pc.field("_generation") == kept.plan.generation)
             & (pc.field("_epoch") == kept.epoch)
             & (pc.field("_reason") == kept.reason)
         )
-        rows = ds.dataset(files, format="parquet").head(
-            most - len(found), columns=[*names, "_op", *PROBE_PLACE], filter=own
-        )
-        for row in python_rows(rows):
-            place = {name: row[name] for name in PROBE_PLACE}
-            found.append(KeptRow(kept, row["_op"], place, {name: row[name] for name in names}))
+        for path in files:
+            file = ds.dataset(path, format="parquet")
+            there = [name for name in (*names, "_op", *PROBE_PLACE, PROBE) if name in file.schema.names]
+            for row in python_rows(file.head(most - len(found), columns=there, filter=own)):
+                place, values = ({name: row.get(name) for name in of} for of in (PROBE_PLACE, names))
+                probe = row.get(PROBE)
+                found.append(KeptRow(kept, row["_op"], place, values, probe if isinstance(probe, dict) else None))
     return found

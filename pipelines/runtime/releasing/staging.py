@@ -24,7 +24,9 @@ from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.definitions import Definitions
 from pipelines.runtime.lookups import Lookups, registered
 from pipelines.runtime.plans import Pin, ReleasePlan
+from pipelines.runtime.quarantine.rows import PROBE
 from pipelines.runtime.releasing.columnar import ColumnarStager
+from pipelines.runtime.releasing.kept_probes import probe_column, with_probes
 from pipelines.runtime.releasing.requeued import landed_again
 from pipelines.runtime.releasing.standing import Standing
 from pipelines.runtime.releasing.violations import counted
@@ -80,6 +82,7 @@ class Stager:
         folder = self.standing.staged_path / new_folder(plan)
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
             found, names = self._written(spark, plan, folder)
+            names = self._with_probes(spark, plan, folder, names, found["to:quarantine"])
         faults.point("insert.written", plan.insert)
         found |= counted(folder.glob("**/*.parquet"), self.standing.insert.constraints)
         return StagedRow(
@@ -109,6 +112,17 @@ class Stager:
             frame = self.frame(spark, plan, observed)
             frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
         return dict(observed.get), None
+
+    def _with_probes(
+        self, spark: SparkSession, plan: ReleasePlan, folder: Path, names: Sequence[str] | None, rows: int
+    ) -> Sequence[str] | None:
+        """The files of the epoch, once its quarantined rows hold the probe's columns. Rows that were planned for
+        another probe, by an older text of the INSERT, hold none."""
+        if plan.probe != self.standing.insert.probe:
+            return names
+        probe, path = self.standing.pipeline.table(plan.probe), self.standing.lake.table_path(plan.probe)
+        with settings(spark, self._settings(plan)):
+            return with_probes(spark, probe, path, plan, folder, names, rows)
 
     def _settings(self, plan: ReleasePlan) -> dict[str, str]:
         """How Spark should plan a release of this size."""
@@ -186,7 +200,8 @@ class Stager:
         published = {**TARGET_COLUMNS, **proof_columns(self.standing.insert)}
         added = self.definitions.added(self.standing.owner) if self.definitions else ()
         ensure(self.standing.target_path, {**own, **published}, target.name, self.ready, added)
-        ensure_quarantine(self.standing.quarantine_path, own, target.name, self.ready, added)
+        probe = probe_column(self.standing.pipeline.table(self.standing.insert.probe))
+        ensure_quarantine(self.standing.quarantine_path, {**own, **probe}, target.name, self.ready, {*added, PROBE})
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""

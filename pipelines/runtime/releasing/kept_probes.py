@@ -1,0 +1,144 @@
+"""The probe's own columns of the rows that an epoch keeps out, in one column: `_probe`, a STRUCT.
+
+They are read once the epoch is staged, by the places that its quarantined rows carry. So no release reads, joins or
+writes a column for rows that it publishes, and whatever staged the rows need not know of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import LakeError
+from pipelines.lake import delta_log
+from pipelines.lake import rows as lake_rows
+from pipelines.lake.footers import bounds_of_files
+from pipelines.parquet import bounded
+from pipelines.runtime.plans import ReleasePlan
+from pipelines.runtime.quarantine.rows import PROBE
+from pipelines.sources.arrow_types import arrow_schema
+from pipelines.sql.model import Table
+
+PLACE = {"_probe_epoch": "_epoch", "_op": "_op", "_split": "_split", "_offset": "_offset"}
+"""What tells the rows of a probe's generation apart: its name in a quarantined row, and in the landed one."""
+
+FEW = 100_000
+"""Up to so many quarantined rows are held in memory, which takes ms; Spark takes a job for them, and can do more."""
+
+_FOLDER = "_disposition=quarantine"
+
+
+def probe_column(probe: Table) -> dict[str, str]:
+    """`_probe` -> its Spark type; nothing where the table stores no column."""
+    own = ", ".join(f"{lake_rows.quoted(column.name)}: {column.spark_type}" for column in probe.stored_columns)
+    return {PROBE: f"STRUCT<{own}>"} if own else {}
+
+
+def with_probes(
+    spark: SparkSession,
+    probe: Table,
+    landed: Path,
+    plan: ReleasePlan,
+    folder: Path,
+    names: Sequence[str] | None,
+    rows: int,
+) -> list[str] | None:
+    """Put files with the column in the place of the staged ones without it. `landed`: the probe's table; `names`: the
+    epoch's files in `folder`, None for all that are there; `rows`: how many of their rows are kept out.
+
+    The epoch's files from then on. Raises LakeError where the probe's table does not tell its rows apart, OSError.
+    """
+    if names is None:
+        old = sorted(path.relative_to(folder).as_posix() for path in (folder / _FOLDER).glob("*.parquet"))
+    else:
+        old = [name for name in names if name.startswith(f"{_FOLDER}/")]
+    if not rows or not old or not probe.stored_columns:
+        return None if names is None else list(names)
+    paths = [folder / name for name in old]
+    footers = [pq.read_metadata(path) for path in paths]
+    epochs = bounds_of_files(footers, "_probe_epoch")
+    least, greatest = epochs if epochs is not None and epochs[0] is not None else (0, plan.upto)
+    table = delta_log.opened(landed)
+    if rows <= FEW and table is not None and delta_log.plain(table):
+        files = delta_log.data_files(table, plan.probe_generation, least - 1, greatest).paths
+        new = _by_columns(probe, files, plan.probe_generation, paths)
+    else:
+        new = _by_spark(spark, probe, landed, plan, (least, greatest), paths)
+    written = sum(pq.read_metadata(path).num_rows for path in new)
+    if written != sum(footer.num_rows for footer in footers):
+        raise LakeError(
+            f"{probe.name} has several rows of one place (epoch, op, split, offset), so quarantined rows can not be "
+            f"told apart: {written:,} for {rows:,}",
+            where=str(landed),
+            state="nothing of the epoch is staged",
+            next_command="tidegate verify SCRIPT",
+        )
+    for path in paths:
+        path.unlink()
+    told = [path.relative_to(folder).as_posix() for path in new]
+    return None if names is None else [*(name for name in names if name not in old), *told]
+
+
+def _by_columns(probe: Table, landed: Sequence[str], generation: int, staged: Sequence[Path]) -> list[Path]:
+    """By Arrow, in memory."""
+    kept = pa.concat_tables([pq.ParquetFile(path).read() for path in staged])
+    own = [column.name for column in probe.stored_columns]
+    types = arrow_schema(probe.stored_columns)
+    kinds = {"_epoch": pa.int64(), "_op": pa.string(), "_split": pa.string(), "_offset": pa.int64()}
+    schema = pa.schema([("_generation", pa.int32()), *kinds.items(), *types])
+    wanted = (pc.field("_generation") == generation) & pc.field("_epoch").isin(kept["_probe_epoch"].unique())
+    wanted &= pc.field("_offset").isin(kept["_offset"].unique())
+    rows = ds.dataset(list(landed), schema=schema, format="parquet").to_table([*kinds, *own], filter=wanted)
+    # Arrow joins no nested columns: the places are joined, and tell where the columns are taken from.
+    left = pa.table({place: kept[name] for name, place in PLACE.items()}).append_column("_kept", _numbers(kept))
+    right = rows.select(list(kinds)).append_column("_row", _numbers(rows))
+    pairs = left.join(right, list(kinds), join_type="left outer").sort_by("_kept")
+    found = rows.select(own).combine_chunks().take(pairs["_row"])
+    values = pa.StructArray.from_arrays(
+        [column.combine_chunks() for column in found.columns],
+        fields=list(types),
+        mask=pc.is_null(pairs["_row"]).combine_chunks(),  # type: ignore[attr-defined]
+    )
+    table = kept.take(pairs["_kept"]).append_column(PROBE, values)
+    path = staged[0].with_name(f"probe-{uuid.uuid4().hex[:8]}.parquet")
+    told = bounded(table.schema)
+    pq.write_table(table, path, write_statistics=told, store_schema=False, store_decimal_as_integer=True)  # pyright: ignore[reportArgumentType] also a list
+    return [path]
+
+
+def _numbers(rows: pa.Table) -> pa.Array:
+    return pa.array(range(rows.num_rows), pa.int64())
+
+
+def _by_spark(
+    spark: SparkSession,
+    probe: Table,
+    landed: Path,
+    plan: ReleasePlan,
+    epochs: tuple[int, int],
+    staged: Sequence[Path],
+) -> list[Path]:
+    """By a join in Spark, however many rows there are."""
+    kept = spark.read.parquet(*map(str, staged))
+    rows = lake_rows.between(spark, landed, plan.probe_generation, epochs[0] - 1, epochs[1])
+    own = F.struct(*(F.col(lake_rows.quoted(column.name)) for column in probe.stored_columns)).alias(PROBE)
+    rows = rows.select(own, *(F.col(place).alias(f"_of{name}") for name, place in PLACE.items()))
+    same = [kept[name] == rows[f"_of{name}"] for name in PLACE]
+    joined = kept.join(rows, reduce(Column.__and__, same), "left").select(*(kept[name] for name in kept.columns), PROBE)
+    beside = staged[0].parent.with_name("_with_probes")
+    joined.write.mode("errorifexists").parquet(str(beside))
+    found = []
+    for path in sorted(beside.glob("*.parquet")):
+        found.append(path.rename(staged[0].with_name(path.name)))
+    shutil.rmtree(beside)
+    return found

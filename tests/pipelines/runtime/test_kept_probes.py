@@ -1,0 +1,137 @@
+"""A quarantined row holds the probe's own columns, whatever staged it, and only it does."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipelines.errors import LakeError
+from pipelines.lake import rows as lake_rows
+from pipelines.runtime.plans import FromQuarantine
+from pipelines.runtime.quarantine.kept import kept_out
+from pipelines.runtime.quarantine.rows import rows_of
+from pipelines.runtime.releasing import kept_probes, staging
+from pipelines.testing import Harness
+
+SCRIPT = """
+CREATE TABLE users (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH ('connector' = 'scripted');
+CREATE TABLE clicks (user_id INT, item_id INT, price DECIMAL(10, 2), tags ARRAY<STRING>, size ROW<w INT, h DOUBLE>,
+    seen MAP<STRING, INT>, day DATE, at TIMESTAMP(3), note BYTES, `odd-näme` STRING, proctime AS PROCTIME())
+WITH ('connector' = 'scripted');
+CREATE TABLE enriched (item_id INT, gender STRING) WITH ('connector' = 'scripted');
+INSERT INTO enriched SELECT c.item_id, u.gender FROM clicks AS c
+JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON c.user_id = u.user_id
+"""
+
+FULL = {
+    "price": Decimal("12.30"),
+    "tags": ["a", None],
+    "size": {"w": 1, "h": 0.5},
+    "seen": {"x": 1},
+    "day": date(2026, 1, 2),
+    "at": datetime(2026, 1, 2, 3, 4, 5, 6000),
+    "note": b"\x00\xff",
+    "odd-näme": "ä" * 50,
+}
+EMPTY = dict.fromkeys(FULL)
+
+
+def click(user: int | None, item: int, columns: dict[str, Any] = EMPTY) -> dict[str, Any]:
+    return {"user_id": user, "item_id": item, **columns}
+
+
+def probes(harness: Harness) -> dict[tuple[int, int, str], dict[str, Any] | None]:
+    """(epoch, item, op) -> what is stored of the probe's row."""
+    insert = harness.pipeline.inserts[0]
+    path = harness.lake.quarantine_path(harness.pipeline.table(insert.target), insert)
+    rows = lake_rows.read(harness.spark, path).collect()
+    return {
+        (row["_epoch"], row["item_id"], row["_op"]): None if row["_probe"] is None else row["_probe"].asDict(recursive=True)
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize("few", [kept_probes.FEW, 0], ids=["by-columns", "by-spark"])
+def test_a_quarantined_row_holds_the_probes_columns(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(kept_probes, "FEW", few)
+    harness = Harness(SCRIPT, spark, tmp_path)
+    harness.push("users", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("users")
+    with monkeypatch.context() as before:  # as it was written before the column was there
+        before.setattr(staging, "probe_column", lambda probe: {})
+        before.setattr(staging, "with_probes", lambda *given: given[5])
+        harness.push("clicks", [click(9, 90, FULL)])
+        harness.advance()
+    assert "_probe" not in lake_rows.read(spark, tmp_path / "lake/targets/enriched/_quarantine/enriched").columns
+    harness.restart()
+
+    harness.push("clicks", [click(1, 1, FULL), click(2, 2, FULL), click(None, 3), click(4, 4)])
+    harness.push("clicks", [click(5, 5, FULL)], "-U")
+    harness.push("clicks", [click(5, 5)], "+U")
+    harness.advance()
+    assert [row["item_id"] for row in harness.published("enriched")] == [1]
+    wanted = {
+        (1, 90, "+I"): None,
+        (2, 2, "+I"): click(2, 2, FULL),
+        (2, 3, "+I"): click(None, 3),
+        (2, 4, "+I"): click(4, 4),
+        (2, 5, "-U"): click(5, 5, FULL),
+        (2, 5, "+U"): click(5, 5),
+    }
+    assert probes(harness) == wanted
+
+    # Rows that a release out of quarantine keeps out again are told by the epochs that they landed in.
+    harness.push("users", [{"user_id": 2, "gender": "m"}])
+    harness.runner.advance("users")
+    harness.runner.out_of_quarantine("enriched", FromQuarantine(discards=False))
+    assert sorted(row["item_id"] for row in harness.published("enriched")) == [1, 2]
+    again = {(3, *key[1:]): row for key, row in wanted.items() if key[1] != 2}
+    assert probes(harness) == {**wanted, **again, (3, 90, "+I"): click(9, 90, FULL)}
+    assert harness.verify("enriched").passed
+    shown = rows_of(harness.lake, harness.pipeline, harness.pipeline.insert("enriched"), open_of(harness), 100)
+    assert {row.values["item_id"]: row.probe and row.probe["price"] for row in shown if row.op == "+I"} == {
+        90: Decimal("12.30"), 3: None, 4: None,
+    }  # fmt: skip
+
+
+def open_of(harness: Harness) -> list[Any]:
+    from pipelines.runtime.history import history_of
+
+    history = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("enriched"))
+    return [item for item in kept_out(history) if item.state == "open"]
+
+
+def test_a_release_that_keeps_no_row_out_reads_no_column_more(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = Harness(SCRIPT, spark, tmp_path)
+    harness.push("users", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("users")
+    monkeypatch.setattr(kept_probes, "_by_columns", None)
+    monkeypatch.setattr(kept_probes, "_by_spark", None)
+    harness.push("clicks", [click(1, 1, FULL)])
+    assert [row["item_id"] for row in harness.advance()] == [1]
+    files = list(tmp_path.glob("lake/targets/enriched/_quarantine/enriched/_staged/*/*/*.parquet"))
+    assert [path.parent.name for path in files] == ["_disposition=publish"]
+    assert {"item_id", "_reason"} <= set(pq.read_schema(files[0]).names)
+    assert "_probe" not in pq.read_schema(files[0]).names
+
+
+def test_a_probe_that_has_new_columns_gives_them_to_the_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+    old, new, other = "STRUCT<a: INT, c: DATE>", "STRUCT<a: INT, b: ROW, c: DATE>", "STRUCT<a: BIGINT, c: DATE>"
+    new = new.replace("ROW", "STRUCT<x: ARRAY<INT>>")
+    for kind in (old, new, new):
+        lake_rows.ensure_table(tmp_path / "q", {"n": "INT", "_probe": kind}, "q", added={"_probe"})
+    found = {field.name: field.type for field in DeltaTable(tmp_path / "q").schema().fields}["_probe"]
+    assert [field.name for field in found.fields] == ["a", "c", "b"]  # type: ignore[union-attr]
+    with pytest.raises(LakeError, match="the columns of q have changed since its rows were stored: _probe is"):
+        lake_rows.ensure_table(tmp_path / "q", {"n": "INT", "_probe": other}, "q", added={"_probe"})
