@@ -141,7 +141,9 @@ def test_it_stages_what_sql_stages(
         if step == 1:  # as if retention had removed versions of the first build
             plan = replace(plan, pins=(replace(plan.pins[0], horizon=told(15)), *plan.pins[1:]))
         by_sql = releasing.stager.stage(plan)
-        assert (sum(n for name, n in by_sql.counts.items() if "beyond-retention@" in name) > 0) == (step == 1)
+        # Published without a match, a row without a rate has no region: the INNER join that follows drops it for that.
+        seen = step == 1 and (policy, first, second) != ("publish", "LEFT", "INNER")
+        assert (sum(n for name, n in by_sql.counts.items() if "beyond-retention@" in name) > 0) == seen
         monkeypatch.setattr(columnar, "FEWEST_ROWS", 0)
         assert ColumnarStager(releasing.stager.standing).plain(plan) is not None
         by_columns = releasing.stager.stage(plan)
