@@ -53,7 +53,9 @@ def probes(harness: Harness) -> dict[tuple[int, int, str], dict[str, Any] | None
     path = harness.lake.quarantine_path(harness.pipeline.table(insert.target), insert)
     rows = lake_rows.read(harness.spark, path).collect()
     return {
-        (row["_epoch"], row["item_id"], row["_op"]): None if row["_probe"] is None else row["_probe"].asDict(recursive=True)
+        (row["_epoch"], row["item_id"], row["_op"]): None
+        if row["_probe"] is None
+        else row["_probe"].asDict(recursive=True)
         for row in rows
     }
 
