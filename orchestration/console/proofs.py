@@ -23,8 +23,8 @@ def of_reports(reports: Sequence[VerifyReport]) -> dict[str, Any]:
     }
 
 
-def report_lines(reports: Sequence[VerifyReport]) -> Iterator[RenderableType]:
-    """One line an INSERT, and what differs below it."""
+def report_lines(reports: Sequence[VerifyReport], left_out: Sequence[str] = ()) -> Iterator[RenderableType]:
+    """One line an INSERT, and what differs below it; one for each process that was left out."""
     for report in reports:
         yield _headline(report)
         if report.script_differs:
@@ -38,6 +38,8 @@ def report_lines(reports: Sequence[VerifyReport]) -> Iterator[RenderableType]:
             yield escape(f"  epoch {epoch.generation}/{epoch.epoch}: {epoch.state} ({epoch.detail})")
         if len(report.unproved) > _SHOWN:
             yield f"  and {len(report.unproved) - _SHOWN} more epochs"
+    for process in left_out:
+        yield f"{escape(process)}: a process, whose epochs cannot be recomputed one by one; not verified"
 
 
 def _headline(report: VerifyReport) -> str:

@@ -505,4 +505,6 @@ def _compared(owner: str, lake: Mapping[str, Any], script: Mapping[str, Any]) ->
 def _shown(value: Any) -> str:
     if value is None or value in ("", [], {}):
         return NOT_THERE
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return f"({', '.join(value)})"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -44,6 +44,10 @@ def test_a_lake_of_format_1_goes_on(script: Path, spark: SparkSession) -> None:
 
     verified = tidegate(folder, "verify", script, "--lake", lake)
     assert verified.exit_code == 0, verified.output
+    assert "counted: a process" in verified.output
+    alone = tidegate(folder, "verify", script, "--lake", lake, "--insert", "counted")
+    assert alone.exit_code == 1
+    assert "is a process" in alone.stderr
     discarded = tidegate(folder, "discard", script, "ruled", "--lake", lake)
     assert discarded.exit_code == 0, discarded.output
     assert tidegate(folder, "run", script, "--lake", lake).exit_code == 0

@@ -60,23 +60,23 @@ def test_a_table_that_both_declare_alike(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "words"),
     [
-        ("doubled AS amount * 2", "doubled AS amount * 1000"),
-        ("'path' = 'orders'", "'path' = 'other_orders'"),
-        ("WATERMARK FOR ordered AS ordered", "WATERMARK FOR settled AS settled"),
-        ("    buyer STRING,\n", "    buyer STRING,\n    note STRING,\n"),
-        ("WATERMARK FOR", "PRIMARY KEY (id) NOT ENFORCED,\n    WATERMARK FOR"),
+        ("doubled AS amount * 2", "doubled AS amount * 1000", ["* 2", "* 1000"]),
+        ("'path' = 'orders'", "'path' = 'other_orders'", ["/orders", "/other_orders"]),
+        ("WATERMARK FOR ordered AS ordered", "WATERMARK FOR settled AS settled", ["watermark", "ordered", "settled"]),
+        ("    buyer STRING,\n", "    buyer STRING,\n    note STRING,\n", ["columns note"]),
+        ("WATERMARK FOR", "PRIMARY KEY (id) NOT ENFORCED,\n    WATERMARK FOR", ["primary key", "nothing", "(id)"]),
     ],
 )
-def test_a_table_that_they_declare_differently(old: str, new: str, story: Story) -> None:
+def test_a_table_that_they_declare_differently(old: str, new: str, words: list[str], story: Story) -> None:
     other, before = second(story, (old, new)), story.files()
     result = story.run(script=other)
     assert result.exit_code == 1, result.output
     assert "orders" in result.stderr
     assert story.files() == before
-    for word in {*old.split()} ^ {*new.split()}:
-        assert word.strip("',") in result.stderr
+    for word in words:
+        assert word.lower() in result.stderr.lower()
 
 
 @pytest.mark.thorough
