@@ -102,6 +102,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.get_closest_marker("mariadb") is None, item.path not in long))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse a run whose workers do not see the groups: each would start every service, and fixtures of a module."""
+    grouped = getattr(session.config.option, "loadgroup", False)
+    if grouped and not all("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError("pytest-xdist does not keep the tests of a group on one worker: see constraints.txt")
+
+
 @pytest.fixture(scope="session")
 def jvm() -> None:
     """Says that a test starts a JVM of its own, as commands and runs of Dagster do."""
