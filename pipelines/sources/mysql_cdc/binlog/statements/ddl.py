@@ -47,7 +47,7 @@ _CHANGES_ROWS = frozenset(
 )
 _HARMLESS = frozenset(
     {"BEGIN", "START", "COMMIT", "SAVEPOINT", "RELEASE", "GRANT", "REVOKE", "SET", "FLUSH", "OPTIMIZE"}
-    | {"REPAIR", "CHECK", "CHECKSUM", "CACHE", "INSTALL", "UNINSTALL", "KILL", "USE", "PURGE", "RESET"}
+    | {"CHECK", "CHECKSUM", "CACHE", "INSTALL", "UNINSTALL", "KILL", "USE", "PURGE", "RESET"}
     | {"CHANGE", "STOP"}
 )
 _NO_TABLES = frozenset(
@@ -68,7 +68,14 @@ def judge(query: Query, wanted: Sequence[WantedTable], *, fold_case: bool = Fals
     Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that can not be followed,
     UnsupportedEvent for XA.
     """
-    return _Judge(query, wanted, fold_case, where).statement([*tokens(query.text, query.sql_mode)])
+    judged = _Judge(query, wanted, fold_case, where)
+    found = [*tokens(query.text, query.sql_mode)]
+    sure = [*tokens(query.text, query.sql_mode, run_by_all=True)]
+    meaning = judged.statement(found)
+    # A statement of which nothing is left was run, for it was logged.
+    if sure and sure != found and judged.statement(sure) != meaning:
+        raise judged.not_understood(wanted[0], found[0])
+    return meaning
 
 
 class _Judge:
@@ -90,7 +97,7 @@ class _Judge:
                 return parse(self, words)
             except Unparsed:
                 # Such a statement may be about any table, by whatever name: none goes on.
-                raise self._not_understood(self._wanted[0], first) from None
+                raise self.not_understood(self._wanted[0], first) from None
         if first.says("ROLLBACK"):
             return Judgement(Effect.UNDO)
         if first.says("XA"):
@@ -109,7 +116,7 @@ class _Judge:
         """A statement that is not understood, and no DDL of tables, matters only if it names a wanted table."""
         for table in self._wanted:
             if any(self._fold(word.text) == self._fold(table.name) for word in words):
-                raise self._not_understood(table, words[0])
+                raise self.not_understood(table, words[0])
         return _NOTHING
 
     # --- statements about tables, by their first word; each raises Unparsed for what it does not know ---------------
@@ -219,7 +226,7 @@ class _Judge:
                 raise self._stop(table, f"{first} of another table took its rows or its name, or gave it others")
         for table in self._wanted:
             if any(word.names and self._fold(word.text) == self._fold(table.name) for word in done.unknown):
-                raise self._not_understood(table, first)
+                raise self.not_understood(table, first)
 
     def _alter(self, words: Words) -> Judgement:
         ignore = False
@@ -331,7 +338,7 @@ class _Judge:
         named = self._fold(database or self._query.database), self._fold(name)
         return next((t for t in self._wanted if (self._fold(t.database), self._fold(t.name)) == named), None)
 
-    def _not_understood(self, table: WantedTable, first: Token | str) -> SchemaChanged:
+    def not_understood(self, table: WantedTable, first: Token | str) -> SchemaChanged:
         text = first if isinstance(first, str) else first.text.upper()
         return self._stop(table, f"a statement that is not understood: {text} …")
 
