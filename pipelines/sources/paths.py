@@ -13,8 +13,8 @@ from pathlib import Path
 from pipelines.errors import PlanningError, SourceError
 
 VARIABLE = "TIDEGATE_FILES_ROOT"
-SCHEME = "file://"
-_ADDRESS = re.compile(r"(?i)(?!file:)[a-z][a-z0-9+.-]+:/")
+_FILE = re.compile(r"(?i)\s*file:/+")
+_ADDRESS = re.compile(r"(?i)\s*(?!file:)[a-z][a-z0-9+.-]+:/")
 """What begins with a scheme other than this machine's, such as s3:// (of which a Path has dropped a slash)."""
 
 
@@ -23,7 +23,7 @@ def problem(said: str | Path) -> str:
     text = str(said)
     if found := _ADDRESS.match(text):
         return f"{found.group().rstrip('/')}// is not a folder of this machine, and files can lie nowhere else yet"
-    if text.startswith("file:") and not text.removeprefix("file:").removeprefix("//").startswith("/"):
+    if re.match(r"(?i)\s*file:(?!/(?!/)|/{3})", text):
         return f"{text} names another machine: write file:///FOLDER, or the folder alone"
     return ""
 
@@ -38,7 +38,12 @@ def local(said: str | Path, where: str, base: Path | None = None) -> Path:
             state="nothing was changed",
             next_command="write the path of a folder that this machine has",
         )
-    return ((base or Path()) / re.sub("^file:/+", "/", str(said))).absolute()
+    return ((base or Path()) / plain(str(said))).absolute()
+
+
+def plain(said: str) -> str:
+    """A path without `file:` before it."""
+    return _FILE.sub("/", said, count=1) if _FILE.match(said) else said
 
 
 def roots(home: str | None = None) -> tuple[Path, ...]:
@@ -49,7 +54,7 @@ def roots(home: str | None = None) -> tuple[Path, ...]:
 
 def placed(path: str, home: str | None) -> Path:
     """What 'path' of a table means: a relative one begins at the first allowed folder, wherever the process runs."""
-    return roots(home)[0] / path.removeprefix(SCHEME)
+    return roots(home)[0] / plain(path)
 
 
 def restricted() -> bool:
@@ -63,8 +68,7 @@ def allowed(path: str, table: str, home: str | None = None) -> Path:
     A relative one begins at the first allowed folder. Raises PlanningError for one of another file system, and
     SourceError, naming both, for one outside of the allowed folders.
     """
-    plain = path.removeprefix(SCHEME)
-    if not plain or _ADDRESS.match(plain):
+    if not path or path == "file://" or problem(path):
         raise PlanningError(
             f"'path' of {table} is a folder that this machine can read, not {path!r}",
             where=f"WITH options of {table}",

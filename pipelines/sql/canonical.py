@@ -18,7 +18,7 @@ from pipelines.functions import UserFunction, used_in
 from pipelines.functions.loading import load
 from pipelines.process.identity import definition_of
 from pipelines.sources.formats.checks import ERROR_OPTION
-from pipelines.sources.paths import placed
+from pipelines.sources.paths import placed, problem
 from pipelines.sources.protocol import OptionSpec
 from pipelines.sql.connectors import InstalledConnectors
 from pipelines.sql.model import CompiledScript, Insert, Options, Table, is_secret, needs_variables
@@ -162,7 +162,7 @@ def _options(
         if (option.changes if option else "identity") != changes:
             continue
         value = shown[name] if is_secret(name) else _real(table.options, name, environment)
-        if name == "path" and "://" not in value.removeprefix("file://"):
+        if name == "path" and not problem(value):
             value = str(placed(value, table.home).resolve())
         if option is None or value != option.default:
             found[name] = value

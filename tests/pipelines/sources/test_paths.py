@@ -23,7 +23,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "root"
 
 
-@pytest.mark.parametrize("path", ["in", "./in", "in/../in", "fine", "{root}/in", "file://{root}/in"])
+@pytest.mark.parametrize("path", ["in", "./in", "in/../in", "fine", "{root}/in", "file://{root}/in", "file:{root}/in"])
 def test_what_lies_in_the_root(root: Path, path: str) -> None:
     assert paths.allowed(path.format(root=root), "t") == root / "in"
 
@@ -62,10 +62,11 @@ ELSEWHERE = (
     "abfss://c@a.dfs.core.windows.net/x",
     "gs://b",
     "hdfs:///x",
+    " s3://bucket/x",
 )
 
 
-@pytest.mark.parametrize("said", [*ELSEWHERE, *map(Path, ELSEWHERE), "file://host/x"])
+@pytest.mark.parametrize("said", [*ELSEWHERE, *map(Path, ELSEWHERE), "file://host/x", "FILE://host/x", "file:x", "file:"])
 def test_a_lake_lies_on_this_machine(said: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PlanningError, match=r"is not a folder of this machine|names another machine") as refused:
@@ -74,7 +75,7 @@ def test_a_lake_lies_on_this_machine(said: str | Path, tmp_path: Path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("said", ["{root}/x", "file://{root}/x", "file:{root}/x", "x"])
+@pytest.mark.parametrize("said", ["{root}/x", "file://{root}/x", "file:{root}/x", "FILE:///{root}/x", "x"])
 def test_a_folder_may_be_written_as_an_address(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert Layout(said.format(root=tmp_path)).root == tmp_path / "x"
