@@ -67,6 +67,7 @@ def dry_run(runner: Runner, resnapshot: Collection[str] = ()) -> DryRun:
 
 
 def _drafted(releasing: Releasing) -> InsertDraft:
+    releasing.refuse_lost()
     insert, position = releasing.insert.id, releasing.position()
     if position.state == "held":
         assert position.verdict is not None

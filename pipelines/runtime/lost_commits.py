@@ -2,15 +2,16 @@
 what the earlier ones have lost.
 
     a source    plan (epochs)  ->  rows (its table)  ->  watermark log
-    an INSERT   plan (epochs)  ->  staged  ->  verdict  ->  quarantine, target
+    an INSERT   plan (epochs)  ->  staged  ->  verdict  ->  quarantine, second output, state  ->  target
 
 Without this, a plan would be made a second time over rows that are there already, and a build would be joined as it had
-been before the commit. Whatever is missing has to come back from a backup; nothing is guessed.
+been before the commit. What the last epoch has put beside its target is committed again from the staged files; whatever
+else is missing has to come back from a backup. Nothing is guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from pipelines.runtime.retention import gone
 def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
     """Raise LakeError where a commit of a source table's generation is missing that others rely on, before anything new
     is planned."""
+    if _new(lake):
+        return
     planned, landed = lake.epochs.last(table, generation), lake.watermarks.last(table, generation)
     known, path = planned.epoch if planned else 0, lake.table_path(table)
     rows = committed(path, lake.application(table, "data", generation))
@@ -49,6 +52,8 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
 
 def refuse_lost_insert(lake: Lake, owner: str, target: Path) -> None:
     """Raise LakeError where a commit of an INSERT is missing that others rely on, before anything new is planned."""
+    if _new(lake):
+        return
     plan = lake.epochs.last(owner)
     generation, insert = plan.generation if plan else 1, owner.removeprefix("insert ")
     steps = [
@@ -61,6 +66,14 @@ def refuse_lost_insert(lake: Lake, owner: str, target: Path) -> None:
         later = max(steps[place + 1 :], default=(-1, path, ""), key=lambda step: step[0])
         if later[0] > epoch:
             raise _lost(path, f"the {what} of epoch {later[0]} of {insert}", f"the {later[2]} of that epoch is there")
+
+
+def refuse_lost_part(insert: str, path: Path, there: int, before: Sequence[int]) -> None:
+    """Raise LakeError where a table beside a target (a quarantine, a second output, the state of a process) has lost
+    more than the last epoch's commit, which can be made again. `there`: the epoch that it has come to; `before`: those
+    that were published before the last one."""
+    if lost := [epoch for epoch in before if epoch > there]:
+        raise _lost(path, f"what epoch {lost[0]} of {insert} had put there", "later epochs are published")
 
 
 def refuse_lost_quarantine(target: Path, quarantine: Path) -> None:
@@ -115,6 +128,16 @@ def _there(path: Path, version: int, generation: int, upto: int) -> int | None:
     """The rows of a pin in a table whose newest version is `version`; None where its files alone do not tell them."""
     table = delta_log.opened(path)
     return 0 if table is None else delta_log.rows_of(table, generation, upto)
+
+
+def _new(lake: Lake) -> bool:
+    """Whether nothing was ever planned in a lake, which looking at it does not make. Raises LakeError where all plans
+    are gone, and the name of the lake with them."""
+    if lake.epochs.refresh() is not None:
+        return False
+    if any(table.refresh() is not None for table in (lake.watermarks, lake.staged, lake.verdicts)):
+        raise _lost(lake.epochs.path, "all plans", "what was landed or released by them is there")
+    return True
 
 
 def _anew(table: str) -> str:

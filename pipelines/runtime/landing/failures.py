@@ -72,10 +72,11 @@ def refuse_second_release(lake: Lake, table: str) -> None:
 
 @contextmanager
 def own_way_out(lake: Lake, table: str) -> Iterator[None]:
-    """What an error of a source says to do next, without a new generation where that would be refused."""
+    """What an error of a source or of its table says to do next, without a new generation where that would be
+    refused."""
     try:
         yield
-    except SourceError as error:
+    except TidegateError as error:
         if "--resnapshot" in error.next_command and (inserts := releasing(lake, table)):
             names = " and ".join(inserts)
             mend = re.sub(r"[ ,:]*\b(or|then)?[ ,:]*$", "", error.next_command.partition("tidegate run")[0])

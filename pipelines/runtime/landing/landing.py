@@ -91,7 +91,6 @@ class Landing:
         if self.definitions is not None:
             self.definitions.take_up(self.table.name, resnapshot=resnapshot)
         generation = self._generation(resnapshot)
-        refuse_lost_source(self.lake, self.table.name, generation)
         epochs: list[LandedEpoch] = []
 
         def land(planned: StoredStep) -> None:
@@ -143,6 +142,7 @@ class Landing:
         """The source and what it is told, as of the last planned step; what is raised meanwhile shows no secret."""
         masked = Mask.of([self.table, *self.peers], self.environment).over()
         with masked, own_way_out(self.lake, self.table.name):
+            refuse_lost_source(self.lake, self.table.name, generation)
             context = context_of(self.lake, self.table, generation, self.environment, self.clock, self.progress)
             context.splits = kept(context.splits)
             context.peers, context.spark = self.peers, self.spark

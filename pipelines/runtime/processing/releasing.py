@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pipelines.lake import StagedRow, WatermarkRow
 from pipelines.lake.adopt import Epochs
+from pipelines.lake.lake import CommitRole
 from pipelines.lake.records import StagedFile
 from pipelines.runtime import faults
 from pipelines.runtime.plans import ReleasePlan
@@ -67,6 +68,14 @@ class ProcessReleasing(Releasing):
         self._commit_state(plan, staged)
         faults.point("process.state", plan.insert)
         return self._publish(plan, staged, self.target, staged.of("publish")), kept_out
+
+    def _places(self) -> list[tuple[CommitRole, Path]]:
+        second = self.stager.targets[1:]
+        return [
+            *(("publish", self.lake.target_path(target)) for target in second),
+            *(("quarantine", self.lake.quarantine_path(target, self.insert)) for target in (*second, self.target)),
+            ("state", self.lake.state_path(self.insert)),
+        ]
 
     def _publish(self, plan: ReleasePlan, staged: StagedRow, target: Table, files: Sequence[StagedFile]) -> int:
         return self._adopt("publish", plan, self.lake.target_path(target), self._folder(staged, target), files)

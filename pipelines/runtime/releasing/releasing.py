@@ -16,6 +16,7 @@ from pipelines.errors import ConcurrentRun, LakeError, PlanningError
 from pipelines.joins import HeavyKeysByTable
 from pipelines.lake import StagedRow
 from pipelines.lake.adopt import Epochs, adopt, require_whole
+from pipelines.lake.delta_log import committed
 from pipelines.lake.lake import CommitRole
 from pipelines.lake.leases import Leases
 from pipelines.lake.records import StagedFile
@@ -26,7 +27,12 @@ from pipelines.runtime.failures import explained
 from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.judging import ask
-from pipelines.runtime.lost_commits import refuse_lost_insert, refuse_lost_quarantine, refuse_lost_rows
+from pipelines.runtime.lost_commits import (
+    refuse_lost_insert,
+    refuse_lost_part,
+    refuse_lost_quarantine,
+    refuse_lost_rows,
+)
 from pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from pipelines.runtime.quarantine.kept import refuse_process
 from pipelines.runtime.releasing.backfill import BackfillPlanner
@@ -135,9 +141,10 @@ class Releasing(Standing):
     def _own(self) -> None:
         """Take the lease; from now on the INSERT is what this script says."""
         self.leases.acquire(self.owner)
-        self._refuse_lost()
+        self.refuse_lost()
         if self.definitions is not None:
             self.definitions.take_up(self.owner)
+        self._add_again()
 
     def _own_position(self) -> Position:
         """Where the newest epoch stands, from now on this runner's to move. Raises GateHeld when it is held."""
@@ -147,12 +154,41 @@ class Releasing(Standing):
             raise held(self.insert, position)
         return position
 
-    def _refuse_lost(self) -> None:
+    def refuse_lost(self) -> None:
         """Raise LakeError where commits or files of this INSERT are gone, before anything new is planned."""
         refuse_lost_insert(self.lake, self.owner, self.target_path)
         targets = [self.insert.target] if self.insert.process is None else self.insert.process.outputs
         for target in map(self.pipeline.table, targets):
             refuse_lost_quarantine(self.lake.target_path(target), self.lake.quarantine_path(target, self.insert))
+        self._behind(self.position())
+
+    def _add_again(self) -> None:
+        """Make the commits of the last published epoch that a power cut has taken, though the target has its own; its
+        staged files are still there."""
+        position = self.position()
+        if self._behind(position):
+            plan, staged = position.plan, position.staged
+            assert plan is not None and staged is not None  # noqa: PT018
+            with self._explained(plan, "the epoch is published; what it had put beside the target is not all there"):
+                self._add(plan, staged)
+
+    def _behind(self, position: Position) -> bool:
+        """Whether something that the last published epoch had put beside the target is not there. Raises LakeError
+        where that of an epoch before it is gone too."""
+        plan = position.plan
+        if plan is None or position.staged is None or position.state != "published":
+            return False
+        places = {path: committed(path, self._application(role, plan)) for role, path in self._places()}
+        behind = {path: epoch for path, epoch in places.items() if epoch < plan.epoch}
+        if behind:
+            before = [item.plan.epoch for item in self._history() if item.published or item.replaced]
+            for path, epoch in behind.items():
+                refuse_lost_part(self.insert.id, path, epoch, [number for number in before if number < plan.epoch])
+        return bool(behind)
+
+    def _places(self) -> list[tuple[CommitRole, Path]]:
+        """What an epoch commits to before the target."""
+        return [("quarantine", self.quarantine_path)]
 
     def _unfinished(self, position: Position) -> ReleasePlan | None:
         """The epoch that is not published yet. One that was planned for another text of the INSERT is planned anew for

@@ -1,4 +1,4 @@
-"""A power cut takes the last commit of a table: it is told before anything new is planned. By hand, without Spark."""
+"""A power cut takes the last commit of a table: it is found, or made again, before anything new is planned."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
 from pipelines.errors import LakeError
-from pipelines.lake import delta_log
+from pipelines.lake import Lake, delta_log
+from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import adopt, survey
 from pipelines.lake.lake import KEEP, mark
+from pipelines.runtime.dry_run import dry_run
 from pipelines.runtime.lost_commits import (
     _there,
     lost_rows,
@@ -26,7 +28,13 @@ from pipelines.runtime.lost_commits import (
     refuse_lost_source,
 )
 from pipelines.runtime.plans import Pin
+from pipelines.sql import compile_script
+from pipelines.testing import Harness
 from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processing.test_processes import SCRIPT as EVENTS
+from tests.pipelines.runtime.processing.test_processes import event, wrapped
+from tests.pipelines.runtime.test_event_time import Play
 
 COLUMNS = pa.schema([("_generation", pa.int32()), ("_epoch", pa.int64()), ("id", pa.int64())])
 
@@ -114,6 +122,17 @@ def test_what_later_tables_know_tells_what_is_lost(
     assert f"bring {path}/_delta_log back" in caught.value.next_command
 
 
+def test_all_plans_are_gone(hand: HandmadeLake, tmp_path: Path) -> None:
+    """The lake's own name is part of every transaction's: without it all would be landed and published once more."""
+    shutil.rmtree(hand.lake.epochs.path)
+    for ask in (lambda lake: refuse_lost_source(lake, "users", 1), lambda lake: refuse_lost_insert(lake, "", tmp_path)):
+        with pytest.raises(LakeError, match="the lake has lost all plans"):
+            ask(Lake(hand.lake.root))
+    new = Lake(tmp_path / "new")
+    refuse_lost_source(new, "users", 1)
+    assert not new.epochs.path.exists()
+
+
 def test_a_build_is_counted_against_the_watermark_log(hand: HandmadeLake, lose: Callable[[Path], None]) -> None:
     pin, path = Pin("users", 1, 3, 1), hand.lake.table_path("users")
     plan = hand.planned(3, 2, 3, pin=3)
@@ -172,3 +191,50 @@ def test_a_quarantine_that_was_removed_is_not_made_anew(tmp_path: Path) -> None:
     shutil.rmtree(quarantine)
     with pytest.raises(LakeError, match="the quarantine was removed, and 1 of the 1 files of the published table"):
         refuse_lost_quarantine(target, quarantine)
+
+
+def test_a_quarantine_has_its_last_commit_made_again(
+    spark: SparkSession, tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    play = Play(spark, tmp_path)
+    harness = play.harness
+    insert = harness.pipeline.insert("converted")
+    quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), insert)
+    play.rate("EUR", 100, 10)
+    for number in (1, 2):
+        play.order(number, "XXX", 10 * number)
+        play.upto(rates=10 * number, orders=10 * number)
+    assert play.kept_out.keys() == {1, 2}
+    lose(quarantine)
+    harness.restart()
+    assert play.kept_out.keys() == {1}
+    assert play.upto() == []
+    assert play.kept_out.keys() == {1, 2}
+    play.prove()
+    for _ in range(2):
+        remove(max((quarantine / "_delta_log").glob("*.json")))
+    delta_log._open.clear()
+    harness.restart()
+    with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there, though later"):
+        dry_run(harness.runner)
+    with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there, though later"):
+        harness.advance()
+
+
+def test_a_second_output_and_state_have_their_last_commit_made_again(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "k STRING, number BIGINT, total BIGINT"
+    two = compile_script(EVENTS).process(["evens", "odds"], "events", "k", wrapped(fn.Tallied()), [columns, columns])
+    harness = Harness(two, spark, tmp_path)
+    for number in (5, 7):
+        harness.push("events", [event("a", number)])
+        harness.advance()
+    odds, lake, insert = harness.pipeline.table("odds"), harness.lake, harness.pipeline.insert("evens")
+    for path in (lake.target_path(odds), lake.quarantine_path(odds, insert), lake.state_path(insert)):
+        remove(max((path / "_delta_log").glob("*.json")))
+    delta_log._open.clear()
+    harness.restart()
+    harness.push("events", [event("a", 9)])
+    harness.advance()
+    found = lake_rows.read(spark, lake.target_path(odds)).collect()
+    assert sorted((row["number"], row["total"]) for row in found) == [(5, 5), (7, 12), (9, 21)]
+    assert len(list(delta_log.all_files(DeltaTable(str(lake.state_path(insert)))))) == 3

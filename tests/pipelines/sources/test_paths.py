@@ -64,9 +64,12 @@ ELSEWHERE = (
     "hdfs:///x",
     " s3://bucket/x",
 )
+OTHER_MACHINES = ("file://host/x", "FILE://host/x", "file:x", "file:")
 
 
-@pytest.mark.parametrize("said", [*ELSEWHERE, *map(Path, ELSEWHERE), "file://host/x", "FILE://host/x", "file:x", "file:"])
+@pytest.mark.parametrize(
+    "said", [*ELSEWHERE, *map(Path, ELSEWHERE), "file://host/x", "FILE://host/x", "file:x", "file:"]
+)
 def test_a_lake_lies_on_this_machine(said: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PlanningError, match=r"is not a folder of this machine|names another machine") as refused:
