@@ -32,7 +32,7 @@ from pipelines.lake.areas import micros
 from pipelines.lake.rows import quoted
 from pipelines.runtime.definitions import inserts_beside
 from pipelines.runtime.history import ReleasedEpoch, history_of
-from pipelines.runtime.plans import Pin
+from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.quarantine.kept import kept_out
 from pipelines.sources.protocol import SEQ_PARTS
 from pipelines.sql.durations import parse_duration
@@ -82,8 +82,8 @@ class Horizon:
     """How far back nobody looks any more; ms, UTC (MAX once all inputs have ended), and a build epoch. None: not by
     this kind of join at all.
 
-    `pinned`: what landed in later build epochs has taken the place of no version yet, as an event-time plan that is not
-    published knows nothing of it. None: there is no such plan. `held_by`: what keeps it from going further, where a
+    `pinned`: what landed in later build epochs stays, and has taken the place of no version yet, as an event-time plan
+    that is not published knows nothing of it, or a process has not read it. None: there is no such plan or process. `held_by`: what keeps it from going further, where a
     person may decide that.
     """
 
@@ -157,6 +157,10 @@ class Retention:
                 if epoch.plan.epoch in numbers:
                     needed = max(epoch.oldest, epoch.plan.horizon_of(table.name, generation))
                     quarantined.append((needed, f"epoch {epoch.plan.epoch} of {insert.id}"))
+        read = self._read_by_processes(table.name, generation)
+        if isinstance(read, str):
+            return read
+        pins, unpublished = (pins and [*pins, *read]), [*unpublished, *read]
         landed = self.lake.watermarks.rows(table.name, generation=generation)
         old = [row.epoch for row in landed if row.landed_at <= self.clock() - keep]
         if times:
@@ -175,6 +179,24 @@ class Retention:
         if (times and time is None) or (pins and epoch is None) or not (times or pins):
             return "nothing is old enough" + (f": {held_by}" if held_by else "")
         return Horizon(time, epoch, min(unpublished, default=None), held_by)
+
+    def _read_by_processes(self, table: str, generation: int) -> list[int] | str:
+        """Up to which epoch each process of the lake has read a table for certain: it has to meet every row once. Or
+        why that can not be told yet."""
+        found: dict[str, int] = {}
+        for owner in self.lake.epochs.owners():
+            row = self.lake.epochs.last(owner)
+            plan = ReleasePlan.of(row) if row is not None and row.role == "insert" else None
+            for span in plan.process.inputs if plan is not None and plan.process is not None else ():
+                if span.table == table and plan is not None:
+                    if span.generation != generation and span.upto:
+                        return f"{plan.insert} still reads generation {span.generation}"
+                    found[plan.insert] = span.after
+        for insert in self.pipeline.inserts:
+            inputs = insert.process.inputs if insert.process is not None else ()
+            if insert.id not in found and any(item.table == table for item in inputs):
+                return f"{insert.id} has not read anything yet"
+        return list(found.values())
 
     def spares(self, epoch: ReleasedEpoch, pin: Pin, removed: Gone) -> bool:
         """Whether what retention has removed of a build takes nothing from what an epoch had joined."""

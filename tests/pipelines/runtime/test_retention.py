@@ -15,13 +15,14 @@ from pipelines.errors import PlanningError
 from pipelines.joins.outcome import outcomes
 from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from pipelines.runtime.definitions import Definitions
-from pipelines.runtime.plans import Backfill, Pin, ReleasePlan, TimeSpan, insert_owner
+from pipelines.runtime.plans import Backfill, InputSpan, Pin, ProcessSpan, ReleasePlan, TimeSpan, insert_owner
 from pipelines.runtime.quarantine.kept import Kept
 from pipelines.runtime.releasing.backfill import BackfillPlanner
 from pipelines.runtime.releasing.standing import Position, Standing
 from pipelines.runtime.retention import Gone, Horizon, Retention, gone
 from pipelines.sql import compile_script
 from pipelines.watermarks import MAX_TIMESTAMP
+from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.test_event_time import RATES
 
 SCRIPT = RATES.format(policy="publish", kind="LEFT", more="").replace(
@@ -127,6 +128,24 @@ def test_an_insert_that_the_script_does_not_name_is_asked_too(tmp_path: Path) ->
     told = "converted, which this script does not name, has come no further"
     assert alone.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, held_by=told)
     assert hand.horizon() == Horizon(890, None)
+
+
+def test_a_process_holds_the_rows_that_it_has_not_read(tmp_path: Path) -> None:
+    """It has to meet every version once, also those that no join asks for any more."""
+    hand = ByHand(tmp_path)
+    hand.publish(hand.plan(least=850))
+    columns = "k STRING, number BIGINT, name STRING, at TIMESTAMP(3)"
+    reading = Retention(hand.lake, PIPELINE.process("copied", "rates", None, fn.Forwarded(), columns), lambda: 0, {})
+    assert hand.horizon() == Horizon(890, None)
+    assert reading.horizon(RATES_TABLE, 1, TEN) == "copied has not read anything yet"
+    for epoch, after in ((1, 0), (2, 3)):
+        span = ProcessSpan((InputSpan("rates", 1, after, after + 3, 5),), 0, 1, (0, False), (0, False), 0)
+        plan = ReleasePlan("copied", 1, epoch, "release", 0, "rates", 1, 0, 1, (), "quarantine", "", process=span)
+        application = hand.lake.application(insert_owner("copied"), "plan", 1)
+        hand.lake.epochs.append([plan.row()], application=application, version=epoch)
+        assert reading.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, pinned=after)
+    assert hand.horizon() == Horizon(890, None, pinned=3)  # another script's process reads it as well
+    assert reading.horizon(RATES_TABLE, 2, TEN) == "converted still joins generation 1"
 
 
 def test_a_key_that_another_build_gives_holds_retention_where_it_is_null() -> None:
