@@ -77,8 +77,10 @@ def refuse_lost_part(insert: str, path: Path, there: int, before: Sequence[int])
 
 
 def refuse_lost_quarantine(target: Path, quarantine: Path) -> None:
-    """Raise LakeError where somebody has removed the quarantine of a target, in which the target's own files lie."""
-    table = None if (quarantine / "_delta_log").exists() else delta_log.opened(target)
+    """Raise LakeError where somebody has removed the quarantine of a target, or what is staged in it: the target's own
+    files lie there."""
+    there = (quarantine / "_delta_log").exists() and (quarantine / "_staged").exists()
+    table = None if there else delta_log.opened(target)
     if table is None:
         return
     files, root = [Path(path) for path in delta_log.all_files(table)], delta_log.root_of(table)
@@ -87,7 +89,7 @@ def refuse_lost_quarantine(target: Path, quarantine: Path) -> None:
     if gone:
         raise LakeError(
             f"the quarantine was removed, and {len(gone):,} of the {len(files):,} files of the published table with "
-            "it: they lie in there",
+            "it: they were in its _staged",
             where=str(quarantine),
             state="nothing was planned or released",
             next_command=f"bring {quarantine} back from a backup, then run the same command again",
