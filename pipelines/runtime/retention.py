@@ -83,8 +83,8 @@ class Horizon:
     this kind of join at all.
 
     `pinned`: what landed in later build epochs stays, and has taken the place of no version yet, as an event-time plan
-    that is not published knows nothing of it, or a process has not read it. None: there is no such plan or process. `held_by`: what keeps it from going further, where a
-    person may decide that.
+    that is not published knows nothing of it, or a process has not read it. None: there is no such plan or process.
+    `held_by`: what keeps it from going further, where a person may decide that.
     """
 
     time: int | None
