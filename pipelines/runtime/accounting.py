@@ -168,6 +168,11 @@ class _Landed:
         return self.rows[seen] - gone if gone <= self.rows[seen] else None
 
 
+def rows_in_words(number: int) -> str:
+    """1 row, 2,000 rows."""
+    return "1 row" if number == 1 else f"{number:,} rows"
+
+
 def rows_between(log: Iterable, after: int, upto: int) -> int:
     """Rows of a watermark log with after < epoch <= upto."""
     return sum(row.rows for row in log if after < row.epoch <= upto)

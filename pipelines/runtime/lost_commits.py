@@ -21,7 +21,7 @@ from pipelines.errors import LakeError
 from pipelines.lake import Lake, delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
-from pipelines.runtime.accounting import rows_between
+from pipelines.runtime.accounting import rows_between, rows_in_words
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.retention import gone
 
@@ -40,7 +40,7 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
             raise _lost(lake.epochs.path, f"the plan of epoch {epoch} of {table}", f"its {what} there")
     # Where there is no table at all, no single commit was lost: the counts of rows tell, once they are released.
     if landed is not None and landed.rows and rows < landed.epoch and delta_log.opened(path) is not None:
-        what = f"{landed.rows:,} rows of {table}, of epoch {landed.epoch}"
+        what = f"{rows_in_words(landed.rows)} of {table}, of epoch {landed.epoch}"
         raise _lost(path, what, "the watermark log has them", _anew(table))
     newest = lake.watermarks.last(table)
     if planned is not None and newest is not None and newest.generation > generation:
@@ -102,7 +102,7 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
     for pin in plan.pins if not plan.discards else ():
         missing = lost_rows(lake, spark, pin)
         if missing:
-            path, what = lake.table_path(pin.table), f"{missing:,} rows of {pin.table} up to epoch {pin.epoch}"
+            path, what = lake.table_path(pin.table), f"{rows_in_words(missing)} of {pin.table} up to epoch {pin.epoch}"
             raise _lost(path, what, "the watermark log has them", _anew(pin.table))
 
 

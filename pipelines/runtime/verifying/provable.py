@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pipelines.clock import system_clock
 from pipelines.lake import Lake
 from pipelines.lake import rows as lake_rows
+from pipelines.runtime.accounting import rows_in_words
 from pipelines.runtime.history import ReleasedEpoch
 from pipelines.runtime.retention import Gone, Retention
 from pipelines.runtime.retention import gone as removed_of
@@ -94,8 +95,3 @@ class Provable:
         """(generation, epoch) -> rows that landed by the watermark log and are not in the table any more."""
         log = {(row.generation, row.epoch): row.rows for row in self.lake.watermarks.rows(table)}
         return {key: count - there.get(key, 0) for key, count in log.items() if count > there.get(key, 0)}
-
-
-def rows_in_words(number: int) -> str:
-    """1 row, 2,000 rows."""
-    return "1 row" if number == 1 else f"{number:,} rows"

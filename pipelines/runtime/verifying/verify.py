@@ -17,11 +17,12 @@ from pyspark.sql import SparkSession
 from pipelines.errors import PlanningError
 from pipelines.lake import Lake
 from pipelines.progress import Progress, SilentProgress
+from pipelines.runtime.accounting import rows_in_words
 from pipelines.runtime.definitions import as_defined
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.quarantine.kept import claims, kept_out
 from pipelines.runtime.verifying.comparing import Comparison
-from pipelines.runtime.verifying.provable import Counts, Provable, Unproved, rows_in_words
+from pipelines.runtime.verifying.provable import Counts, Provable, Unproved
 from pipelines.runtime.verifying.report import Difference, EpochReport, VerifyReport
 from pipelines.sql.model import Insert
 from pipelines.sql.pipeline import Pipeline
