@@ -65,4 +65,4 @@ def run(extra: str, script: str, *arguments: str) -> float:
 
 def flink_jars() -> list[str]:
     """The paths of FLINK_JARS. Raises pipelines.jars.JarsUnavailable."""
-    return [str(jar) for name in FLINK_JARS for jar in resolve([name], transitive=False, complete=True)]
+    return [str(jar) for name in FLINK_JARS for jar in resolve([name], transitive=False, complete=True, pinned=False)]

