@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).parents[2]
 TOOLS = ("awk", "bash", "cat", "cksum", "cp", "cut", "date", "dirname", "env", "grep")
@@ -20,7 +22,7 @@ case "$*" in
     *ensurepip*) exit {venv} ;;
     --version) echo Python 3.9.2 ;;
     "-m venv "*) mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
-    "-m pip "*) echo "{pip}"; exit {status} ;;
+    "-m pip "*) echo "$*" >>.venv/asked; echo "{pip}"; exit {status} ;;
 esac
 """
 JAVA = """#!/bin/sh
@@ -86,6 +88,37 @@ def test_it_says_what_it_installs_and_how_long_it_takes_and_a_second_run_is_sile
     machine.python(status=1)  # a second run must not get as far as pip
     second = machine.install()
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+
+
+def test_pip_takes_nothing_that_has_no_hash(machine: Machine) -> None:
+    assert machine.install("dev").returncode == 0
+    asked = [line for line in (machine.clone / ".venv" / "asked").read_text().splitlines() if " install " in line]
+    assert len(asked) == 3
+    assert all("--no-deps" in line and ("--require-hashes" in line or "--no-index" in line) for line in asked)
+    assert "--requirement=requirements.txt --requirement=requirements-dev.txt" in asked[1]
+    assert "--no-build-isolation" in asked[1]
+    assert asked[2].endswith("--no-index --no-deps --no-build-isolation --editable .")
+
+
+def pinned(name: str) -> dict[str, list[str]]:
+    """Package==version -> the hashes of a requirements file."""
+    lines = (REPOSITORY / name).read_text().replace("\\\n", "").splitlines()
+    return {line.split()[0]: line.split()[1:] for line in lines if line and not line.startswith("#")}
+
+
+def test_every_package_is_pinned_by_its_hashes() -> None:
+    files = [pinned(name) for name in ("requirements.txt", "requirements-dev.txt", "requirements-build.txt")]
+    named = [package for file in files for package in file]
+    tested = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    assert set(named) == {canonical(line) for line in tested if not line.startswith("#")}
+    for hashes in (found for file in files for found in file.values()):
+        assert hashes
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
+
+
+def canonical(line: str) -> str:
+    name, _, version = line.partition("==")
+    return f"{canonicalize_name(name)}=={version}"
 
 
 def test_other_requirements_are_installed_again(machine: Machine) -> None:

@@ -34,7 +34,7 @@ def test_every_file_beside_the_code_is_taken_along() -> None:
 def test_the_command_runs_out_of_a_wheel(tmp_path: Path) -> None:
     """Needs the network: pip builds in an environment of its own."""
     clone, site = tmp_path / "clone", tmp_path / "site"
-    for name in (*PACKAGES, "pyproject.toml", "README.md"):
+    for name in (*PACKAGES, "pyproject.toml", "README.md", "LICENSE"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         clone.mkdir(exist_ok=True)
         copy(ROOT / name, clone / name)

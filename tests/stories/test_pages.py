@@ -63,12 +63,15 @@ ELSEWHERE = {
     ),
     "dagster-webserver -w workspace.yaml": ("serves until it is stopped", "tests/orchestration/test_definitions.py"),
     "dagster-daemon run -w workspace.yaml": ("runs until it is stopped", "tests/orchestration/test_definitions.py"),
-    "pip install -c CLONE/constraints.txt CLONE": ("downloads packages", "scripts/install.sh"),
-    "pip install -c CLONE/constraints.txt CLONE/dist/tidegate-0.1.0-py3-none-any.whl": (
+    "pip install --require-hashes -r CLONE/requirements-build.txt": ("downloads packages", "scripts/install.sh"),
+    "pip install --require-hashes --no-build-isolation -r CLONE/requirements.txt": (
         "downloads packages",
+        "scripts/install.sh",
+    ),
+    "pip install --no-build-isolation --no-deps CLONE": (
+        "would change the environment of the tests",
         "tests/scripts/test_wheel.py",
     ),
-    "pip wheel --no-deps --wheel-dir CLONE/dist CLONE": ("downloads setuptools", "tests/scripts/test_wheel.py"),
     "tidegate status pipeline.sql --watch": ("runs until it is stopped", "tests/orchestration/console/test_live.py"),
 }
 """Line -> (why no story types it, what shows it instead)."""

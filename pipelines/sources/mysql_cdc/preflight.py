@@ -24,6 +24,7 @@ from pipelines.sources.mysql_cdc.catalog import (
     read_table,
     table_names,
 )
+from pipelines.sources.mysql_cdc.client import Client
 from pipelines.sources.mysql_cdc.headers import birth
 from pipelines.sources.mysql_cdc.options import MysqlOptions
 from pipelines.sources.mysql_cdc.types import canonical, compatible, quote
@@ -83,7 +84,8 @@ def preflight(
         refusals += check_key_types(table, options, declared)
     if refusals or table is None:
         raise refused(refusals, options)
-    return Checked(server, table, tuple(collation_notes(table, server, declared)))
+    notes = [*encryption_notes(cursor.connection, options), *collation_notes(table, server, declared)]
+    return Checked(server, table, tuple(notes))
 
 
 def refused(refusals: Sequence[Refusal], options: MysqlOptions) -> SourceError:
@@ -146,6 +148,18 @@ def check_encryption(server: Server, options: MysqlOptions) -> Iterator[Refusal]
             "the server lets in encrypted connections only (require_secure_transport)",
             "add 'jdbc.properties.sslMode' = 'verify-full', 'jdbc.properties.serverSslCert' = '…/ca.pem' to the script",
         )
+
+
+def encryption_notes(connection: object, options: MysqlOptions) -> Iterator[str]:
+    """A connection over a network that anyone on its way can read, or answer in the server's place."""
+    if options.server.tls_ca or not isinstance(connection, Client) or connection.on_this_machine:
+        return
+    how = "encrypted, and nobody checks that it is the server who answers" if connection.encrypted else "not encrypted"
+    yield (
+        f"{options.where}: the connection to another machine is {how}: whoever is on its way can read the rows or "
+        "change them. Add 'jdbc.properties.sslMode' = 'verify-full', 'jdbc.properties.serverSslCert' = '…/ca.pem' to "
+        "the script"
+    )
 
 
 def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
