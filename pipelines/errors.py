@@ -57,6 +57,10 @@ class SourceError(TidegateError):
     """A source that refuses, or can not, deliver what a plan asks for."""
 
 
+class SourceUnreachable(SourceError):
+    """A source whose server does not answer, or whose connection was lost: the same step may work in a moment."""
+
+
 class LakeError(TidegateError):
     """The lake is not what this pipeline left there."""
 

@@ -18,6 +18,7 @@ Kind = Literal[
     "check-not-run",
     "check-failed",
     "run-failed",
+    "stuck",
     "not-flipped",
     "lag",
     "retention",

@@ -19,6 +19,7 @@ from orchestration.alerts.logs import passing_log
 from orchestration.alerts.memory import Seen
 from orchestration.alerts.options import AlertOptions
 from orchestration.alerts.patience import Unanswered, answers
+from orchestration.alerts.stuck import stuck
 from orchestration.alerts.watched import Watched
 from pipelines.errors import TidegateError
 
@@ -48,6 +49,10 @@ class Look:
             (
                 "quarantine-growing",
                 [(i.subject, lambda i=i: growing_quarantine(i, instance, options, at, known)) for i in found.inserts],
+            ),
+            (
+                "stuck",
+                [(w.subject, lambda w=w: stuck(w, instance, options)) for w in (*found.tables, *found.inserts)],
             ),
             ("not-flipped", [(t.subject, lambda t=t: not_flipped(t, instance, options, at)) for t in found.tables]),
             self._lag(unread),

@@ -49,6 +49,15 @@ def run(
     every: Annotated[
         float, typer.Option("--every", min=0.0, metavar="SECONDS", help="From tick to tick, with --continuous.")
     ] = 1.0,
+    give_up_after: Annotated[
+        str | None,
+        typer.Option(
+            "--give-up-after",
+            metavar="DURATION",
+            help="With --continuous: end once a table or an INSERT has failed for so long ('10 min'; '0 s': at once). "
+            "Without it a step that fails is tried again, once a minute at least, while the others go on.",
+        ),
+    ] = None,
     interval: AutoWatermarkInterval = None,
     resnapshot: Annotated[
         list[str] | None,
@@ -99,6 +108,9 @@ def run(
             if table not in known:
                 raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
         between = _span(since, until)
+        patience = _duration("--give-up-after", give_up_after)
+        if patience is not None and not continuous:
+            raise typer.BadParameter("--give-up-after goes with --continuous: a single run ends at its first error")
         if continuous and between is not None:
             raise typer.BadParameter("--continuous follows the stream; --from and --to release a span once")
         if dry and (continuous or between is not None):
@@ -107,7 +119,7 @@ def run(
             _dry_run(screen, pipeline, lake, master, resnapshot or [])
             return
         if continuous:
-            _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval)
+            _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval, patience)
             return
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", interval) as active:
             inserts = _to_fill(pipeline) if between else None
@@ -135,6 +147,16 @@ def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resn
             stack.enter_context(runner(pipeline, folder, master, bars, "tidegate run --dry-run")), resnapshot
         )
     screen.result(of_dry_run(pipeline, found), *dry_run_tables(found))
+
+
+def _duration(option: str, text: str | None) -> float | None:
+    """Seconds of an option such as '10 min'."""
+    from pipelines.sql.durations import parse_duration
+
+    try:
+        return None if text is None else parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {text!r} is no duration, for example '10 min' or '30 s'") from error
 
 
 def _span(since: str | None, until: str | None) -> tuple[int, int] | None:
@@ -197,18 +219,25 @@ def _continuous(
     every: float,
     resnapshot: list[str],
     interval: timedelta | None,
+    give_up_after: float | None,
 ) -> None:
-    from orchestration.console.views import of_tick, tick_line
+    from orchestration.console.views import of_tick, stuck_lines, tick_line
     from pipelines.errors import GateHeld
     from pipelines.progress import SilentProgress
     from pipelines.runtime.continuous import Continuous, Tick
 
     stop = threading.Event()
     told: set[str] = set()
+    stuck: dict[str, str] = {}
 
     def show(tick: Tick) -> None:
-        if tick.moved:
+        now = {item.owner: item.error.what for item in tick.stuck}
+        if tick.moved or now != stuck:
             screen.line(tick_line(tick), **of_tick(tick))
+        for line in stuck_lines(tick, stuck):
+            screen.say(escape(screen.commands.filled(line)))
+        stuck.clear()
+        stuck.update(now)
         for held in tick.held:
             _tell_once(screen, held, told)
         told.intersection_update(str(held) for held in tick.held)
@@ -229,13 +258,14 @@ def _continuous(
             active.progress = SilentProgress()
             names = ", ".join(insert.id for insert in pipeline.inserts)
             screen.say(f"Running {names} every {every:g} s. Ctrl-C or SIGTERM ends it.")
-            loop = Continuous(active, every=every, stop=stop, on_tick=show)
+            loop = Continuous(active, every=every, stop=stop, on_tick=show, give_up_after=give_up_after)
             ending = loop.run()
     if ending == "abandoned":
         ended = f"Stopped inside a step, which the next run finishes ({loop.abandoned_by})."
     else:
         ended = "Stopped between two steps. Nothing is half done."
     held = f" The gate still holds {', '.join(loop.held)}." if loop.held else ""
-    screen.say(escape(ended + held))
-    if loop.held:
+    failing = f" Stuck, and to be tried again by the next run: {', '.join(loop.stuck)}." if loop.stuck else ""
+    screen.say(escape(ended + held + failing))
+    if loop.held or loop.stuck:
         raise typer.Exit(FAILED)

@@ -54,6 +54,10 @@ def standing(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[Ren
         )
     yield inserts
     yield from imbalances(found)
+    for item in found.stuck:
+        yield f"\n[bold red]{escape(item.owner)} is stuck since {moment(item.since)} UTC:[/] {escape(item.what)}"
+        if item.next:
+            yield escape(f"  next:  {commands.filled(item.next)}")
     holders = {source.table: source.holder for source in found.sources}
     for insert in found.inserts:
         yield from _notes(insert, holders, commands)

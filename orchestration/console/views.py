@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
+from orchestration.console.failures import as_data
 from orchestration.console.grid import grid
 from orchestration.words import counted, number, seconds
 from pipelines.lake import Layout
-from pipelines.runtime.continuous import Tick
+from pipelines.runtime.continuous import LONGEST_RETRY_S, Tick
 from pipelines.runtime.landing.advances import Advance
 from pipelines.runtime.releasing import Published
 from pipelines.runtime.runner import Released, RunReport
@@ -152,6 +153,20 @@ def tick_line(tick: Tick) -> str:
     return escape(f"{tick.number:>6}  {tick.seconds:5.1f} s  {'   '.join(parts)}")
 
 
+def stuck_lines(tick: Tick, known: Mapping[str, str]) -> list[str]:
+    """Who is stuck since this tick, or for another reason than before, and who goes on again; `known`: what each of
+    those said that were stuck before it."""
+    now = {item.owner: item for item in tick.stuck}
+    lines = [f"{owner} goes on again." for owner in known if owner not in now]
+    for owner, item in now.items():
+        if known.get(owner) != item.error.what:
+            lines.append(
+                f"{owner} is stuck. It is tried again, every {LONGEST_RETRY_S:.0f} s in the end; the others go on.\n"
+                f"{item.error}"
+            )
+    return lines
+
+
 def of_tick(tick: Tick) -> dict[str, Any]:
     """One tick, for programs."""
     return {
@@ -160,4 +175,5 @@ def of_tick(tick: Tick) -> dict[str, Any]:
         "sources": [of_advance(item) for item in tick.advances if item.epochs],
         "inserts": [of_released(item) for item in tick.releases],
         "held": [error.what for error in tick.held],
+        "stuck": [{"owner": item.owner, "attempts": item.attempts, **as_data(item.error)} for item in tick.stuck],
     }

@@ -14,6 +14,7 @@ from pipelines.lake.records import (
     SplitWatermark,
     StagedFile,
     StagedRow,
+    StuckRow,
     VerdictRow,
     WatermarkRow,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "SplitWatermark",
     "StagedFile",
     "StagedRow",
+    "StuckRow",
     "VerdictRow",
     "WatermarkRow",
 ]

@@ -1,6 +1,6 @@
 """Where everything lies, and under which names commits are made.
 
-    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,leases,definitions}     control tables, delta-rs
+    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,stuck,leases,definitions} control tables, delta-rs
     <lake>/tables/<table>                                                 landed rows, adopted by delta-rs
     <lake>/tables/<table>/_quarantine                                     what a source could not read as rows
     <lake>/targets/<target>                                               published rows, adopted by delta-rs
@@ -23,7 +23,16 @@ from pipelines.clock import Clock, system_clock
 from pipelines.errors import LakeError
 from pipelines.lake.control import ControlTable
 from pipelines.lake.leases import Leases
-from pipelines.lake.records import AlertRow, DefinitionRow, EpochRow, SplitRow, StagedRow, VerdictRow, WatermarkRow
+from pipelines.lake.records import (
+    AlertRow,
+    DefinitionRow,
+    EpochRow,
+    SplitRow,
+    StagedRow,
+    StuckRow,
+    VerdictRow,
+    WatermarkRow,
+)
 from pipelines.sources.paths import local, roots
 from pipelines.sql.model import Insert, Table
 
@@ -64,6 +73,7 @@ CommitRole = Literal[
     "retention-epoch",
     "definition",
     "retention-rows",
+    "stuck",
 ]
 
 FORMAT = 2
@@ -145,6 +155,7 @@ class Lake(Layout):
         self.staged = ControlTable(self.control, StagedRow)
         self.verdicts = ControlTable(self.control, VerdictRow)
         self.alerts = ControlTable(self.control, AlertRow)
+        self.stuck = ControlTable(self.control, StuckRow)
         self.definitions = ControlTable(self.control, DefinitionRow)
         self._refuse_newer()
 

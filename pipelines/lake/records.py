@@ -290,6 +290,37 @@ class AlertRow(Record):
 
 
 @dataclass(frozen=True)
+class StuckRow(Record):
+    """A table or an INSERT whose step failed in the continuous mode, which goes on with the others; or, with `over`,
+    that the step has worked since. `epoch` counts the owner's rows. For people: nothing is decided by it.
+
+    `at`, and `since` when it is stuck: ms, UTC. `kind` and what follows: the error, see `TidegateError`.
+    """
+
+    table: ClassVar[str] = "stuck"
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [
+            *_KEY,
+            pa.field("at", pa.int64()),
+            pa.field("since", pa.int64()),
+            pa.field("over", pa.bool_()),
+            pa.field("kind", pa.string()),
+            pa.field("what", pa.string()),
+            pa.field("where", pa.string()),
+            pa.field("next", pa.string()),
+        ]
+    )
+
+    at: int
+    since: int
+    over: bool = False
+    kind: str = ""
+    what: str = ""
+    where: str = ""
+    next: str = ""
+
+
+@dataclass(frozen=True)
 class DefinitionRow(Record):
     """What an owner is defined by, from one of its epochs on. `epoch` counts its definitions, from 1; plans name it.
 

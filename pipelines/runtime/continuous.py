@@ -5,7 +5,13 @@ system's time has reached, where its time is that (FLIP-326's scheduler of syste
 
 Between two steps the loop looks whether it should stop; a step that is under way is finished, and if its engine is
 taken away meanwhile it is abandoned, which is as safe as a crash: the next run finishes the epoch from its stored plan.
-A step that fails by itself fails, whether the loop was to stop or not.
+A step that fails by itself after it was to stop fails.
+
+Before that, a step that fails stops its own table or INSERT alone: it is tried again, after a second and then more and
+more seldom, while the others go on. In processing time an INSERT waits for its builds that are stuck, since its rows
+would join to a table that is behind; in event time the watermark holds what must wait. What another runner works on, or
+a script that the lake's definitions refuse, ends the loop, and so does the first tick if no source can be read, for
+another reason than that its server does not answer.
 """
 
 from __future__ import annotations
@@ -14,32 +20,61 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from pipelines.errors import GateHeld, TidegateError
+from pipelines.errors import (
+    ConcurrentRun,
+    DefinitionChanged,
+    GateHeld,
+    LeaseHeld,
+    SourceUnreachable,
+    TidegateError,
+)
 from pipelines.runtime.failures import engine_lost
 from pipelines.runtime.landing.advances import Advance
+from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.runner import Released, Runner
+from pipelines.sql.model import Insert
 
 ENGINE_GOES_S = 2.0
 LOST_ENGINE = (TidegateError, PySparkException, Py4JError, OSError)
 """What a step raises whose engine or source is taken away under its hands."""
 
+FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
+"""A step that failed is tried again after so long; after twice as long each further time, up to the second."""
+ENDS_ALL = (GateHeld, LeaseHeld, ConcurrentRun, DefinitionChanged)
+"""What is no failure of a step, or stands in the way of all of them."""
+
 Ending = Literal["stopped", "abandoned", "limit"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A source table, or an INSERT (`pipelines.runtime.plans.insert_owner`), whose step failed `attempts` times, since
+    `since`; it is tried again at `due` (s, of the loop's own time)."""
+
+    owner: str
+    error: TidegateError
+    attempts: int
+    since: float
+    due: float
 
 
 @dataclass(frozen=True)
 class Tick:
-    """One tick. `held` are the INSERTs that wait for a person, each with what to do; `seconds` is how long it took."""
+    """One tick. `held` are the INSERTs that wait for a person, each with what to do; `stuck` is who failed and is tried
+    again; `seconds` is how long it took."""
 
     number: int
     advances: tuple[Advance, ...]
     releases: tuple[Released, ...]
     held: tuple[GateHeld, ...]
     seconds: float
+    stuck: tuple[Stuck, ...] = ()
 
     @property
     def behind(self) -> bool:
@@ -62,9 +97,13 @@ class Continuous:
             is not kept waiting.
         stop: Set it (from a signal handler, or another thread) to leave after the step that is under way.
         on_tick: Called after every tick.
-        engine_lost: Whether Spark was taken away; asked where a step fails after `stop` was set.
+        engine_lost: Whether Spark was taken away; asked where a step fails: without it none can go on.
+        give_up_after: Seconds for which a table or an INSERT is tried again before its error ends the loop; None: for
+            as long as it takes.
+        now: Seconds of any origin that only grow.
 
     Attributes:
+        stuck: Who failed and is tried again, by owner.
         held: The INSERTs whose gate held an epoch when they were asked last, each with what to do.
     """
 
@@ -73,14 +112,19 @@ class Continuous:
     stop: threading.Event = field(default_factory=threading.Event)
     on_tick: Callable[[Tick], None] = lambda tick: None
     engine_lost: Callable[[], bool] = engine_lost
+    give_up_after: float | None = None
+    now: Callable[[], float] = time.monotonic
+    stuck: dict[str, Stuck] = field(default_factory=dict, init=False)
     abandoned_by: Exception | None = field(default=None, init=False)
     held: dict[str, GateHeld] = field(default_factory=dict, init=False)
 
     def run(self, max_ticks: int | None = None) -> Ending:
         """Tick until `stop` is set, or `max_ticks` are done.
 
-        Raises what a step raises, except GateHeld: a held epoch stops its own INSERT only. Where the engine is taken
-        away after `stop` was set, the step is abandoned, its error kept in `abandoned_by`, and that is no failure.
+        A step that fails stops its own table or INSERT only, and so does a held epoch. Raises LeaseHeld, ConcurrentRun
+        and DefinitionChanged; what a step raises once `give_up_after` is over; in the first tick, what a source raises
+        if none can be read. Where the engine is taken away after `stop` was set, the step is abandoned, its error kept
+        in `abandoned_by`, and that is no failure.
         """
         number = 0
         while not self.stop.is_set():
@@ -120,15 +164,64 @@ class Continuous:
         for table in self.runner.pipeline.sources:
             if self.stop.is_set():
                 break
-            advances.append(self.runner.advance(table.name, max_epochs=1))
+            landed = self._tried(table.name, lambda name=table.name: self.runner.advance(name, max_epochs=1))
+            advances += [landed] if landed else []
+        if number == 1 and not advances:
+            self._refuse_to_begin()
         for insert in self.runner.pipeline.inserts:
             if self.stop.is_set():
                 break
+            if self._waits_for_stuck(insert):
+                continue
             try:
-                releases.append(self.runner.release(insert.id))
+                done = self._tried(insert_owner(insert.id), lambda name=insert.id: self.runner.release(name))
             except GateHeld as error:
                 held.append(error)
                 self.held[insert.id] = error
             else:
+                releases += [done] if done else []
                 self.held.pop(insert.id, None)
-        return Tick(number, tuple(advances), tuple(releases), tuple(held), time.monotonic() - started)
+        stuck = tuple(self.stuck.values())
+        return Tick(number, tuple(advances), tuple(releases), tuple(held), time.monotonic() - started, stuck)
+
+    def _tried(self, owner: str, step: Callable[[], T]) -> T | None:
+        """What a step of `owner` gives; None where it fails, or has failed and is not to be tried again yet."""
+        before = self.stuck.get(owner)
+        if before is not None and self.now() < before.due:
+            return None
+        try:
+            done = step()
+        except ENDS_ALL:
+            self.stuck.pop(owner, None)
+            raise
+        except TidegateError as error:
+            if self.stop.is_set() or self.engine_lost():
+                raise
+            self._fails(owner, error, before)
+            return None
+        self.stuck.pop(owner, None)
+        return done
+
+    def _fails(self, owner: str, error: TidegateError, before: Stuck | None) -> None:
+        """Remember that a step of `owner` failed, in the lake too, where alerts look. Raises it when it is given up."""
+        now = self.now()
+        attempts = before.attempts + 1 if before else 1
+        since = before.since if before else now
+        if before is None or before.error.what != error.what:
+            self.runner.stuck(owner, error)
+        if self.give_up_after is not None and now - since >= self.give_up_after:
+            raise error
+        due = now + min(FIRST_RETRY_S * 2 ** min(attempts - 1, 10), LONGEST_RETRY_S)
+        self.stuck[owner] = Stuck(owner, error, attempts, since, due)
+
+    def _refuse_to_begin(self) -> None:
+        """Raise what a source raised, in a first tick in which none could be read: that is how a wrong script or
+        setting shows. A server that does not answer is waited for."""
+        for item in self.stuck.values():
+            if not isinstance(item.error, SourceUnreachable):
+                raise item.error
+
+    def _waits_for_stuck(self, insert: Insert) -> bool:
+        """Whether rows of an INSERT in processing time would meet a table that is stuck, and so behind."""
+        beside = insert.builds if insert.process is None else insert.inputs if len(insert.inputs) > 1 else ()
+        return insert.time != "event" and any(table in self.stuck for table in beside)

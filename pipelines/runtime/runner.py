@@ -5,6 +5,7 @@ A run advances every source to its end as of the run's start, then takes every I
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock, system_clock
+from pipelines.errors import TidegateError
 from pipelines.joins import HeavyKeysByTable
-from pipelines.lake import Lake, StagedRow
+from pipelines.lake import Lake, StagedRow, StuckRow
 from pipelines.lake import rows as lake_rows
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.definitions import Definitions
@@ -28,7 +31,7 @@ from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from pipelines.runtime.landing.alignment import Members
 from pipelines.runtime.landing.landing import Landing
 from pipelines.runtime.maintenance import KEEP, Maintenance
-from pipelines.runtime.plans import FromQuarantine, ReleasePlan
+from pipelines.runtime.plans import FromQuarantine, ReleasePlan, insert_owner
 from pipelines.runtime.processing.releasing import ProcessReleasing
 from pipelines.runtime.releasing import Published, Releasing, Waiting
 from pipelines.runtime.session import start_session
@@ -38,6 +41,8 @@ from pipelines.sources.protocol import Json
 from pipelines.sql.model import OnUnmatched
 from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,37 @@ class Runner:
         """The Spark session, started when it is first needed."""
         return self.spark() if self.spark else start_session(progress=self.progress)
 
+    def stuck(self, owner: str, error: TidegateError) -> None:
+        """Store that a step of a table or an INSERT (`insert_owner`) failed and is tried again: alerts and `tidegate
+        status` read it, until a step of it works. A lake that cannot be written does not hide `error`."""
+        try:
+            last, now = self.lake.stuck.last(owner), self.clock()
+            since = last.since if last and not last.over else now
+            row = StuckRow(
+                owner, 1, last.epoch + 1 if last else 1, now, since, False,
+                type(error).__name__, error.what, error.where, error.next_command,
+            )  # fmt: skip
+            self.lake.stuck.append([row], application=self.lake.application(owner, "stuck", 1), version=row.epoch)
+        except (DeltaError, OSError) as unwritten:
+            log.warning("%s is stuck, which could not be stored for alerts: %s", owner, unwritten)
+        self._stuck.add(owner)
+
+    def _works(self, owner: str) -> None:
+        """A step of `owner` worked: if it was stuck, that is over."""
+        if owner not in self._stuck:
+            return
+        self._stuck.discard(owner)
+        last, now = self.lake.stuck.last(owner), self.clock()
+        if last is not None and not last.over:
+            row = StuckRow(owner, 1, last.epoch + 1, now, last.since, True)
+            self.lake.stuck.append([row], application=self.lake.application(owner, "stuck", 1), version=row.epoch)
+
+    @cached_property
+    def _stuck(self) -> set[str]:
+        """The owners that a runner before this one has left stuck, and those that are by now."""
+        rows = [self.lake.stuck.last(owner) for owner in self.lake.stuck.owners()]
+        return {row.owner for row in rows if row is not None and not row.over}
+
     def _say(self, line: str) -> None:
         self.notes.append(line)
         self.say(line)
@@ -169,7 +205,9 @@ class Runner:
         ConcurrentRun."""
         self.definitions.require([table] if resnapshot else ())
         landing = self.landing(table)
-        return landing.advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch)
+        done = landing.advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch)
+        self._works(table)
+        return done
 
     # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -213,6 +251,7 @@ class Runner:
         done = releasing.publish()
         if done is None:
             return None
+        self._works(insert_owner(done.insert))
         process = releasing.insert.process
         targets = [releasing.insert.target] if process is None else process.outputs
         added = (done.rows, done.staged.facts.get("second", {}).get("to:publish", 0))
@@ -240,6 +279,7 @@ class Runner:
         while True:
             staged = self.stage(insert, began)
             if isinstance(staged, Waiting):
+                self._works(insert_owner(insert))
                 return Released(insert, tuple(published), staged)
             self.judge(insert)
             done = self.publish(insert)

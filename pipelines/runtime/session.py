@@ -7,11 +7,22 @@ import sys
 from collections.abc import Mapping
 
 from delta import configure_spark_with_delta_pip  # noqa: F401  (fails early, and clearly, where delta-spark is missing)
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from pipelines.errors import TidegateError
 from pipelines.jars import AVRO, DELTA, KAFKA, java, resolve
 from pipelines.progress import Progress, SilentProgress, step
+from pipelines.runtime.failures import first_line
 from pipelines.sql.model import SECRET_NAMES
+
+
+class EngineNotStarted(TidegateError):
+    """Spark's JVM ended before it was there, or did not take its settings."""
+
 
 DEFAULTS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -58,7 +69,7 @@ def start_session(
     """The active session, or a new one on `master` ($TIDEGATE_MASTER, else all cores of this machine).
 
     `config` is laid over `settings`; both are laid over what spark-defaults.conf says. Starting takes 6 to 8 s.
-    Raises JavaMissing and JarsUnavailable.
+    Raises JavaMissing, JarsUnavailable and EngineNotStarted.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -77,7 +88,26 @@ def start_session(
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
     for key, value in settings(master, config).items():
         builder = builder.config(key, value)
-    with step(progress, "start Spark"):
-        session = builder.getOrCreate()
+    try:
+        with step(progress, "start Spark"):
+            _start_engine({"spark.master": master, "spark.jars": ",".join(map(str, jars)), **settings(master, config)})
+            session = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise EngineNotStarted(
+            f"Spark did not start: {first_line(error)}",
+            where=f"master {master}, driver memory {settings(master, config)['spark.driver.memory']}",
+            state="nothing was read or written",
+            next_command="check --master (or $TIDEGATE_MASTER), $TIDEGATE_DRIVER_MEMORY and `java -version`, then run "
+            "the same command again",
+        ) from error
     session.sparkContext.setLogLevel(os.environ.get("TIDEGATE_SPARK_LOG", "ERROR"))
     return session
+
+
+def _start_engine(config: Mapping[str, str]) -> None:
+    """Start the JVM in a session of its own, so that a signal for this process's group (Ctrl-C, a supervisor's SIGTERM)
+    does not take it away in the middle of a step. It ends with this process: its standard input ends then."""
+    if SparkContext._gateway is None:
+        given = SparkConf(loadDefaults=False).setAll(list(config.items()))
+        gateway = launch_gateway(given, {"start_new_session": True})
+        SparkContext._ensure_initialized(gateway=gateway)

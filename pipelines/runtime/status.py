@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipelines.clock import Clock, system_clock
-from pipelines.lake import EpochRow, Lake, SplitRow, WatermarkRow
+from pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
 from pipelines.lake.leases import read_leases
 from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
@@ -137,6 +137,8 @@ class LakeStatus:
     sources: tuple[SourceStatus, ...] = ()
     inserts: tuple[InsertStatus, ...] = ()
     totals: Totals = field(default_factory=Totals)
+    stuck: tuple[StuckRow, ...] = ()
+    """Of the tables and INSERTs: whose step failed in the continuous mode, and has not worked since."""
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -192,7 +194,9 @@ def status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_c
     worked_on = {lease.owner: lease.held_at for lease in sorted(leases, key=lambda lease: lease.held_at)}
     sources = tuple(_source(lake, table, holders.get(table), worked_on.get(table), now) for table in tables)
     found = tuple(_insert(lake, pipeline, name, holders.get(insert_owner(name))) for name in inserts)
-    return LakeStatus(str(lake.root), now, sources, found, _totals(sources, found))
+    rows = [lake.stuck.last(owner) for owner in (*tables, *map(insert_owner, inserts))]
+    stuck = tuple(row for row in rows if row is not None and not row.over)
+    return LakeStatus(str(lake.root), now, sources, found, _totals(sources, found), stuck)
 
 
 def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None, now: int) -> SourceStatus:

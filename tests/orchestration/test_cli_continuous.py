@@ -2,23 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from orchestration.cli import app
 from orchestration.commands.signals import stopped_by_signals
+from pipelines.lake import Lake
 from tests.conftest import SECRET, Database
 from tests.secret_traces import traces
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
+
+
+class Relay:
+    """A port that leads to a server, until it is cut."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._to = host, port
+        self._open: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._cut = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break what is open, and every connection from now on."""
+        self._cut = True
+        for end in self._open:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        self._cut = False
+
+    def close(self) -> None:
+        self.cut()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                if self._cut:
+                    near.close()
+                    continue
+                far = socket.create_connection(self._to)
+                self._open += [near, far]
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=_copied, args=ends, daemon=True).start()
+
+
+def _copied(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    for end in (source, target):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
 
 
 def test_it_ticks_until_sigterm_beside_another_runner_and_leaves_no_lease_and_no_secret(
@@ -30,7 +81,9 @@ def test_it_ticks_until_sigterm_beside_another_runner_and_leaves_no_lease_and_no
     )
     lake = tmp_path / "lake"
     command = [*map(str, (sys.executable, "-m", "orchestration.cli", "run", EXAMPLE, "--lake", lake))]
+    relay = Relay(example_database.server.host, example_database.server.port)
     settings = example_database.environment(CLICKS_AT_START=50, GREATEST_USER_ID=120, TIDEGATE_MASTER="local[2]")
+    settings["MYSQL_PORT"] = str(relay.port)
     environment = {**os.environ, **settings}
     with (tmp_path / "messages").open("wb") as messages:
         process = subprocess.Popen(
@@ -39,14 +92,20 @@ def test_it_ticks_until_sigterm_beside_another_runner_and_leaves_no_lease_and_no
             stderr=messages,
             text=True,
             env=environment,
+            start_new_session=True,
         )
         assert process.stdout is not None
-        ticks, published = [], 0
-        while published < 3:
-            line = process.stdout.readline()
+        ticks: list[dict[str, Any]] = []
+
+        def ticked() -> dict[str, Any]:
+            line = process.stdout.readline()  # type: ignore[union-attr]
             assert line, (tmp_path / "messages").read_text()
             ticks.append(json.loads(line))
-            published += sum(bool(insert["published"]) for insert in ticks[-1]["inserts"])
+            return ticks[-1]
+
+        published = 0
+        while published < 3:
+            published += sum(bool(insert["published"]) for insert in ticked()["inserts"])
 
         other = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert other.returncode == 1
@@ -56,10 +115,34 @@ def test_it_ticks_until_sigterm_beside_another_runner_and_leaves_no_lease_and_no
         assert "Traceback" not in other.stderr
         assert process.poll() is None, "the one that works goes on"
 
-        process.send_signal(signal.SIGTERM)
+        relay.cut()
+        while not (away := ticked())["stuck"]:
+            pass
+        assert [(item["owner"], item["kind"]) for item in away["stuck"]] == [("user_info", "SourceUnreachable")]
+        clicks = [item for item in ticked()["sources"] if item["table"] == "click_event"]
+        assert clicks[0]["rows"] > 0, "a table of another source goes on"
+        assert ticks[-1]["inserts"] == [], "no row is joined to a table that is behind"
+        (row,) = [row for row in Lake(lake).stuck.rows("user_info") if not row.over]
+        assert row.kind == "SourceUnreachable"
+        relay.mend()
+        while ticked()["stuck"]:
+            pass
+        while not any(insert["published"] for insert in ticked()["inserts"]):
+            pass
+
+        # As a supervisor or a terminal does: to all of the process's group.
+        os.killpg(process.pid, signal.SIGTERM)
         rest = process.stdout.read()
         assert process.wait() == 0, (tmp_path / "messages").read_text()
-    assert "Stopped" in (tmp_path / "messages").read_text().splitlines()[-1]
+    relay.close()
+    said = (tmp_path / "messages").read_text()
+    assert said.splitlines()[-1] == "Stopped between two steps. Nothing is half done."
+    assert "user_info is stuck" in said
+    assert "user_info goes on again." in said
+    assert "Exception" not in said
+    last = Lake(lake).stuck.last("user_info")
+    assert last is not None
+    assert last.over
 
     now = json.loads(CliRunner().invoke(app, ["status", str(EXAMPLE), "--lake", str(lake), "--json"]).stdout)
     assert [part["holder"] for part in (*now["sources"], *now["inserts"])] == [None] * 3

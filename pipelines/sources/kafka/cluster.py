@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from py4j.protocol import Py4JJavaError
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, SourceUnreachable
 from pipelines.sql.model import is_secret
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
     ),
     "ClusterAuthorizationException": ("the user may not ask the cluster", "give the user DESCRIBE, then run again"),
 }
+
+_SILENT = ("TimeoutException", "BrokerNotAvailableException", "DisconnectException", "NetworkException")
+"""What passes by itself."""
 
 
 _UNTOLD = ("TopicAuthorizationException", "ClusterAuthorizationException", "UnknownTopicOrPartitionException")
@@ -243,7 +246,8 @@ class Cluster:
         for key, value in self._properties.items():
             if is_secret(key) and value:
                 said = said.replace(value, "***")
-        return SourceError(
+        raised = SourceUnreachable if kind in _SILENT else SourceError
+        return raised(
             f"{self._table}: {what}: {said}",
             where=self.where,
             state="nothing was read by this run; what was read before stands",

@@ -9,7 +9,7 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, SourceUnreachable
 from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
 from pipelines.sources.mysql_cdc.client import Client
 
@@ -81,7 +81,7 @@ def explain(error: Exception, where: str) -> SourceError:
     state = "what was committed before is kept; nothing of this step was committed"
     again = "run the same command again"
     if code in _UNREACHABLE:
-        return SourceError(
+        return SourceUnreachable(
             f"the server can not be reached: {said}",
             where=where,
             state=state,
@@ -95,7 +95,7 @@ def explain(error: Exception, where: str) -> SourceError:
             next_command=f"check username and password, then {again}",
         )
     if code in _LOST or isinstance(error, OSError):
-        return SourceError(
+        return SourceUnreachable(
             f"the connection was lost: {said}", where=where, state=state, next_command=f"{again}: it goes on from there"
         )
     return SourceError(f"the server says: ({code}) {said}", where=where, state=state, next_command=again)

@@ -16,6 +16,7 @@ from pipelines.sources.arrow_types import arrow_schema
 from pipelines.sources.protocol import Step
 from pipelines.sql.model import Column, Insert, Join, Key, OnUnmatched, Options, Projection, Table
 from pipelines.sql.pipeline import Pipeline
+from pipelines.watermarks import MIN_TIMESTAMP
 
 SCRIPTED = Options({"connector": "scripted"})
 
@@ -73,8 +74,9 @@ class HandmadeLake:
         plan = source_row(table, generation, epoch, epoch * 1000, step)
         application = self.lake.application(table, "plan", generation)
         self.lake.epochs.append([plan], application=application, version=epoch)
+        hidden = phase == "bounded" and flip is None
         row = WatermarkRow(
-            table, generation, epoch, epoch * 1000, rows, 0, flip is not None,
+            table, generation, epoch, epoch * 1000, rows, MIN_TIMESTAMP if hidden else 0, flip is not None,
             flip_epoch=flip, flipped_at=None if flip is None else flip * 1000, lag_ms=lag_ms, position=f"log:{epoch}",
         )  # fmt: skip
         application = self.lake.application(table, "watermark", generation)

@@ -9,12 +9,25 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import GateHeld, SourceError
+from pipelines.errors import (
+    ConcurrentRun,
+    DefinitionChanged,
+    GateHeld,
+    LeaseHeld,
+    SourceError,
+    SourceUnreachable,
+    TidegateError,
+)
 from pipelines.runtime.continuous import Continuous, Tick
+from pipelines.runtime.failures import StepFailed
 from pipelines.runtime.landing.advances import Advance, LandedEpoch
 from pipelines.runtime.landing.alignment import Blocked, GroupStanding
 from pipelines.runtime.runner import Released
 from pipelines.watermarks import PROCESSING_TIME, TickScheduler, Timers, WatermarkStrategy
+
+
+def insert(name: str, *builds: str, time: str = "processing") -> SimpleNamespace:
+    return SimpleNamespace(id=name, builds=builds, inputs=("click_event", *builds), time=time, process=None)
 
 
 class ScriptedRunner:
@@ -25,8 +38,12 @@ class ScriptedRunner:
         self.answers = answers
         self.pipeline = SimpleNamespace(
             sources=[SimpleNamespace(name="user_info"), SimpleNamespace(name="click_event")],
-            inserts=[SimpleNamespace(id="first"), SimpleNamespace(id="second")],
+            inserts=[insert("first", "user_info"), insert("second")],
         )
+        self.told: list[tuple[str, str]] = []
+
+    def stuck(self, owner: str, error: TidegateError) -> None:
+        self.told.append((owner, error.what))
 
     def advance(self, table: str, max_epochs: int | None = None) -> Advance:
         assert max_epochs == 1
@@ -45,6 +62,7 @@ class ScriptedRunner:
 
 
 def loop(runner: ScriptedRunner, **settings: Any) -> Continuous:
+    settings = {"engine_lost": lambda: False, **settings}
     return Continuous(runner, every=0.0, **settings)  # type: ignore[arg-type]
 
 
@@ -84,10 +102,103 @@ def test_a_held_epoch_stops_its_own_insert_only() -> None:
     assert [[item.insert for item in tick.releases] for tick in ticks] == [["second"], ["second"]]
 
 
-def test_an_error_ends_the_loop() -> None:
-    runner = ScriptedRunner(user_info=SourceError("the server has gone"))
-    with pytest.raises(SourceError, match="has gone"):
+GONE = SourceUnreachable("the server has gone")
+
+
+class Seconds:
+    """A time that goes on by a second a look."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self) -> float:
+        self.at += 1.0
+        return self.at
+
+
+def test_a_table_that_fails_is_tried_again_ever_more_seldom_while_the_others_go_on() -> None:
+    runner, seconds = ScriptedRunner(user_info=GONE), [0.0]
+    tried: list[float] = []
+
+    def a_second_later(tick: Tick) -> None:
+        tried.extend([seconds[0]] if runner.asked.count("user_info") > len(tried) else [])
+        seconds[0] += 1.0
+
+    active = loop(runner, now=lambda: seconds[0], on_tick=a_second_later)
+    assert active.run(max_ticks=250) == "limit"
+    assert tried == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
+    assert runner.asked.count("click_event") == 250
+    assert runner.told == [("user_info", "the server has gone")], "what is stored for alerts is stored once"
+    assert active.stuck["user_info"].attempts == 10
+
+
+def test_an_insert_waits_for_a_stuck_build_in_processing_time_and_for_none_in_event_time() -> None:
+    runner = ScriptedRunner(user_info=GONE)
+    runner.pipeline.inserts.append(insert("third", "user_info", time="event"))
+    loop(runner).run(max_ticks=1)
+    assert runner.asked == ["user_info", "click_event", "second", "third"]
+
+
+def test_a_process_of_several_inputs_waits_for_one_that_is_stuck_and_a_lone_one_for_none() -> None:
+    runner = ScriptedRunner(click_event=GONE)
+    several = SimpleNamespace(id="p", builds=(), inputs=("user_info", "click_event"), time="processing", process=True)
+    lone = SimpleNamespace(id="q", builds=(), inputs=("click_event",), time="processing", process=True)
+    runner.pipeline.inserts[:] = [several, lone]
+    loop(runner).run(max_ticks=1)
+    assert runner.asked == ["user_info", "click_event", "q"]
+
+
+def test_what_was_stuck_goes_on_where_it_stopped() -> None:
+    answers = iter([GONE, Advance("user_info", 1, (), None)])
+    runner, ticks = ScriptedRunner(user_info=lambda: next(answers)), list[Tick]()
+    loop(runner, now=Seconds(), on_tick=ticks.append).run(max_ticks=2)
+    assert [[item.owner for item in tick.stuck] for tick in ticks] == [["user_info"], []]
+    assert runner.asked[-2:] == ["first", "second"]
+
+
+def test_an_insert_that_fails_stops_no_other() -> None:
+    failed = StepFailed("first: the disk is full")
+    runner, ticks = ScriptedRunner(first=failed), list[Tick]()
+    loop(runner, on_tick=ticks.append).run(max_ticks=1)
+    assert [(item.owner, item.error) for item in ticks[0].stuck] == [("insert first", failed)]
+    assert [item.insert for item in ticks[0].releases] == ["second"]
+
+
+def test_it_gives_up_where_it_is_asked_to() -> None:
+    runner, seconds = ScriptedRunner(user_info=GONE), Seconds()
+    with pytest.raises(SourceUnreachable, match="has gone"):
+        loop(runner, now=seconds, give_up_after=30.0).run()
+    assert 30.0 <= seconds.at < 120.0
+    with pytest.raises(SourceUnreachable, match="has gone"):
+        loop(ScriptedRunner(user_info=GONE), give_up_after=0.0).run()
+
+
+def test_a_first_tick_that_can_read_nothing_says_why_unless_its_servers_are_silent() -> None:
+    wrong = SourceError("there is no such table")
+    with pytest.raises(SourceError, match="no such table"):
+        loop(ScriptedRunner(user_info=GONE, click_event=wrong)).run()
+    assert loop(ScriptedRunner(user_info=GONE, click_event=GONE)).run(max_ticks=1) == "limit"
+    assert loop(ScriptedRunner(user_info=wrong)).run(max_ticks=1) == "limit"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LeaseHeld("user_info", "somebody"),
+        ConcurrentRun("another runner was first"),
+        DefinitionChanged("another text", where="", state="", next_command=""),
+    ],
+)
+def test_what_no_retry_can_mend_ends_the_loop(error: TidegateError) -> None:
+    runner = ScriptedRunner(user_info=error)
+    with pytest.raises(type(error)):
         loop(runner).run()
+    assert runner.told == []
+
+
+def test_without_an_engine_no_step_is_tried_again() -> None:
+    with pytest.raises(StepFailed):
+        loop(ScriptedRunner(user_info=StepFailed("connection refused")), engine_lost=lambda: True).run()
 
 
 def test_a_step_whose_engine_is_taken_away_after_stop_is_abandoned() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipelines.errors import SourceUnreachable
 from pipelines.sources.mysql_cdc.errors import NOTHING_COMMITTED, ReadError
 
 
@@ -45,7 +46,7 @@ class BinlogRefused(BinlogError):
     """The server will not send its binlog to this user."""
 
 
-class ConnectionLost(BinlogError):
+class ConnectionLost(BinlogError, SourceUnreachable):
     """The connection broke before the end of the range."""
 
 

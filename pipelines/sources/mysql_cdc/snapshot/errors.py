@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pymysql
 
+from pipelines.errors import SourceUnreachable
 from pipelines.sources.mysql_cdc.errors import FRESH, ReadError
 
 _GONE = frozenset({1049, 1054, 1146, 1176})
@@ -37,7 +38,7 @@ class ReaderRefused(SnapshotError):
     """The server does not let the user read."""
 
 
-class ReaderLost(SnapshotError):
+class ReaderLost(SnapshotError, SourceUnreachable):
     """The connection broke before the end of the chunk."""
 
 
