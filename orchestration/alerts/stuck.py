@@ -16,7 +16,7 @@ def stuck(
     """What failed and is tried again, until a step of it has worked, whoever ran it."""
     lake = opened(watched.lake)
     table = watched.table if isinstance(watched, WatchedTable) else None
-    owner = table if isinstance(watched, WatchedTable) else watched.owner
+    owner = watched.table if isinstance(watched, WatchedTable) else watched.owner
     last = lake.stuck.last(owner) if lake else None
     if lake is None or last is None or last.over:
         return None
