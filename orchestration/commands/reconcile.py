@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples, screen_of
 from orchestration.commands.run import runner
@@ -40,6 +41,8 @@ def reconcile(
     with a snapshot can be compared.
     """
     from orchestration.console.reconciled import of_reconciled, reconciled_lines
+    from pipelines.lake import Lake
+    from pipelines.runtime.definitions import as_kept
     from pipelines.runtime.scripts import load_script
     from quality_checks.against_source import comparable, reconcile_source
 
@@ -53,6 +56,9 @@ def reconcile(
                 raise typer.BadParameter(f"{name} can not be compared with its source; {told}")
         if not known:
             raise typer.BadParameter("no build table of this script can be compared with its source (mysql-cdc can)")
+        pipeline, told = as_kept(Lake(lake, create=False), pipeline)
+        for line in told:
+            screen.say(escape(line))
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate reconcile") as active:
             found = [reconcile_source(active, name, wait) for name in tables or known]
         screen.result(of_reconciled(found), *reconciled_lines(found, screen.commands))

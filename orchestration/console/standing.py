@@ -58,6 +58,9 @@ def standing(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[Ren
         yield f"\n[bold red]{escape(item.owner)} is stuck since {moment(item.since)} UTC:[/] {escape(item.what)}"
         if item.next:
             yield escape(f"  next:  {commands.filled(item.next)}")
+    for name, builds in found.holding_back.items():
+        told = f"{name} is left out of its script: retention of {' and '.join(builds)} spares what it may still join"
+        yield escape(f"\n{told}")
     holders = {source.table: source.holder for source in found.sources}
     for insert in found.inserts:
         yield from _notes(insert, holders, commands)

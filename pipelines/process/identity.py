@@ -60,10 +60,7 @@ def definition_of(value: Any) -> str:
     name = getattr(kind, "__qualname__", "")
     if isinstance(given := getattr(inner, "version", None), str | int):
         return f"version {given}"
-    told: list[Any] = []
-    if isinstance(inner, ProcessFunction):
-        told = [(item.name, column_type(item)) for item in shape_of(value).states]
-    return f"{name} {_digest([*told, *_Meant(_root(kind)).told(inner)])}".strip()
+    return f"{name} {_digest(list(_Meant(_root(kind)).told(inner)))}".strip()
 
 
 def _digest(told: Any) -> str:

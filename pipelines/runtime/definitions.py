@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -22,9 +23,10 @@ from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql import compile_script
-from pipelines.sql.canonical import digest_of, insert_form, statements_of, table_form
-from pipelines.sql.model import Insert, Table
+from pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
+from pipelines.sql.model import Insert, Options, Table
 from pipelines.sql.pipeline import Pipeline
+from pipelines.sql.tables.hybrid import with_role
 
 _TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
 """Parts of any definition that may change from one epoch to the next."""
@@ -105,40 +107,46 @@ class Definitions:
             yield from self._not_as_stored(table)
             return
         found = _compared(owner, stored.form, form)
-        empty = anew or (bool(found) and not any(row.rows for row in self.lake.watermarks.rows(owner)))
-        untouched = empty and not anew and not self._landed(table)
+        empty = anew or (bool(found) and self._stores_nothing(owner))
+        untouched = empty and not anew and self._committed(owner) <= 0
         for item in found:
             new_column = item.what.startswith("columns ") and item.lake == NOT_THERE
-            goes_on = (new_column and empty) or (item.what == "watermark" and untouched)
+            # Of a format whose columns go by their place, a new column is another order as well.
+            goes_on = (new_column or item.what == "order of columns") and empty
+            if untouched and item.what.startswith("columns "):  # an expression that fails at the first row
+                goes_on = goes_on or _as_stored(item.lake) == _as_stored(item.script)
+            goes_on = goes_on or (item.what == "watermark" and untouched)
             yield _allowed(item) if item.what.startswith(tuple(_TAKEN_UP)) or goes_on else item
 
-    def _landed(self, table: Table) -> bool:
-        """Whether an epoch of a table has been committed, be it without rows."""
-        planned, path = self.lake.epochs.last(table.name), self.lake.table_path(table.name)
-        return (
-            planned is not None and committed(path, self.lake.application(table.name, "data", planned.generation)) > 0
-        )
+    def _stores_nothing(self, table: str) -> bool:
+        """Whether no row of a table is stored: none is counted, and no epoch is committed that is not counted yet."""
+        rows = self.lake.watermarks.rows(table)
+        return not any(row.rows for row in rows) and self._committed(table) <= self._counted(table)
+
+    def _counted(self, table: str) -> int:
+        """The newest epoch of a table's newest generation that is in the watermark log; 0 for none."""
+        planned = self.lake.epochs.last(table)
+        last = self.lake.watermarks.last(table, planned.generation) if planned else None
+        return last.epoch if last else 0
+
+    def _committed(self, table: str) -> int:
+        """The newest epoch of a table's newest generation whose rows are committed; -1 for none."""
+        planned = self.lake.epochs.last(table)
+        if planned is None:
+            return -1
+        return committed(self.lake.table_path(table), self.lake.application(table, "data", planned.generation))
 
     def _not_as_stored(self, table: Table) -> Iterator[Difference]:
         """Of a table that is older than the lake's definitions: whether its columns are the script's."""
-        path = self.lake.table_path(table.name)
-        if not DeltaTable.is_deltatable(str(path)):
-            return
-        fields = DeltaTable(str(path)).schema().fields
-        there = {item.name: _SPARK.get(str(getattr(item.type, "type", ""))) for item in fields}
-        given = {column.name: column for column in table.stored_columns}
-        for name in dict.fromkeys([*(name for name in there if not name.startswith("_")), *given]):
-            if name not in given or name not in there:
-                lake, script = ("stored", NOT_THERE) if name in there else (NOT_THERE, "declared")
-                yield Difference(table.name, f"columns {name}", lake, script, True)
-            elif there[name] and given[name].spark_type in _SPARK.values() and there[name] != given[name].spark_type:
-                yield Difference(table.name, f"columns {name}", str(there[name]), given[name].type, True)
+        yield from _unlike(table.name, self.lake.table_path(table.name), table, "columns", whole=True)
 
     def _of_insert(self, insert: Insert) -> Iterator[Difference]:
         owner = insert_owner(insert.id)
         row, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
         if row is None:
             yield from self._taking_over(insert)
+            target = self.pipeline.table(insert.target)
+            yield from _unlike(owner, self.lake.target_path(target), target, "target columns", whole=False)
             return
         form, plan = self._form(owner), ReleasePlan.of(row)
         if stored is None:
@@ -181,11 +189,24 @@ class Definitions:
             return
         for owner in self.lake.epochs.owners():
             row = self.lake.epochs.last(owner)
-            if owner in own or row is None or row.role != "insert" or ReleasePlan.of(row).probe != insert.probe:
+            if owner in own or row is None or row.role != "insert":
+                continue
+            if not self._same_source(ReleasePlan.of(row).probe, insert.probe):
                 continue
             if committed(path, self.lake.application(owner, "publish", row.generation)) > 0:
                 other = owner.removeprefix("insert ")
                 yield Difference(owner, "id", f"'{other}', which has rows in {insert.target}", f"'{insert.id}'", True)
+
+    def _same_source(self, stored: str, probe: str) -> bool:
+        """Whether a probe of the lake and one of the script are one source, be it under two names."""
+        known = self.lake.definitions.last(stored)
+        if stored == probe or known is None:
+            return stored == probe
+        parts = ("connector", "source", "parts")
+        there, here = known.form, self._form(probe)
+        return bool(there.get("source")) and all(
+            (there.get(part) or None) == (here.get(part) or None) for part in parts
+        )
 
     # --- taking up -----------------------------------------------------------------------------------------------
 
@@ -207,7 +228,8 @@ class Definitions:
         if resnapshot and stored is not None:
             self._anew[owner] = plan.generation + 1
             return
-        self._take_up(owner, plan.generation, plan.epoch + 1)
+        landing = self._insert(owner) is None and max(self._committed(owner), self._counted(owner)) < plan.epoch
+        self._take_up(owner, plan.generation, plan.epoch if landing else plan.epoch + 1)
 
     def _take_up(self, owner: str, generation: int, since: int) -> None:
         """Store what the script says of `owner`, and say it."""
@@ -290,7 +312,7 @@ class Definitions:
             defined_at=self.clock(),
             digest=digest_of(form),
             form=form,
-            script=statements_of(self.pipeline, insert) if insert else "",
+            script=statements_of(self.pipeline, insert) if insert else statement_of(self.pipeline, owner),
             assumed=assumed,
             pipeline=self.pipeline.name,
         )
@@ -342,6 +364,22 @@ class Definitions:
         return frozenset(names)
 
 
+def _unlike(owner: str, path: Path, table: Table, part: str, *, whole: bool) -> Iterator[Difference]:
+    """What the Delta table at `path` has as other columns than `table`; with `whole` it may not have more either."""
+    if not DeltaTable.is_deltatable(str(path)):
+        return
+    fields = DeltaTable(str(path)).schema().fields
+    there = {item.name: _SPARK.get(str(getattr(item.type, "type", ""))) for item in fields}
+    given = {column.name: column for column in table.stored_columns}
+    more = [name for name in there if whole and not name.startswith("_")]
+    for name in dict.fromkeys([*more, *given]):
+        if name not in given or name not in there:
+            lake, script = ("stored", NOT_THERE) if name in there else (NOT_THERE, "declared")
+            yield Difference(owner, f"{part} {name}", lake, script, True)
+        elif there[name] and given[name].spark_type in _SPARK.values() and there[name] != given[name].spark_type:
+            yield Difference(owner, f"{part} {name}", str(there[name]), given[name].type, True)
+
+
 def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None = None) -> Pipeline | None:
     """A pipeline that has the INSERT called `insert` as the lake keeps it: by its newest definition, or that `number`.
 
@@ -355,7 +393,8 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     row = next((row for row in reversed(rows) if number is None or row.epoch == number), None)
     if row is None:
         return None
-    if row.digest == digest_of(json.loads(json.dumps(insert_form(pipeline, found)))) or not row.script:
+    said = row.digest == digest_of(json.loads(json.dumps(insert_form(pipeline, found))))
+    if not row.script or (said and not _tables_differ(lake, pipeline, found)):
         return pipeline
     try:
         made = compile_script(row.script, name=pipeline.name)
@@ -363,6 +402,13 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
         return None
     form = json.loads(json.dumps(insert_form(made, made.insert(insert))))
     return made if form.get("functions") == row.form.get("functions") else None
+
+
+def _tables_differ(lake: Lake, pipeline: Pipeline, insert: Insert) -> bool:
+    """Whether a script says of a table that an INSERT reads what the lake would refuse."""
+    definitions = Definitions(lake, pipeline, os.environ, system_clock)
+    reads = {insert.probe, *insert.builds}
+    return any(item.refused and item.owner in reads for item in definitions.differences())
 
 
 def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipeline | None]:
@@ -379,6 +425,26 @@ def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipe
                 found[owner.removeprefix("insert ")] = compile_script(row.script, name=row.pipeline or pipeline.name)
             except TidegateError:
                 found[owner.removeprefix("insert ")] = None
+    return found
+
+
+def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, ...]]:
+    """The INSERTs that were left out of their script, each with the builds whose retention it holds back."""
+    found: dict[str, tuple[str, ...]] = {}
+    for owner in lake.definitions.owners():
+        row = lake.definitions.last(owner)
+        builds = dict.fromkeys(join["build"] for join in row.form.get("joins") or ()) if row else {}
+        if row is None or not row.left_out or not builds:
+            continue
+        try:
+            tables = compile_script(row.script, name=row.pipeline or "left out").tables
+        except TidegateError:
+            tables = {}
+        tables = {**tables, **(pipeline.tables if pipeline is not None else {})}
+        # Of a function that is gone nobody can tell what it still needs: all is spared for it.
+        held = tuple(name for name in builds if name not in tables or "changelog.retention" in tables[name].options)
+        if held:
+            found[owner.removeprefix("insert ")] = held
     return found
 
 
@@ -408,18 +474,54 @@ def as_kept(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
     """A pipeline whose INSERTs are what the lake keeps, for looking at it; and a line of each that the script says
     otherwise than it could go on with."""
     told: list[str] = []
+    script = pipeline
     differing = Definitions(lake, pipeline, os.environ, system_clock).differences()
-    for owner in dict.fromkeys(item.owner for item in differing if item.refused and item.owner.startswith("insert ")):
+    owners = dict.fromkeys(item.owner for item in differing if item.refused)
+    for owner in sorted(owners, key=lambda owner: not owner.startswith("insert ")):
         name = owner.removeprefix("insert ")
-        if not any(insert.id == name for insert in pipeline.inserts):
-            continue
-        stored = as_defined(lake, pipeline, name)
-        if stored is None or stored is pipeline:
-            continue
-        inserts = tuple(stored.insert(name) if insert.id == name else insert for insert in pipeline.inserts)
-        pipeline = replace(pipeline, tables={**pipeline.tables, **stored.tables}, inserts=inserts)
-        told.append(f"{owner} is shown by the definition that the lake keeps: the script says something else of it")
+        if name == owner:
+            table = _table_as_kept(lake, script, name)
+            if table is None:
+                continue
+            pipeline = replace(pipeline, tables={**pipeline.tables, name: table})
+        else:
+            stored = as_defined(lake, pipeline, name) if any(item.id == name for item in pipeline.inserts) else None
+            if stored is None or stored is pipeline:
+                continue
+            inserts = tuple(stored.insert(name) if insert.id == name else insert for insert in pipeline.inserts)
+            own = {table.name: _as_given(table, script.tables.get(table.name)) for table in stored.tables.values()}
+            read = {table.name: table for table in pipeline.sources}
+            pipeline = replace(pipeline, tables={**pipeline.tables, **own, **read}, inserts=inserts)
+        whose = owner if name != owner else f"table {name}"
+        told.append(f"{whose} is taken by the definition that the lake keeps: the script says something else of it")
     return pipeline, told
+
+
+def _as_given(table: Table, given: Table | None) -> Table:
+    """A stored table with the script's own options of what is no part of a definition, such as passwords."""
+    if given is None or table.connector != given.connector or table.role == "sink":
+        return table
+    own = {key: value for key, value in given.options.items() if not defines(given, key)}
+    stored = {key: value for key, value in table.options.items() if defines(table, key)}
+    return replace(table, options=Options({**stored, **own}), home=given.home)
+
+
+def _table_as_kept(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
+    """A source table as the lake keeps it, with the script's own options of what is no part of the definition; None
+    where its stored statement does not make it any more."""
+    kept, given = lake.definitions.last(name), pipeline.tables.get(name)
+    if kept is None or given is None:
+        return None
+    try:
+        made = compile_script(kept.script, name=pipeline.name)
+    except TidegateError:
+        return None
+    if name not in made.tables:
+        return None
+    table = with_role(_as_given(made.table(name), given), given.role)
+    form = json.loads(json.dumps(table_form(made, table)))
+    same = all(item.what.startswith(tuple(_TAKEN_UP)) for item in _compared(name, kept.form, form))
+    return table if same else None
 
 
 def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
@@ -470,14 +572,19 @@ def _may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool
     if part == "functions":
         call = f"{item.what.removeprefix('functions ')}("
         return call not in json.dumps([form.get("joins"), form.get("windows")])
-    if part == "function":  # one that fails at a record must be mendable
-        return failed
+    if part == "function" or (item.what.startswith("states ") and item.lake == NOT_THERE):
+        return failed  # one that fails at a record must be mendable
     if item.what.startswith(("target columns ", "columns of ")):
         return item.lake == NOT_THERE and not item.script.endswith("NOT NULL")
     return False
 
 
 _PARTS = (*_OF_INSERTS, *_TAKEN_UP, "functions", "function")
+
+
+def _as_stored(column: str) -> str:
+    """A column of a form without the expression that computes it."""
+    return column.partition(" AS ")[0]
 
 
 def _allowed(item: Difference) -> Difference:

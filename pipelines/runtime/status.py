@@ -10,6 +10,7 @@ from pipelines.clock import Clock, system_clock
 from pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
 from pipelines.lake.leases import read_leases
 from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
+from pipelines.runtime.definitions import left_behind
 from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
 from pipelines.runtime.landing.alignment import Blocked, GroupStanding, standing_of
 from pipelines.runtime.landing.split_store import of_a_file
@@ -130,7 +131,8 @@ class Totals:
 
 @dataclass(frozen=True)
 class LakeStatus:
-    """A lake as of `at` (ms, UTC)."""
+    """A lake as of `at` (ms, UTC). `holding_back`: the INSERTs that were left out of their script, each with the builds
+    whose retention still spares what it may join."""
 
     lake: str
     at: int
@@ -139,6 +141,7 @@ class LakeStatus:
     totals: Totals = field(default_factory=Totals)
     stuck: tuple[StuckRow, ...] = ()
     """Of the tables and INSERTs: whose step failed in the continuous mode, and has not worked since."""
+    holding_back: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -196,7 +199,8 @@ def status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_c
     found = tuple(_insert(lake, pipeline, name, holders.get(insert_owner(name))) for name in inserts)
     rows = [lake.stuck.last(owner) for owner in (*tables, *map(insert_owner, inserts))]
     stuck = tuple(row for row in rows if row is not None and not row.over)
-    return LakeStatus(str(lake.root), now, sources, found, _totals(sources, found), stuck)
+    behind = left_behind(lake, pipeline)
+    return LakeStatus(str(lake.root), now, sources, found, _totals(sources, found), stuck, behind)
 
 
 def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None, now: int) -> SourceStatus:

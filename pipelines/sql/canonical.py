@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -16,7 +17,9 @@ from typing import Any, Literal
 
 from pipelines.functions import UserFunction, used_in
 from pipelines.functions.loading import load
+from pipelines.process.engine.binding import shape_of
 from pipelines.process.identity import definition_of
+from pipelines.process.state.declared import column_type
 from pipelines.sources.formats.checks import ERROR_OPTION
 from pipelines.sources.paths import placed, problem
 from pipelines.sources.protocol import OptionSpec
@@ -52,12 +55,19 @@ def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
     Nothing secret is in it. Empty for a process."""
     if insert.process is not None:
         return ""
-    tables = dict.fromkeys([insert.probe, *insert.builds, insert.target])
-    declared = [table for name in tables for table in (*pipeline.table(name).parts, pipeline.table(name))]
-    functions = "".join(map(show_create_function, pipeline.functions.values()))
     enforcer = pipeline.not_null_enforcer
     sets = f"SET '{NOT_NULL_ENFORCER}' = '{enforcer}';\n" if enforcer else ""
-    return f"{sets}{functions}{''.join(map(_without_suite, declared))}{insert.sql};\n"
+    return f"{sets}{_declared_in(pipeline, [insert.probe, *insert.builds, insert.target])}{insert.sql};\n"
+
+
+def statement_of(pipeline: CompiledScript, table: str) -> str:
+    """The statements that a source table needs, and its own. Nothing secret is in it."""
+    return _declared_in(pipeline, [table])
+
+
+def _declared_in(pipeline: CompiledScript, names: Iterable[str]) -> str:
+    tables = [table for name in dict.fromkeys(names) for table in (*pipeline.table(name).parts, pipeline.table(name))]
+    return "".join([*map(show_create_function, pipeline.functions.values()), *map(_without_suite, tables)])
 
 
 def _without_suite(table: Table) -> str:
@@ -169,6 +179,12 @@ def _options(
     return found
 
 
+def defines(table: Table, name: str) -> bool:
+    """Whether an option of a source table is part of its definition."""
+    option = find_option(name, (*InstalledConnectors()[table.connector].options, *SOURCE_OPTIONS))
+    return option is None or option.changes != "neither"
+
+
 def _real(options: Options, name: str, environment: Mapping[str, str] | None) -> str:
     from pipelines.errors import PlanningError
 
@@ -244,9 +260,11 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
     if called:
         form["functions"] = {function.name: function_digest(function) for function in called}
     text = _named(json.dumps(form), called)
-    for place, alias in enumerate([insert.probe_alias, *(join.alias for join in insert.joins)]):
-        text = text.replace(json.dumps(f"{quoted(alias)}.")[1:-1], f"`${place}`.")
-    return json.loads(text)
+    aliases = [insert.probe_alias, *(join.alias for join in insert.joins)]
+    places = {json.dumps(f"{quoted(alias)}.")[1:-1]: f"`${place}`." for place, alias in enumerate(aliases)}
+    # A field of a column that is called like an alias comes after a dot.
+    named = re.compile(r"(?<!\.)(?:" + "|".join(map(re.escape, places)) + ")")
+    return json.loads(named.sub(lambda found: places[found.group()], text))
 
 
 def _process(pipeline: CompiledScript, insert: Insert) -> Form:
@@ -266,7 +284,8 @@ def _process(pipeline: CompiledScript, insert: Insert) -> Form:
         if path := second.options.get("path"):
             form[f"path of {name}"] = str(placed(path, second.home).absolute())
     if spec.windowed is None:
-        return form | {"function": definition_of(spec.function)}
+        states = {state.name: column_type(state) for state in shape_of(spec.function).states}
+        return form | {"function": definition_of(spec.function), "states": states}
     window = spec.windowed
     kept: Form = {
         "groups": [asdict(group) for group in window.groups],

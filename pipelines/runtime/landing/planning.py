@@ -62,6 +62,8 @@ class EpochPlanner:
                 next_command="tidegate status",
             )
         faults.point("source.planned", self.own.name)
+        if self.definition:  # another runner may have changed it meanwhile: it goes on with this plan, and we do not
+            self.definition()
         return stored_step(stands)
 
     def _quiet(self, context: SourceContext, instant: int) -> Step | None:

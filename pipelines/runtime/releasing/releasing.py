@@ -218,6 +218,8 @@ class Releasing(Standing):
                 next_command="tidegate status",
             )
         faults.point("insert.planned", self.insert.id)
+        if self.definitions is not None:  # another runner may have changed it meanwhile: the epoch is its to plan anew
+            self.definitions.number(self.owner)
         return plan
 
     def _explained(self, plan: ReleasePlan, state: str) -> AbstractContextManager[None]:

@@ -32,6 +32,18 @@ class Catalog:
             self._files = [File(row["split"], row["detail"]["size"], row["detail"]["modified"]) for row in rows]
         return self._files
 
+    def same_folder(self, before: int | None) -> None:
+        """Raise SourceError where another folder has taken the place of the one that was read. `before`: the id that
+        this one had. A copy that was brought back has files that were read: it is the same."""
+        if before is None or self._folder.id() in (None, before) or not self.files:
+            return
+        if any(self._folder.now(file.name) == file for file in self.files):
+            return
+        raise self._folder.error(
+            f"is another one than was read: none of the {len(self.files):,} files that were taken up is in it",
+            "put the old folder back, or one of its files with its time; or read this one on another lake (--lake DIR)",
+        )
+
     def take_up(self) -> list[str]:
         """Take up the finished files that are new; the names of those that are not finished yet.
 

@@ -48,6 +48,13 @@ class Folder:
             ) from error
         return sorted((file for file in found if file), key=lambda file: (file.modified, file.name))
 
+    def id(self) -> int | None:
+        """What the storage knows the folder by, whatever it is called: its inode. None for a single file."""
+        try:
+            return None if self.path.is_file() else self.path.stat().st_ino
+        except OSError:
+            return None
+
     def full(self, name: str) -> Path:
         """Where a listed file lies."""
         return self.path if self.path.is_file() else self.path / name

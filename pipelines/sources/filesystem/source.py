@@ -53,6 +53,8 @@ class FilesystemSource:
     def ends(self) -> Json:
         """How many files were taken up, and the names of those that are not finished. A generation's first plan waits
         for these for as long as the settle time."""
+        if self._context.previous is not None:
+            self._catalog.same_folder(self._context.previous.step.ranges.get("folder"))
         waiting = self._catalog.take_up()
         if waiting and self._context.first is None:
             self._catalog.wait(waiting)
@@ -75,7 +77,7 @@ class FilesystemSource:
         flips = not context.flipped and stop >= first_ends["files"] and self._are_past(first_ends["waiting"], stop)
         if stop == start and context.first is not None and not flips:
             return None
-        ranges = phaseless.ranges(context, ends, **{"from": start, "to": stop})
+        ranges = phaseless.ranges(context, ends, **{"from": start, "to": stop, "folder": self._folder.id()})
         return Step(ranges, flips=flips, summary=self._summary(start, stop))
 
     def _in_time(self, files: list[File], limit: int | None) -> list[File]:

@@ -116,6 +116,18 @@ def check_birth(recorded: Birth, found: Birth, position: BinlogPosition, table: 
     )
 
 
+def check_server(recorded: str, found: str, table: str, where: str) -> None:
+    """Raise SourceError where the server is another one than was read, by the id that it has itself. A MySQL server has
+    a server_uuid; MariaDB has none, and "" is never another one."""
+    if recorded and found and recorded != found:
+        raise SourceError(
+            f"{table}: the server is another one than was read",
+            where=f"{where}: server_uuid {found}, it was {recorded}",
+            state="what was committed before is kept; nothing of this server was read",
+            next_command=resnapshot(table),
+        )
+
+
 def resnapshot(table: str) -> str:
     """The command that begins a table anew, in a generation of its own."""
     return f"tidegate run … --resnapshot {table}   (readers stay on the old generation until the new one has flipped)"

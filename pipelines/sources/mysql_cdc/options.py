@@ -99,6 +99,11 @@ OPTIONS: tuple[OptionSpec, ...] = (
         f"{JDBC_PREFIX}*",
         doc="For scripts of flink-cdc: sslMode and serverSslCert hold for all connections, sessionVariables, "
         "connectTimeout and socketTimeout for those that read a snapshot; see below.",
+        changes="neither",
+    ),
+    OptionSpec(
+        f"{JDBC_PREFIX}sessionVariables",
+        doc="What each session that reads a snapshot SETs, as 'a=1,b=2'.",
         changes="rows",
     ),
 )

@@ -33,7 +33,15 @@ from pipelines.sources.mysql_cdc.connection import Session
 from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
 from pipelines.sources.mysql_cdc.failures import explain
 from pipelines.sources.mysql_cdc.headers import birth
-from pipelines.sources.mysql_cdc.log import Birth, check_birth, check_reachable, log_files, resnapshot, with_number
+from pipelines.sources.mysql_cdc.log import (
+    Birth,
+    check_birth,
+    check_reachable,
+    check_server,
+    log_files,
+    resnapshot,
+    with_number,
+)
 from pipelines.sources.mysql_cdc.log_time import log_time
 from pipelines.sources.mysql_cdc.options import parse
 from pipelines.sources.mysql_cdc.plan_binlog import from_options, from_snapshot, next_piece
@@ -42,7 +50,13 @@ from pipelines.sources.mysql_cdc.retention import position_after, retention
 from pipelines.sources.mysql_cdc.snapshot.cut import CutRule, cut_rule, status_position
 from pipelines.sources.mysql_cdc.snapshot.files import Files, file_columns, write_chunks
 from pipelines.sources.mysql_cdc.snapshot.footers import Span, newest_rowtime, spans_of
-from pipelines.sources.mysql_cdc.snapshot.plan import chunks_of, first_batch, greatest_cut, next_batch
+from pipelines.sources.mysql_cdc.snapshot.plan import (
+    chunks_of,
+    declared_columns,
+    first_batch,
+    greatest_cut,
+    next_batch,
+)
 from pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
 from pipelines.sources.mysql_cdc.snapshot.reading import Work
 from pipelines.sources.mysql_cdc.snapshot.rows import read_chunks
@@ -109,15 +123,20 @@ class MysqlCdcSource:
         check_reachable(position, files, name, where)
         newest = replace(position, position=files.sizes[position.file])
         check_birth(step.birth, birth(self.options.server, newest), position, name, where)
+        check_server(step.server, self._uuid, name, where)
         self._log_checked = True
 
     # --- a step --------------------------------------------------------------------------------------------------
+
+    @property
+    def _uuid(self) -> str:
+        return self._server_facts().variables.get("server_uuid", "")
 
     def plan(self, ends: Json, instant: int) -> Step | None:
         """The next batch of chunks, or piece of the binlog. See `protocol.Source.plan`."""
         end = BinlogPosition.from_json(ends)
         previous = self.context.previous
-        before = step_of(previous.step.ranges) if previous else None
+        before = self._whole(step_of(previous.step.ranges)) if previous else None
         if before is None:
             self._log_checked = True  # this very log is what the steps will be of
         with self._session.cursor() as cursor:
@@ -151,16 +170,27 @@ class MysqlCdcSource:
         if piece.late is not None:
             self.context.held[SPLIT] = piece.late
         step = piece.step
-        return None if step is None else Step(step.to_json(), "unbounded", step.flips, f"binlog {step}")
+        if step is None:
+            return None
+        return Step(replace(step, server=self._uuid).to_json(), "unbounded", step.flips, f"binlog {step}")
 
     def _snapshot(self, step: SnapshotStep) -> Step:
         self._bar("snapshot", "chunks", step.total, step.first)
-        return Step(step.to_json(), "bounded", False, str(step))
+        return Step(replace(step, server=self._uuid).to_json(), "bounded", False, str(step))
+
+    def _whole(self, step: SnapshotStep | BinlogStep) -> SnapshotStep | BinlogStep:
+        """A step with every declared column. Those that a table without rows was given after its generation began are
+        described as the server has them now."""
+        known = {column.name for column in step.columns}
+        if all(column.metadata is not None or column.name in known for column in self.context.table.physical_columns):
+            return step
+        declared = declared_columns(self._table_facts(), self.context.table)
+        return replace(step, columns=(*step.columns, *(column for column in declared if column.name not in known)))
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         """The step's rows; Spark reads them when they are written."""
         self._read_at = time.monotonic()
-        ranges = step_of(step.step.ranges)
+        ranges = self._whole(step_of(step.step.ranges))
         self._check_log(ranges)
         rows = (
             read_chunks(spark, self._work(ranges))
@@ -174,7 +204,7 @@ class MysqlCdcSource:
     def write(self, spark: SparkSession, step: StoredStep, folder: str) -> Sequence[str] | None:
         """`protocol.WritesFiles`: chunks, where the script declares what the server has; and nothing of an empty step,
         which the flip often is."""
-        ranges = step_of(step.step.ranges)
+        ranges = self._whole(step_of(step.step.ranges))
         if isinstance(ranges, BinlogStep):
             self._check_log(ranges)
             return [] if ranges.empty else None

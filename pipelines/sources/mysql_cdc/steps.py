@@ -20,7 +20,8 @@ LOG_EPOCH = 0
 class SnapshotStep:
     """Chunks [first, last) of `total`. `start`, taken before any chunk was read, is where the binlog is read from.
 
-    `columns` are the declared ones as the server described them when the generation began.
+    `columns` are the declared ones as the server described them when the generation began. `server`: its server_uuid,
+    where it has one.
     """
 
     first: int
@@ -30,6 +31,7 @@ class SnapshotStep:
     birth: Birth
     key: SnapshotKey
     columns: tuple[SourceColumn, ...]
+    server: str = ""
 
     @property
     def done(self) -> bool:
@@ -46,6 +48,7 @@ class SnapshotStep:
             "birth": self.birth.to_json(),
             "key": self.key.to_json(),
             "columns": columns_to_json(self.columns),
+            "server": self.server,
         }
 
     def __str__(self) -> str:
@@ -71,6 +74,7 @@ class BinlogStep:
     seen_at: int
     start_birth: Birth | None = None
     known_at: int = 0
+    server: str = ""
 
     @property
     def reached_at(self) -> int:
@@ -100,6 +104,7 @@ class BinlogStep:
             "seen_at": self.seen_at,
             "start_birth": self.start_birth.to_json() if self.start_birth else None,
             "known_at": self.known_at,
+            "server": self.server,
         }
 
     def __str__(self) -> str:
@@ -119,6 +124,7 @@ def step_of(ranges: Mapping[str, Any]) -> SnapshotStep | BinlogStep:
             birth=birth,
             key=SnapshotKey.from_json(ranges["key"]),
             columns=columns,
+            server=ranges.get("server", ""),
         )
     return BinlogStep(
         span=BinlogRange.from_json(ranges["span"]),
@@ -130,6 +136,7 @@ def step_of(ranges: Mapping[str, Any]) -> SnapshotStep | BinlogStep:
         seen_at=int(ranges["seen_at"]),
         start_birth=Birth.from_json(ranges["start_birth"]) if ranges.get("start_birth") else None,
         known_at=int(ranges.get("known_at", 0)),
+        server=ranges.get("server", ""),
     )
 
 

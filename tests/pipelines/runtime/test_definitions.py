@@ -5,21 +5,31 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from orchestration.console.standing import standing
 from pipelines.errors import ConcurrentRun, DefinitionChanged, GateHeld, LakeError
 from pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from pipelines.lake.lake import FORMAT
-from pipelines.runtime.definitions import Definitions, Difference
+from pipelines.runtime.definitions import Definitions, Difference, left_behind, mixed_definitions
+from pipelines.runtime.landing.opening import refresh
 from pipelines.runtime.plans import ReleasePlan, source_row
 from pipelines.runtime.releasing.standing import Standing
+from pipelines.runtime.runner import Runner
+from pipelines.runtime.status import settled_status
 from pipelines.runtime.verifying.verify import verify
 from pipelines.sources.protocol import Step
 from pipelines.sql import compile_script
 from pipelines.testing import Harness
+from tests.pipelines.runtime.handmade import HandmadeLake
 
 OLD_LAKE = Path(__file__).parents[2] / "fixtures" / "lake_of_format_1"
 
@@ -248,16 +258,115 @@ def test_a_runner_that_another_has_overtaken_stops(tmp_path: Path) -> None:
     new = Definitions(Lake(tmp_path / "timed"), compile_script(idle), {}, lambda: 0, lines.append)
     new.take_up("clicks")
     (line,) = lines
-    assert line.startswith("table clicks changes from epoch 2 on: watermark options")
+    assert line.startswith("table clicks changes from epoch 1 on: watermark options")  # nothing of it is committed
     with pytest.raises(ConcurrentRun, match="has changed the definition of clicks"):
         old.number("clicks")
     with pytest.raises(ConcurrentRun):
         old.take_up("clicks")
 
 
+def test_a_runner_that_is_overtaken_while_it_plans_does_not_go_on(tmp_path: Path) -> None:
+    """Another runner changes the definition after this one has looked, and before its plan is stored."""
+    timed = SCRIPT.replace("cents INT, proctime", "cents INT, at TIMESTAMP(3), WATERMARK FOR at AS at, proctime")
+    idle = timed.replace("PROCTIME()) WITH (", "PROCTIME()) WITH ('scan.watermark.idle-timeout' = '9 s', ")
+    old = planned(tmp_path, timed)
+
+    def number() -> int:
+        found = old.number("clicks")
+        if old.lake.epochs.last("clicks").epoch == 1:  # type: ignore[union-attr]
+            Definitions(Lake(tmp_path), compile_script(idle), {}, lambda: 0).take_up("clicks")
+        return found
+
+    landing = Runner(old.pipeline, old.lake, clock=lambda: 0).landing("clicks")
+    planner = replace(landing.planner, definition=number)
+    with landing.opened(1) as (_, context):
+        refresh(context, old.lake)
+        step = SimpleNamespace(plan=lambda ends, instant: Step({"from": 0, "to": 0}))
+        with pytest.raises(ConcurrentRun, match="has changed the definition of clicks"):
+            planner.plan(cast(Any, step), context, {})
+
+
+def fill(definitions: Definitions, table: str, *, rows: int, log: bool) -> None:
+    """Commit epoch 1 of a table, and write its watermark-log row with `log`."""
+    lake = definitions.lake
+    HandmadeLake(lake.root, definitions.pipeline).appended(table, 1)
+    if log:
+        row = WatermarkRow(table, 1, 1, 0, rows, 0, True)
+        lake.watermarks.append([row], application=lake.application(table, "watermark", 1), version=1)
+
+
+MORE = SCRIPT.replace("cents INT, proctime", "cents INT, more INT, proctime")
+
+
+@pytest.mark.parametrize(
+    ("rows", "log", "refused"), [(0, True, False), (3, True, True), (3, False, True)], ids=["none", "rows", "killed"]
+)
+def test_a_table_without_rows_takes_new_columns(rows: int, log: bool, refused: bool, tmp_path: Path) -> None:
+    """`killed`: rows are committed, and the run was killed before it had counted them."""
+    fill(planned(tmp_path, SCRIPT), "clicks", rows=rows, log=log)
+    found = Definitions(Lake(tmp_path), compile_script(MORE), {}, lambda: 0).differences()
+    assert [(item.what, item.refused) for item in found if item.owner == "clicks"] == [("columns more", refused)]
+
+
+def test_an_epoch_that_nothing_is_committed_of_is_of_the_definition_that_mends_it(tmp_path: Path) -> None:
+    planned(tmp_path, SCRIPT.replace("cents INT, proctime", "cents INT, more AS cents / 0, proctime"))
+    lines: list[str] = []
+    script = SCRIPT.replace("cents INT, proctime", "cents INT, more AS cents / 1, proctime")
+    mended = Definitions(Lake(tmp_path), compile_script(script), {}, lambda: 0, lines.append)
+    mended.take_up("clicks")
+    assert [line.partition(" on: ")[0] for line in lines] == ["table clicks changes from epoch 1"]
+    fill(mended, "clicks", rows=3, log=True)
+    assert mixed_definitions(mended.lake, reading("clicks", upto=1)) == []
+
+
+def test_rows_of_two_definitions_are_seen(tmp_path: Path) -> None:
+    old = planned(tmp_path, SCRIPT)
+    fill(old, "clicks", rows=3, log=True)
+    assert mixed_definitions(old.lake, reading("clicks", upto=2)) == []
+    row = old.lake.definitions.rows("clicks")[0]
+    other = replace(row, epoch=2, since=2, form={**row.form, "primary key": ["user_id"]})
+    old.lake.definitions.append([other], application=old.lake.application("clicks", "definition", 1), version=2)
+    assert mixed_definitions(old.lake, reading("clicks", upto=1)) == []
+    assert mixed_definitions(old.lake, reading("clicks", upto=2)) == ["clicks"]
+    gate = replace(row, epoch=3, since=3, form={**row.form, "policy": {"format.on-error": "quarantine"}})
+    old.lake.definitions.append([gate], application=old.lake.application("clicks", "definition", 1), version=3)
+    assert mixed_definitions(old.lake, reading("clicks", upto=1)) == []
+
+
+def reading(probe: str, *, upto: int) -> ReleasePlan:
+    return ReleasePlan("enriched", 1, 1, "release", 0, probe, 1, 0, upto, (), "quarantine", "")
+
+
+def test_an_insert_that_was_left_out_is_named_where_it_holds_retention_back(tmp_path: Path) -> None:
+    for folder, option, held in (("1", "'changelog.retention' = '1 d', ", ("users",)), ("2", "", None)):
+        script = SCRIPT.replace("'phases'", f"{option}'phases'")
+        definitions = Definitions(Lake(tmp_path / folder), compile_script(script), {}, lambda: 0)
+        definitions.number("insert enriched")
+        assert left_behind(definitions.lake, None) == {}
+        other = Definitions(definitions.lake, compile_script(script.replace("enriched", "also")), {}, lambda: 0)
+        other.leave_out(definitions.lake.leases("a run"))
+        plan, owner = reading("clicks", upto=1).row(), "insert enriched"
+        definitions.lake.epochs.append([plan], application=definitions.lake.application(owner, "plan", 1), version=1)
+        found = settled_status(definitions.lake, None)
+        assert found.holding_back == ({"enriched": held} if held else {})
+        told = "enriched is left out of its script: retention of users spares what it may still join"
+        assert any(told in str(line) for line in standing(found)) == bool(held)
+
+
+def test_a_new_insert_into_a_target_of_other_columns_is_refused_before_it_is_planned(tmp_path: Path) -> None:
+    lake = planned(tmp_path, SCRIPT).lake
+    there = pa.schema([("user_id", pa.int32()), ("item", pa.int32()), ("more", pa.string())])
+    DeltaTable.create(str(lake.root / "targets" / "enriched"), there)
+    found = Definitions(lake, compile_script(SCRIPT), {}, lambda: 0).differences()
+    assert [(item.what, item.lake, item.script, item.refused) for item in found] == [
+        ("target columns item", "INT", "STRING", True),
+        ("target columns gender", "nothing", "declared", True),
+    ]
+
+
 def test_two_scripts_that_declare_one_table_differently_do_not_share_it(tmp_path: Path) -> None:
     one = SCRIPT.replace("cents INT, proctime", "cents INT, more AS cents + 1, proctime")
-    planned(tmp_path, one)
+    fill(planned(tmp_path, one), "clicks", rows=3, log=True)
     other = Definitions(Lake(tmp_path), compile_script(one.replace("cents + 1", "cents + 1000")), {}, lambda: 0)
     with pytest.raises(DefinitionChanged) as raised:
         other.require()

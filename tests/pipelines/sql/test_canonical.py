@@ -146,6 +146,34 @@ def test_what_becomes_of_null_in_a_not_null_column_is_a_policy_that_goes_with_th
     assert computes(again, again.insert("t")) == computes(made, insert)
 
 
+def test_a_field_that_is_called_like_an_alias_is_another_one_than_the_alias() -> None:
+    script = """CREATE TABLE p (b ROW<x INT>, c ROW<x INT>, k INT, now AS PROCTIME()) WITH ('connector' = 'scripted');
+        CREATE TABLE d (k INT PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'scripted', 'phases' = 'true',
+            'signals' = 'true'); CREATE TABLE t (x INT) WITH ('connector' = 'scripted');
+        INSERT INTO t SELECT a.b.x FROM p AS a JOIN d FOR SYSTEM_TIME AS OF a.now AS b ON a.k = b.k;"""
+    one = compile_script(script)
+    same = compile_script(script.replace("p AS a", "p AS q").replace("a.", "q."))
+    other = compile_script(script.replace("a.b.x", "a.c.x").replace("a.now AS b", "a.now AS c").replace("b.k", "c.k"))
+    forms = [insert_form(each, each.insert("t")) for each in (one, same, other)]
+    assert forms[0] == forms[1]
+    assert forms[0] != forms[2]
+
+
+def test_the_types_of_states_are_a_part_of_their_own_whatever_the_version_of_the_function() -> None:
+    (insert,) = pipelines()[1].inserts
+    form = insert_form(pipelines()[1], insert)
+    assert form["states"]["total"] == "BIGINT"
+
+
+def test_how_a_connection_is_made_is_no_part_of_a_table() -> None:
+    script = SCRIPT.replace("'server-time-zone'", "'jdbc.properties.connectTimeout' = '9', 'server-time-zone'")
+    assert script != SCRIPT
+    assert forms(compile_script(script)) == forms(compile_script(SCRIPT))
+    script = SCRIPT.replace("'server-time-zone'", "'jdbc.properties.sessionVariables' = 'a=9', 'server-time-zone'")
+    changed = forms(compile_script(script))
+    assert [name for name, form in forms(compile_script(SCRIPT)).items() if changed[name] != form] == ["users"]
+
+
 def test_every_option_says_what_it_changes() -> None:
     known = [option for each in connectors().values() for option in each.spec.options]
     told = {option.name: option.changes for option in (*known, *SOURCE_OPTIONS, *SINK_OPTIONS)}

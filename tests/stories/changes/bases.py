@@ -144,7 +144,8 @@ class Story:
         for name, rows in {**base.first, **base.more}.items():
             self.put(name, 1, rows)
         self.write({})
-        assert self.run().exit_code == 0
+        ran = self.run()
+        assert ran.exit_code == 0, ran.output
         self.left = self.targets()
         assert not base.before or self.left == self.wanted(base.before)
         for name, rows in base.second.items():

@@ -94,6 +94,42 @@ def test_mysql(database: Database, spark: SparkSession, tmp_path: Path, monkeypa
     database.execute(f"DROP DATABASE {other}")
 
 
+def test_mysql_tables_go_by_the_lakes_definition(database: Database, spark: SparkSession, tmp_path: Path) -> None:
+    """A table without rows takes a column that its log brings; `reconcile` takes a table as the lake keeps it."""
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(9), age INT)")
+    clicks(tmp_path, 1, 1)
+    reads = options(database, "users")
+    served = Served(
+        tmp_path,
+        f"""
+        CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH ({reads});
+        CREATE TABLE clicks (id INT, now AS PROCTIME()) WITH (
+            'connector' = 'filesystem', 'path' = 'clicks', 'format' = 'json');
+        CREATE TABLE named (id INT, name STRING) WITH ('connector' = 'delta', 'gate.on-unmatched' = 'publish');
+        INSERT INTO named SELECT c.id, u.name FROM clicks AS c
+            LEFT JOIN users FOR SYSTEM_TIME AS OF c.now AS u ON c.id = u.id;
+        """,
+    )
+    database.execute("INSERT INTO users VALUES (2, 'cid', 40)")
+    clicks(tmp_path, 2, 2)
+    wider = served.text.replace("name STRING) WITH ('conn", "name STRING, age INT) WITH ('conn", 1)
+    result = served.run(wider)
+    assert result.exit_code == 0, result.output
+    assert "columns age" in result.output
+    assert rows_of(tmp_path / "lake/targets/named") == [(1, None), (2, "cid")]
+    assert rows_of(tmp_path / "lake/tables/users") == [(2, "cid", 40)]
+    script = tmp_path / "pipeline.sql"
+    for text, said in (
+        (wider, ""),
+        (wider.replace("age INT", "age BIGINT").replace("LEFT JOIN", "JOIN"), "table users"),
+    ):
+        script.write_text(text)
+        result = tidegate(tmp_path, "reconcile", script, "--lake", served.lake)
+        assert result.exit_code == 0, result.output
+        assert ("taken by the definition that the lake keeps" in result.output) == bool(said), result.output
+        assert said in result.output
+
+
 def test_kafka(topics: Topics, tmp_path: Path) -> None:  # noqa: F811
     topic, other = topics.create(), topics.create()
     topics.send(topic, {"id": 1})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -246,3 +248,19 @@ def test_its_spec() -> None:
     assert not spec.phases({})
     assert spec.only_grows({"format": "json"})
     assert not spec.only_grows({"format": "debezium-json"})
+
+
+def test_another_folder_in_the_place_of_the_one_that_was_read(files: Files, tmp_path: Path) -> None:
+    files.write("a.json", ROW)
+    bench = files.bench()
+    bench.plan()
+    files.path.rename(tmp_path / "old")
+    files.path.mkdir()
+    files.write("b.json", ROW)
+    with pytest.raises(SourceError, match="is another one than was read: none of the 1 files") as raised:
+        bench.source().ends()
+    assert "--lake DIR" in raised.value.next_command
+    shutil.copy2(tmp_path / "old" / "a.json", files.path)  # a copy that was brought back
+    assert bench.plan().summary == "file 2: b.json"
+    (files.path / "a.json").unlink()  # whoever reads may clear away
+    assert bench.plan() is None

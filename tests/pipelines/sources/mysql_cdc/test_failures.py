@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from pipelines.errors import SourceError
 from pipelines.sources.mysql_cdc.binlog import errors as binlog
+from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from pipelines.sources.mysql_cdc.binlog.wire.positions import MAX_FILE_NUMBER, offsets
 from pipelines.sources.mysql_cdc.errors import FRESH, ReadError
 from pipelines.sources.mysql_cdc.failures import AGAIN, STATE, explain
-from pipelines.sources.mysql_cdc.log import resnapshot
+from pipelines.sources.mysql_cdc.log import Birth, check_server, resnapshot
 from pipelines.sources.mysql_cdc.snapshot import errors as snapshot
+from pipelines.sources.mysql_cdc.steps import BinlogStep, step_of
 
 NEW = resnapshot("users")
 OR_NEW = f"{AGAIN}; if it stops at the same place: {NEW}"
@@ -57,3 +60,18 @@ def test_a_file_number_too_great_to_order_rows_by() -> None:
     told = explain(raised.value, "users", "step", "server")
     assert told is not None
     assert told.next_command.endswith(f"; then {NEW}")
+
+
+def test_a_plan_names_the_server_that_it_is_of() -> None:
+    """A copy of a server that has the same log, under a server_uuid of its own, is another server."""
+    at = BinlogPosition("binlog.000007", 120)
+    step = BinlogStep(BinlogRange(0, at, at), (), Birth(1, 1), (), None, at, 0, server="3e11fa47")
+    again = step_of(step.to_json())
+    assert again == step
+    check_server(again.server, "3e11fa47", "users", "shop.users on db1:3306")
+    check_server("", "b1", "users", "of a plan that has none")
+    check_server(again.server, "", "users", "a MariaDB")
+    with pytest.raises(SourceError, match="users: the server is another one than was read") as raised:
+        check_server(again.server, "b1c2", "users", "shop.users on db2:3306")
+    assert "server_uuid b1c2, it was 3e11fa47" in raised.value.where
+    assert raised.value.next_command == NEW
