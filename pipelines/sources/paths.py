@@ -28,17 +28,30 @@ def problem(said: str | Path) -> str:
     return ""
 
 
+_NO_DELTA = re.compile(r"%[0-9A-Fa-f]{2}|[]|^[\\]")
+"""What delta-rs takes for something else in a path: it decodes the first, and does not get along with the others."""
+
+
+def delta_problem(path: Path) -> str:
+    """Why no Delta table can lie at `path`; empty where one can."""
+    found = _NO_DELTA.search(str(path))
+    return (
+        f"{path} has {found.group()} in it, which the reader of Delta tables takes for something else" if found else ""
+    )
+
+
 def local(said: str | Path, where: str, base: Path | None = None) -> Path:
-    """The folder that a person wrote, as an absolute path; `file:` may stand before it, and a relative one begins at
-    `base`, or where the process runs. Raises PlanningError, which says `where` it was written."""
-    if why := problem(said):
+    """The folder for Delta tables that a person wrote, as an absolute path; `file:` may stand before it, and a relative
+    one begins at `base`, or where the process runs. Raises PlanningError, which says `where` it was written."""
+    found = ((base or Path()) / plain(str(said))).absolute()
+    if why := problem(said) or delta_problem(found):
         raise PlanningError(
             why,
             where=where,
             state="nothing was changed",
-            next_command="write the path of a folder that this machine has",
+            next_command="write the path of a folder that this machine has, without such characters",
         )
-    return ((base or Path()) / plain(str(said))).absolute()
+    return found
 
 
 def plain(said: str) -> str:

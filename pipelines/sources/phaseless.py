@@ -15,6 +15,11 @@ def first_ends(context: SourceContext, ends: Json) -> Json:
     return ends if context.first is None else context.first.step.ranges[_FIRST_ENDS]
 
 
+def is_first(ranges: Json) -> bool:
+    """Whether these are the ranges of a generation's first step."""
+    return _FIRST_ENDS in ranges
+
+
 def ranges(context: SourceContext, ends: Json, **own: object) -> Json:
     """The ranges of a step: the connector's `own`, and with the first plan its ends."""
     return {**own, _FIRST_ENDS: ends} if context.first is None else own

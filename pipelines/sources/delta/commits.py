@@ -6,6 +6,7 @@ Only a change of data counts; a commit that merely moves rows into other files (
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,13 +23,15 @@ SPLIT = "0"
 
 @dataclass(frozen=True)
 class Commit:
-    """One version. `added` are the log's own lines of the files whose rows it added; `timestamp` is in ms, UTC."""
+    """One version. `added` are the log's own lines of the files whose rows it added; `timestamp` is in ms, UTC.
+    `schema` is the table's from then on, as Spark's JSON, where the commit says anything of the table itself."""
 
     version: int
     effect: Effect
     operation: str
     timestamp: int
     added: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
 
     @property
     def rows(self) -> int:
@@ -55,9 +58,10 @@ class CommitLog:
         """The table's identity: another table in the same place has another."""
         return str(self._opened().metadata().id)
 
-    def schema(self) -> dict[str, Any]:
-        """The newest schema, as Spark's JSON."""
-        return json.loads(self._opened().schema().to_json())
+    def schema(self, version: int | None = None) -> dict[str, Any]:
+        """The schema as of `version`, or the newest, as Spark's JSON."""
+        table = self._opened() if version is None else DeltaTable(str(self.path), version=version)
+        return json.loads(table.schema().to_json())
 
     def feeds_changes(self, version: int) -> bool:
         """Whether the change data feed was on at `version`."""
@@ -90,13 +94,17 @@ class CommitLog:
 def _commit(version: int, lines: list[str], written_at: int) -> Commit:
     added: list[str] = []
     changed = False
+    schema: dict[str, Any] | None = None
     info: dict[str, Any] = {}
     for line in lines:
         action = json.loads(line) if line.strip() else {}
         if action.get("add", {}).get("dataChange"):
             added.append(line)
         info = action.get("commitInfo", info)
-        changed = changed or "cdc" in action or bool(action.get("remove", {}).get("dataChange"))
+        # The change data feed names what was inserted as well: only what is removed is a change.
+        changed = changed or bool(action.get("remove", {}).get("dataChange"))
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
     return Commit(
         version,
         effect="changed" if changed else "added" if added else "nothing",
@@ -104,4 +112,20 @@ def _commit(version: int, lines: list[str], written_at: int) -> Commit:
         # As Delta's own change data feed has it: a commitInfo's plain timestamp is the writer's, and not in order.
         timestamp=info.get("inCommitTimestamp") or written_at,
         added=tuple(added),
+        schema=schema,
     )
+
+
+def identities(schema: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Who the columns of a schema are, by their paths: the physical name, which column mapping leaves as it is when a
+    column is renamed, and gives to no other; without column mapping the name."""
+    found: dict[str, str] = {}
+    for field in schema["fields"]:
+        path = prefix + field["name"]
+        found[path] = field.get("metadata", {}).get("delta.columnMapping.physicalName", field["name"])
+        inside = field["type"]
+        while isinstance(inside, dict) and inside["type"] in ("array", "map"):
+            inside = inside["elementType" if inside["type"] == "array" else "valueType"]
+        if isinstance(inside, dict) and inside["type"] == "struct":
+            found |= identities(inside, f"{path}.")
+    return found

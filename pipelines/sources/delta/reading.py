@@ -1,7 +1,11 @@
 """Reads a Delta table by version: a snapshot, the rows that commits added, or the change data feed of commits.
 
-Every frame has the table's own columns, and `_version`, `_change` (Delta's word for what happened to the row) and
-`_at` (the commit's time).
+Goes through Delta's own DeltaLog, as its streaming source does: no public reader takes a list of files, and Parquet's
+knows nothing of partition values and column mapping; and the public ones refuse versions that are older than
+`delta.deletedFileRetentionDuration`, whether their files are there or not, or read them by the newest schema.
+
+Every frame has the table's columns that the script names in the STRUCT `_row`, and `_version`, `_change` (Delta's word
+for what happened to the row) and `_at` (the commit's time).
 """
 
 from __future__ import annotations
@@ -14,9 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.sources.delta.commits import SPLIT, Commit
-from pipelines.sources.protocol import SEQ_TYPE
+from pipelines.sources.formats import literals, shape
+from pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SEQ_TYPE
 from pipelines.sql.model import Table
 from pipelines.sql.types import quoted
+
+POISON = "tidegate: a row does not fit: "
+"""What an executor throws begins with it; JSON of version and error follows."""
 
 _ROW_BITS = 30
 _TASK_BITS = 8
@@ -28,22 +36,21 @@ _THERE = [word for word, op in _BUILD_OPS.items() if op != "d"]
 _IS_END = f"_change IN ({', '.join(repr(word) for word, op in _BUILD_OPS.items() if op == 'd')})"
 
 
-def snapshot(spark: SparkSession, path: str, version: int, timestamp: int | None) -> DataFrame:
+def snapshot(spark: SparkSession, path: str, table: Table, version: int, timestamp: int | None) -> DataFrame:
     """All rows as of `version`."""
-    rows = spark.read.format("delta").option("versionAsOf", version).load(path)
-    return _described(rows, version, timestamp)
-
-
-def added(spark: SparkSession, path: str, commits: Sequence[Commit]) -> DataFrame:
-    """The rows that `commits` added, as the last of them saw the table's schema.
-
-    Goes through Delta's own DeltaLog, as its streaming source does: no public reader takes a list of files, and
-    Parquet's knows nothing of partition values and column mapping.
-    """
     jvm: Any = spark._jvm
-    nothing = jvm.scala.Option.empty()
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
-    state = log.getSnapshotAt(commits[-1].version, nothing, nothing, nothing, False)
+    session: Any = spark._jsparkSession
+    log, state, nothing = _at(spark, path, version)
+    no_filters = jvm.scala.jdk.javaapi.CollectionConverters.asScala(jvm.java.util.ArrayList()).toSeq()
+    relation = log.createRelation(no_filters, jvm.scala.Option.apply(state), nothing, True)
+    rows = DataFrame(session.baseRelationToDataFrame(relation), spark)
+    return _described(rows, table, version, timestamp)
+
+
+def added(spark: SparkSession, path: str, table: Table, commits: Sequence[Commit]) -> DataFrame:
+    """The rows that `commits` added, as the last of them saw the table's schema."""
+    jvm: Any = spark._jvm
+    log, state, nothing = _at(spark, path, commits[-1].version)
     frames = []
     for commit in commits:
         files = jvm.java.util.ArrayList()
@@ -51,48 +58,78 @@ def added(spark: SparkSession, path: str, commits: Sequence[Commit]) -> DataFram
             files.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(line))
         chosen = jvm.scala.jdk.javaapi.CollectionConverters.asScala(files).toSeq()
         rows = DataFrame(log.createDataFrame(state, chosen, False, nothing), spark)
-        frames.append(_described(rows, commit.version, commit.timestamp))
+        frames.append(_described(rows, table, commit.version, commit.timestamp))
     return reduce(DataFrame.unionAll, frames)
 
 
 def changes(spark: SparkSession, path: str, table: Table, first: int, last: int) -> DataFrame:
-    """What the commits of versions `first` to `last` did to each key of a build side, by the change data feed."""
-    reader = spark.read.format("delta").option("readChangeFeed", "true")
-    rows = reader.option("startingVersion", first).option("endingVersion", last).load(path)
-    named = {"_commit_version": "_version", "_change_type": "_change", "_commit_timestamp": "_at"}
-    return _of_keys(rows.withColumnsRenamed(named), table)
+    """What the commits of versions `first` to `last` did to each key of a build side, by the change data feed, as the
+    last of them saw the table's schema."""
+    jvm: Any = spark._jvm
+    log, state, nothing = _at(spark, path, last)
+    feed = jvm.org.apache.spark.sql.delta.commands.cdc.CDCReader
+    found = feed.changesToBatchDF(
+        log, first, last, spark._jsparkSession, nothing, jvm.scala.Option.apply(state), False, nothing
+    )
+    rows = DataFrame(found, spark).selectExpr(
+        f"{_row(table)} AS _row", "_commit_version AS _version", "_change_type AS _change", "_commit_timestamp AS _at"
+    )
+    return _of_keys(rows, table)
 
 
-def landable(rows: DataFrame, table: Table, *, snapshot: bool) -> DataFrame:
-    """What `Source.read` gives, of one of the frames above."""
+def _at(spark: SparkSession, path: str, version: int) -> tuple[Any, Any, Any]:
+    """The table's log, its state as of `version`, and Scala's None."""
+    jvm: Any = spark._jvm
+    nothing = jvm.scala.Option.empty()
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    return log, log.getSnapshotAt(version, nothing, nothing, nothing, False), nothing
+
+
+def landable(rows: DataFrame, table: Table, *, snapshot: bool, quarantines: bool) -> DataFrame:
+    """What `Source.read` gives, of one of the frames above. A row that the declaration excludes fails the step, or
+    becomes REJECTED."""
     build = table.role == "build"
     op = "'r'" if build and snapshot else _BUILD_OP if build else "'+I'"
     task = f"shiftleft(CAST(spark_partition_id() AS BIGINT), {_ROW_BITS})"
     row = f"({task} + (monotonically_increasing_id() & {2**33 - 1}L))"
     position = f"({row} + IF({_IS_END}, 0L, {2 ** (_ROW_BITS + _TASK_BITS)}L))"
     seq = f"'phase', {0 if snapshot else 1}, 'log', 0, 'file', _version, 'position', {position}, 'row', 0"
+    error = shape.excluded_error(table.physical_columns, "_row", _IS_END, table.primary_key)
+    poison = f"to_json(named_struct('version', _version, 'error', {error}))"
+    poison = f"CAST(raise_error(concat({literals.text(POISON)}, {poison})) AS STRING)"
+    reason = f"concat('version ', _version, ' of the Delta table: ', {error})"
+    told = f"named_struct('reason', {reason}, 'key', NULL, 'value', CAST(to_json(_row) AS BINARY), 'headers', NULL)"
+    rejected = f"IF({error} IS NULL, NULL, CAST({told} AS {REJECTED_TYPE})) AS {REJECTED}"
     return rows.coalesce(2**_TASK_BITS).selectExpr(
-        *[quoted(column.name) for column in table.physical_columns],
-        f"{op} AS _op",
+        *[f"_row.{quoted(column.name)} AS {quoted(column.name)}" for column in table.physical_columns],
+        f"{op if quarantines else f'IF({error} IS NULL, {op}, {poison})'} AS _op",
         f"CAST(named_struct({seq}) AS {SEQ_TYPE}) AS _seq",
         "_at AS _rowtime",
         f"'{SPLIT}' AS _split",
         f"shiftleft(_version, {_ROW_BITS + _TASK_BITS}) + {row} AS _offset",
+        *([rejected] if quarantines else []),
     )
+
+
+def _row(table: Table) -> str:
+    """SQL of the columns that the script names, apart from those that are made beside them."""
+    fields = (f"{literals.text(column.name)}, {quoted(column.name)}" for column in table.physical_columns)
+    return f"named_struct({', '.join(fields)})"
 
 
 def _of_keys(rows: DataFrame, table: Table) -> DataFrame:
     """What each commit did to each key: a key that is there after it was not deleted, whatever was written for that. An
     update ends the key that it has changed; an overwrite deletes and adds every row."""
     there, ended = rows.where(F.col("_change").isin(_THERE)), rows.where(_IS_END)
-    if not table.primary_key or not set(table.primary_key) <= set(rows.columns):  # a computed one is not known here
+    known = {column.name for column in table.physical_columns}
+    if not table.primary_key or not set(table.primary_key) <= known:  # a computed one is not known here
         return there.unionByName(ended.where("_change = 'delete'"))
-    keys = [quoted(name) for name in table.primary_key]
-    kept = there.select("_version", *keys).alias("k")
-    same = " AND ".join(f"e.{name} <=> k.{name}" for name in ("_version", *keys))
-    return there.unionByName(ended.alias("e").join(kept, F.expr(same), "left_anti"))
+    keys = ["_version", *(f"_row.{quoted(name)}" for name in table.primary_key)]
+    kept = there.selectExpr(*(f"{key} AS k{number}" for number, key in enumerate(keys)))
+    same = " AND ".join(f"e.{key} <=> k.k{number}" for number, key in enumerate(keys))
+    return there.unionByName(ended.alias("e").join(kept.alias("k"), F.expr(same), "left_anti"))
 
 
-def _described(rows: DataFrame, version: int, timestamp: int | None) -> DataFrame:
-    at = F.lit(None).cast("timestamp") if timestamp is None else F.timestamp_millis(F.lit(timestamp))
-    return rows.withColumns({"_version": F.lit(version).cast("bigint"), "_change": F.lit("insert"), "_at": at})
+def _described(rows: DataFrame, table: Table, version: int, timestamp: int | None) -> DataFrame:
+    at = "CAST(NULL AS TIMESTAMP)" if timestamp is None else f"timestamp_millis({timestamp}L)"
+    return rows.selectExpr(f"{_row(table)} AS _row", f"{version}L AS _version", "'insert' AS _change", f"{at} AS _at")

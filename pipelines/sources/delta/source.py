@@ -7,14 +7,18 @@ change data feed, for a build side; without the feed, or for a probe, it is refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from sqlglot import exp
 
 from pipelines.errors import PlanningError, SourceError
 from pipelines.sources import paths, source_time
-from pipelines.sources.delta.commits import SPLIT, Commit, CommitLog
+from pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities
+from pipelines.sources.formats.checks import ERROR_OPTION
 from pipelines.sources.protocol import (
     ConnectorSpec,
     Json,
@@ -30,6 +34,11 @@ from pipelines.sql.model import Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = "columns"
+"""Where a step's ranges hold who the script's columns were (`identities`)."""
+
+_GONE = r"FILE_NOT_EXIST|FileNotFoundException|FILE_NOT_FOUND|VERSION_NOT_FOUND|VersionNotFound|File not found"
 
 MAX_STEP_VERSIONS = 50
 MAX_STEP_FILES = 10_000
@@ -53,23 +62,29 @@ class DeltaSource:
         home = self._table.home
         where = paths.allowed(path, self._table.name, home) if paths.restricted() else paths.placed(path, home)
         self._log = CommitLog(where)
+        if why := paths.delta_problem(self._log.path):
+            raise self._error(f"'path': {why}", next_command="give the table's folder another name, and run again")
 
     def preflight(self) -> None:
         """The table is there, and has the script's columns in the script's types."""
         if not self._log.exists():
             raise self._error("there is no Delta table here", next_command="correct 'path', or make the table first")
+        self._check_columns(self._log.schema(), "")
+
+    def _check_columns(self, schema: Mapping[str, Any], since: str) -> None:
         from pyspark.sql.types import StructType
 
-        found = {field.name: field.dataType.simpleString() for field in StructType.fromJson(self._log.schema())}
+        found = {field.name: field.dataType.simpleString() for field in StructType.fromJson(dict(schema))}
         for column in self._table.physical_columns:
             if column.name not in found:
                 raise self._error(
-                    f"the Delta table has no column {column.name}",
+                    f"the Delta table has no column {column.name}{since}",
                     next_command=f"take {column.name} out of the script; the table has {', '.join(found)}",
                 )
             if not _same_type(column, found[column.name]):
                 raise self._error(
-                    f"column {column.name} is {found[column.name]} in the Delta table, {column.type} in the script",
+                    f"column {column.name} is {found[column.name]} in the Delta table{since}, {column.type} in the "
+                    "script",
                     next_command="write the table's type into the script, and cast in the SELECT",
                 )
 
@@ -79,7 +94,8 @@ class DeltaSource:
     def plan(self, ends: Json, instant: int) -> Step | None:
         latest, first, previous = ends["version"], self._context.first, self._context.previous
         if first is None or previous is None:
-            ranges = {"mode": "snapshot", "to": latest, "id": ends["id"]}
+            columns = self._columns(self._log.schema(latest))
+            ranges = {"mode": "snapshot", "to": latest, "id": ends["id"], COLUMNS: columns}
             return Step(ranges, phase="bounded", flips=True, summary=f"snapshot of version {latest}")
         if SPLIT in self._context.blocked:
             return None
@@ -92,10 +108,41 @@ class DeltaSource:
         mode, stop = self._next(start, latest)
         if stop == start:
             return None
-        return Step({"mode": mode, "from": start, "to": stop}, summary=f"versions {start + 1}-{stop} of {latest}")
+        columns = self._same_columns(previous.step.ranges, start + 1)
+        return Step(
+            {"mode": mode, "from": start, "to": stop, COLUMNS: columns},
+            summary=f"versions {start + 1}-{stop} of {latest}",
+        )
+
+    def _columns(self, schema: Mapping[str, Any]) -> dict[str, str]:
+        """Who the script's columns are, by their paths."""
+        wanted = {column.name for column in self._table.physical_columns}
+        return {path: told for path, told in identities(schema).items() if path.split(".")[0] in wanted}
+
+    def _same_columns(self, before: Json, version: int) -> dict[str, str]:
+        """Who the script's columns are from `version` on. Raises SourceError where one of them is another than the one
+        that was read `before` under its name, or is not there any more."""
+        schema = self._log.commit(version).schema
+        known = before.get(COLUMNS)
+        if known is None:
+            known = self._columns(self._log.schema(before["to"])) if schema else {}
+        if schema is None:
+            return dict(known)
+        since = f" from version {version} on"
+        self._check_columns(schema, since)
+        columns = self._columns(schema)
+        for path, told in columns.items():
+            if known.get(path, told) != told:
+                raise self._error(
+                    f"column {path} of the Delta table is another one{since}: it was renamed, or dropped and added "
+                    "again, so its values are others than those that were read under that name",
+                    next_command=f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads the table anew)",
+                )
+        return columns
 
     def _next(self, start: int, latest: int) -> tuple[str, int]:
-        """The longest run of commits after `start` that one reader can read in one step, and which reader. One commit
+        """The longest run of commits after `start` that one reader can read in one step, and which reader: none of them
+        but the first changes the table itself, its columns, their names or whether it has a feed. One commit
         with rows at least, whatever alignment's limit is, unless others are behind this table: the slowest of the group
         may be this one."""
         mode, files, rows = "nothing", 0, 0
@@ -109,7 +156,8 @@ class DeltaSource:
             late = late and (mode != "nothing" or (SPLIT in self._context.ahead and commit.effect != "nothing"))
             if late and commit.effect != "nothing":
                 self._context.held[SPLIT] = commit.timestamp
-            if other or late or (many and version > start + 1):
+            anew = commit.schema is not None
+            if other or late or ((many or anew) and version > start + 1):
                 return mode, version - 1
             if commit.effect == "changed":
                 self._check_feed(commit)
@@ -137,7 +185,7 @@ class DeltaSource:
         ranges, path = step.step.ranges, str(self._log.path)
         mode, stop = ranges["mode"], ranges["to"]
         if mode == "snapshot":
-            rows = reading.snapshot(spark, path, stop, self._timestamp(stop))
+            rows = reading.snapshot(spark, path, self._table, stop, self._timestamp(stop))
         elif mode == "changed":
             # Where nothing was changed yet, there may have been no feed yet.
             versions = range(ranges["from"] + 1, stop + 1)
@@ -145,8 +193,10 @@ class DeltaSource:
             rows = reading.changes(spark, path, self._table, first, stop)
         else:
             commits = [self._log.commit(version) for version in range(ranges["from"] + 1, stop + 1)]
-            rows = reading.added(spark, path, [commit for commit in commits if commit.added] or commits[-1:])
-        return reading.landable(rows, self._table, snapshot=mode == "snapshot")
+            chosen = [commit for commit in commits if commit.added] or commits[-1:]
+            rows = reading.added(spark, path, self._table, chosen)
+        quarantines = self._context.options.get(ERROR_OPTION.name) == "quarantine"
+        return reading.landable(rows, self._table, snapshot=mode == "snapshot", quarantines=quarantines)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         stop = step.step.ranges["to"]
@@ -163,6 +213,33 @@ class DeltaSource:
         if latest <= stop:
             return Unread()
         return Unread(f"{latest - stop:,} version{'' if latest == stop + 1 else 's'}", self._timestamp(stop + 1))
+
+    def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
+        """The typed error of a row that does not fit, and of files that VACUUM or the log's cleanup took."""
+        from pipelines.sources.delta.reading import POISON
+
+        said, summary = str(error), step.step.summary
+        if POISON in said:
+            poison, _ = json.JSONDecoder().raw_decode(said[said.index(POISON) + len(POISON) :])
+            return SourceError(
+                f"{self._table.name}: version {poison['version']} of the Delta table: {poison['error']}",
+                where=f"generation {step.generation}, epoch {step.epoch}: {summary}",
+                state="nothing of the epoch is committed; epochs before it stand",
+                next_command="set 'format.on-error' = 'quarantine' to keep such rows apart (or correct the columns), "
+                "then run the same command again",
+            )
+        if not re.search(_GONE, said):
+            return None
+        path = re.escape(self._log.path.name)
+        named = re.search(rf"{path}/([^\s'\",;)]+?\.(?:parquet|json|bin))", unquote(said))
+        file = f"the file {named.group(1)}" if named else "a file"
+        return self._error(
+            f"{file} of the Delta table is gone, which {summary} needs: VACUUM or the cleanup of the log took it "
+            "before it was read",
+            next_command=f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads the table as it is now: rows "
+            "that were there only in between are not read; and make delta.deletedFileRetentionDuration longer than the "
+            "time between two runs)",
+        )
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """The runtime emits, from the flip on."""
@@ -195,6 +272,8 @@ def check(table: Table) -> Sequence[str]:
     """A source needs to know where the table lies; a target has a place in the lake."""
     if why := paths.problem(table.options.get("path", "")):
         return [f"'path': {why}"]
+    if table.role == "sink" and ERROR_OPTION.name in table.options:
+        return [f"'{ERROR_OPTION.name}' has no meaning: {table.name} is a target"]
     if table.role in ("build", "probe") and not table.options.get("path"):
         return [f"'path' is missing: where is the Delta table that {table.name} reads?"]
     return []
@@ -213,6 +292,7 @@ class DeltaConnector:
                 doc="The table's folder. A source needs it; a target without it lies in the lake.",
                 changes="identity",
             ),
+            ERROR_OPTION,
         ),
         source=True,
         sink=True,

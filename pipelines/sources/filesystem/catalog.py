@@ -6,9 +6,11 @@ They are rows of the lake's `splits` table: a file is taken up once, with its si
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 
-from pipelines.sources.filesystem.listing import File, Folder, settled
+from pipelines.errors import SourceError
+from pipelines.sources.filesystem.listing import File, Folder, in_future, settled
 from pipelines.sources.protocol import SplitStore
 
 
@@ -29,7 +31,11 @@ class Catalog:
         """All files that were taken up, by their numbers from 0."""
         if self._files is None:
             rows = self._splits.rows()
-            self._files = [File(row["split"], row["detail"]["size"], row["detail"]["modified"]) for row in rows]
+            self._files = [
+                File(row["split"], told["size"], told["modified"], inode=told.get("inode", 0))
+                for row in rows
+                for told in (row["detail"],)
+            ]
         return self._files
 
     def same_folder(self, before: int | None) -> None:
@@ -47,17 +53,16 @@ class Catalog:
     def take_up(self) -> list[str]:
         """Take up the finished files that are new; the names of those that are not finished yet.
 
-        Raises SourceError for a file that is not as it was when it was taken up, and for a new one in a folder that is
-        no partition of the table: none is taken up then.
+        Raises SourceError for a file that is not as it was when it was taken up, or has another name since, and for a
+        new one in a folder that is no partition of the table, or with a time in the future: none is taken up then.
         """
-        known = {file.name: file for file in self.files}
         new: list[File] = []
         waiting: list[str] = []
-        for file in self._folder.files():
-            before = known.get(file.name)
-            if before is not None:
-                self.check(before, file)
-            elif settled(file, self._settle_ms, self._now()):
+        now = self._now()
+        for file in self._unknown():
+            if in_future(file, now):
+                raise self._ahead(file, now)
+            if settled(file, self._settle_ms, now):
                 self._folder.values(file.name)
                 new.append(file)
             else:
@@ -69,7 +74,12 @@ class Catalog:
                     {
                         "split": file.name,
                         "ordinal": first + place,
-                        "detail": {"kind": "file", "size": file.size, "modified": file.modified},
+                        "detail": {
+                            "kind": "file",
+                            "size": file.size,
+                            "modified": file.modified,
+                            "inode": file.inode,
+                        },
                     }
                     for place, file in enumerate(new)
                 ]
@@ -77,10 +87,63 @@ class Catalog:
             self._files = [*self.files, *new]
         return waiting
 
+    def _unknown(self) -> Iterator[File]:
+        """The files of the folder that were not taken up, in order, each by one name: links to a file that is there
+        under another name are passed over. Raises SourceError."""
+        known = {file.name: file for file in self.files}
+        listed = self._folder.files()
+        there = {file.name for file in listed}
+        names: dict[tuple[int, int], str] = {}
+        for file in listed:
+            if file.name in known:
+                self.check(known[file.name], file)
+                names[file.device, file.inode] = file.name
+        gone = [file for name, file in known.items() if name not in there]
+        for file in listed:
+            if file.name in known:
+                continue
+            first = names.setdefault((file.device, file.inode), file.name)
+            if first != file.name:
+                self._check_link(first, file.name)
+                continue
+            before = next((other for other in gone if other.is_still(file)), None)
+            if before is not None:
+                raise self._folder.error(
+                    f"is {before.name}, which was taken up already: it was renamed or moved, and is not read again",
+                    f"mv {self._folder.full(file.name)} {self._folder.full(before.name)}   (or move it out of the "
+                    "folder, or leave it out by 'source.path.regex-pattern')",
+                    name=file.name,
+                )
+            yield file
+
+    def _check_link(self, first: str, second: str) -> None:
+        """Two names of one file mean the same rows, unless their folders are of other partitions."""
+        if self._folder.values(first) != self._folder.values(second):
+            raise self._folder.error(
+                f"is the same file as {first}, in the folders of another partition",
+                "copy the file in place of the link, or leave it out by 'source.path.regex-pattern'",
+                name=second,
+            )
+
+    def _ahead(self, file: File, now: float) -> SourceError:
+        at = datetime.fromtimestamp(file.modified // 1_000_000_000, UTC)
+        return self._folder.error(
+            f"has a time in the future, {at:%Y-%m-%d %H:%M:%S} UTC: whether it is finished can not be seen by that",
+            f"touch {self._folder.full(file.name)}   (or set this machine's clock)",
+            name=file.name,
+        )
+
+    def holds(self, file: File, stop: int) -> bool:
+        """Whether one of the first `stop` files is `file`, by whatever name."""
+        return any(known.name == file.name or known.is_still(file) for known in self.files[:stop])
+
     def left(self, stop: int) -> list[File]:
-        """The finished files of the folder beside the first `stop`; takes none up. Raises SourceError."""
-        read, now = {file.name for file in self.files[:stop]}, self._now()
-        return [file for file in self._folder.files() if file.name not in read and settled(file, self._settle_ms, now)]
+        """The finished files of the folder beside the first `stop`, and those whose time is in the future; takes none
+        up. Raises SourceError."""
+        now = self._now()
+        taken = [file for file in map(self._folder.now, (file.name for file in self.files[stop:])) if file is not None]
+        found = [file for file in self._unknown() if settled(file, self._settle_ms, now) or in_future(file, now)]
+        return [*taken, *found]
 
     def wait(self, names: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> None:
         """Wait until the named files have not been written to for the settle time, but not longer than that time."""

@@ -76,7 +76,8 @@ def check(table: Table) -> Sequence[str]:
     elif name != PARQUET:
         found += problems(name, wanted(table, table.options), names=(*LINES, PARQUET))
     else:
-        found += [f"'{key}' has no meaning: the format is parquet" for key in table.options if _of_format(key)]
+        own = {option.name for option in format_options(LINES)}
+        found += [f"'{key}' has no meaning: the format is parquet" for key in table.options if key in own]
     if "partition.default-name" in table.options and not table.partition_columns:
         found.append("'partition.default-name' has no meaning without PARTITIONED BY")
     pattern = table.options.get("source.path.regex-pattern", "")
@@ -88,10 +89,6 @@ def check(table: Table) -> Sequence[str]:
     if not table.message_columns:
         found.append(f"{table.name} has no column that is in the files")
     return found
-
-
-def _of_format(key: str) -> bool:
-    return any(key == option.name for option in (ERROR_OPTION, *format_options(LINES)))
 
 
 class FilesystemConnector:

@@ -29,6 +29,9 @@ COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 CHANGED = "tidegate: a file is not as it was planned: "
 """What an executor throws begins with it; the file's path follows."""
 
+BROKEN = "tidegate: a file can not be unpacked: "
+"""What an executor throws begins with it; JSON of path, position and error follows."""
+
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 
@@ -49,14 +52,24 @@ class Range:
 
 
 def read_lines(
-    spark: SparkSession, files: Sequence[tuple[int, str, int, int]], range_bytes: int = RANGE_BYTES
+    spark: SparkSession,
+    files: Sequence[tuple[int, str, int, int]],
+    range_bytes: int = RANGE_BYTES,
+    *,
+    keeps_broken: bool = False,
 ) -> DataFrame:
-    """The lines of files (number, path, size, modified): `_value` BINARY, `_file` BIGINT, `_position` BIGINT."""
+    """The lines of files (number, path, size, modified): `_value` BINARY, `_file` BIGINT, `_position` BIGINT, `_cut`
+    STRING.
+
+    A file that can not be unpacked to its end fails the read, unless `keeps_broken`: then its last row has an empty
+    value, and says in `_cut` what is wrong. It is null in all others.
+    """
     if spark not in _registered:
         spark.dataSource.register(LinesSource)
         _registered.add(spark)
     tasks = [[asdict(part) for part in task] for task in packed(files, range_bytes)]
-    return spark.read.format(NAME).option("tasks", json.dumps(tasks)).load()
+    reader = spark.read.format(NAME).option("tasks", json.dumps(tasks))
+    return reader.option("keeps_broken", str(keeps_broken)).load()
 
 
 def packed(files: Sequence[tuple[int, str, int, int]], range_bytes: int = RANGE_BYTES) -> list[list[Range]]:
@@ -77,24 +90,25 @@ def packed(files: Sequence[tuple[int, str, int, int]], range_bytes: int = RANGE_
 
 
 class LinesSource(DataSource):
-    """What Spark asks. Option: `tasks`, JSON of lists of Range."""
+    """What Spark asks. Options: `tasks`, JSON of lists of Range; `keeps_broken`, as `read_lines` has it."""
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def schema(self) -> str:
-        return "_value BINARY, _file BIGINT, _position BIGINT"
+        return "_value BINARY, _file BIGINT, _position BIGINT, _cut STRING"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return LinesReader([[Range(**part) for part in task] for task in json.loads(self.options["tasks"])])
+        tasks = [[Range(**part) for part in task] for task in json.loads(self.options["tasks"])]
+        return LinesReader(tasks, self.options["keeps_broken"] == "True")
 
 
 class LinesReader(DataSourceReader):
     """Reads ranges. Pickled to the executors."""
 
-    def __init__(self, tasks: Sequence[Sequence[Range]]) -> None:
-        self._tasks = tasks
+    def __init__(self, tasks: Sequence[Sequence[Range]], keeps_broken: bool = False) -> None:
+        self._tasks, self._keeps_broken = tasks, keeps_broken
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(number) for number in range(len(self._tasks))]
@@ -104,11 +118,12 @@ class LinesReader(DataSourceReader):
         if number is None:  # Spark makes such a partition where there are no tasks
             return
         for part in self._tasks[number]:
-            yield from read_range(part)
+            yield from read_range(part, keeps_broken=self._keeps_broken)
 
 
-def read_range(part: Range) -> Iterator[pa.RecordBatch]:
-    """The lines of one range as batches. Raises RuntimeError (CHANGED) when the file is not as it was planned."""
+def read_range(part: Range, *, keeps_broken: bool = False) -> Iterator[pa.RecordBatch]:
+    """The lines of one range as batches. Raises RuntimeError (CHANGED) when the file is not as it was planned, or can
+    not be unpacked (BROKEN)."""
     try:
         with open(part.path, "rb") as file:
             _check(part, file)
@@ -117,10 +132,25 @@ def read_range(part: Range) -> Iterator[pa.RecordBatch]:
                 yield from _batches(part, file, part.start, part.stop)
             else:
                 with pa.CompressedInputStream(pa.PythonFile(file, "r"), codec) as unpacked:
-                    yield from _batches(part, cast("IO[bytes]", unpacked), 0, None)
+                    yield from _unpacked(part, cast("IO[bytes]", unpacked), keeps_broken)
             _check(part, file)
     except FileNotFoundError as error:
         raise RuntimeError(f"{CHANGED}{part.path}") from error
+
+
+def _unpacked(part: Range, file: IO[bytes], keeps_broken: bool) -> Iterator[pa.RecordBatch]:
+    """The lines of an archive: those before the place where it is broken, if it is and that is kept."""
+    position = 0
+    try:
+        for batch, end in _placed(part, file, 0, None):
+            yield batch
+            position = end
+    except (pa.ArrowInvalid, OSError, EOFError) as error:
+        told = f"the archive is cut or damaged: {str(error).splitlines()[0]}"
+        if not keeps_broken:
+            place = json.dumps({"path": part.path, "position": position, "error": told})
+            raise RuntimeError(f"{BROKEN}{place}") from error
+        yield _batch(part.number, b"", np.zeros(1, np.int64), np.array([position]), told)
 
 
 def _check(part: Range, file: IO[bytes]) -> None:
@@ -131,6 +161,11 @@ def _check(part: Range, file: IO[bytes]) -> None:
 
 def _batches(part: Range, file: IO[bytes], start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
     """The lines that begin in [start, stop)."""
+    return (batch for batch, _ in _placed(part, file, start, stop))
+
+
+def _placed(part: Range, file: IO[bytes], start: int, stop: int | None) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The same, each batch with the position behind it."""
     position = start
     if start > 0:
         # From one byte earlier on: a line begins at `start` if that byte is a line break.
@@ -145,7 +180,7 @@ def _batches(part: Range, file: IO[bytes], start: int, stop: int | None) -> Iter
         if end:
             batch = _lines(part.number, data[:end], position, stop)
             if batch.num_rows:
-                yield batch
+                yield batch, position + end
         position, rest = position + end, data[end:]
         if not block:
             return
@@ -176,10 +211,17 @@ def _lines(number: int, data: bytes, position: int, stop: int | None) -> pa.Reco
     return _batch(number, read[: len(kept)][kept].tobytes(), lengths[full], starts[full] + position)
 
 
-def _batch(number: int, values: bytes, lengths: np.ndarray, positions: np.ndarray) -> pa.RecordBatch:
+def _batch(
+    number: int, values: bytes, lengths: np.ndarray, positions: np.ndarray, broken: str | None = None
+) -> pa.RecordBatch:
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     texts = pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
     return pa.record_batch(
-        [texts, pa.array(np.full(len(lengths), number, np.int64)), pa.array(positions.astype(np.int64))],
-        names=["_value", "_file", "_position"],
+        [
+            texts,
+            pa.array(np.full(len(lengths), number, np.int64)),
+            pa.array(positions.astype(np.int64)),
+            pa.array([broken] * len(lengths), pa.string()) if broken else pa.nulls(len(lengths), pa.string()),
+        ],
+        names=["_value", "_file", "_position", "_cut"],
     )

@@ -1,7 +1,7 @@
 """Which files a folder has now, and which of them are finished.
 
 A file is finished once it has not been written to for the settle time. Names that begin with `.` or `_`, and names
-that end with `.tmp` or hold `.inprogress`, are passed over, folders and files alike.
+that end with `.tmp` or `._COPYING_` or hold `.inprogress`, are passed over, folders and files alike.
 """
 
 from __future__ import annotations
@@ -16,14 +16,25 @@ from pipelines.errors import SourceError
 from pipelines.sources import paths
 from pipelines.sources.filesystem.partitions import PartitionError, Partitions
 
+CLOCK_SKEW_S = 60
+"""A file's time may be so far ahead of this machine's clock, and it is waited for; one further ahead is refused."""
+
 
 @dataclass(frozen=True)
 class File:
-    """A file as it was listed. `name` is its path below the folder, `modified` ns since 1970."""
+    """A file as it was listed. `name` is its path below the folder, `modified` ns since 1970. `device` and `inode` tell
+    the file from others, whatever it is called; 0 where they are not known."""
 
     name: str
     size: int
     modified: int
+    device: int = field(default=0, compare=False)
+    inode: int = field(default=0, compare=False)
+
+    def is_still(self, other: File) -> bool:
+        """Whether `other`, listed at another time and by another name, is this file unchanged."""
+        same = self.inode == other.inode or not self.inode or not other.inode
+        return same and (self.size, self.modified) == (other.size, other.modified)
 
 
 @dataclass(frozen=True)
@@ -109,14 +120,20 @@ class Folder:
         except FileNotFoundError:  # gone since it was listed, or a link to nothing
             return None
         name = path.name if path == self.path else path.relative_to(self.path).as_posix()
-        return File(name, told.st_size, told.st_mtime_ns)
+        return File(name, told.st_size, told.st_mtime_ns, told.st_dev, told.st_ino)
 
 
 def unfinished(name: str) -> bool:
     """Whether a name says that nobody is to read it."""
-    return name.startswith((".", "_")) or name.endswith(".tmp") or ".inprogress" in name
+    return name.startswith((".", "_")) or name.endswith((".tmp", "._COPYING_")) or ".inprogress" in name
 
 
 def settled(file: File, settle_ms: int, now: float) -> bool:
     """Whether nothing was written to the file for `settle_ms`; `now` in s since 1970."""
     return file.modified <= (now - settle_ms / 1000) * 1e9
+
+
+def in_future(file: File, now: float) -> bool:
+    """Whether the file's time is further ahead of `now` (s since 1970) than clocks may differ: it would be passed over
+    until that time has come."""
+    return file.modified > (now + CLOCK_SKEW_S) * 1e9

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.errors import SourceError
 from pipelines.sources.arrow_types import arrow_type
 from pipelines.sources.filesystem.listing import File, Folder
 from pipelines.sql.model import Column
@@ -17,6 +19,20 @@ def rows_of(path: str) -> int:
     return pq.read_metadata(path).num_rows
 
 
+PASSED_OVER = "; 'format.on-error' = 'quarantine' passes over the file, and keeps its name and the reason"
+
+
+def misfits(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> dict[str, str]:
+    """What is wrong with those files that `check` refuses, by name."""
+    found: dict[str, str] = {}
+    for file in files:
+        try:
+            check(folder, [file], columns)
+        except SourceError as error:
+            found[file.name] = error.what.removeprefix(f"{folder.table}: ")
+    return found
+
+
 def check(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> None:
     """Raise SourceError for a file that is no Parquet file, or lacks a column, or has it in a type that can not be read
     as the declared one without loss."""
@@ -25,19 +41,29 @@ def check(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> N
             found = pq.read_schema(folder.full(file.name))
         except (pa.ArrowInvalid, OSError) as error:
             raise folder.error(
-                f"is no Parquet file: {str(error).splitlines()[0]}", "move it away, and run again", name=file.name
+                f"is no Parquet file: {str(error).splitlines()[0]}",
+                f"put the right file in its place, and --resnapshot {folder.table}{PASSED_OVER}",
+                name=file.name,
             ) from error
+        names = Counter(name.lower() for name in found.names)
         for column in columns:
+            if names[column.name.lower()] > 1:
+                alike = [name for name in found.names if name.lower() == column.name.lower()]
+                raise folder.error(
+                    f"has columns that differ in the case of their letters alone: {', '.join(alike)}",
+                    f"give them other names in the file, and --resnapshot {folder.table}{PASSED_OVER}",
+                    name=file.name,
+                )
             if column.name not in found.names:
                 raise folder.error(
                     f"has no column {column.name}; it has {', '.join(found.names)}",
-                    f"take {column.name} out of the script, or the file out of the folder",
+                    f"take {column.name} out of the script{PASSED_OVER}",
                     name=file.name,
                 )
             if not fits(found.field(column.name).type, arrow_type(column.spark_type)):
                 raise folder.error(
                     f"has column {column.name} as {found.field(column.name).type}, the script as {column.type}",
-                    "write the file's type into the script, and cast in the SELECT",
+                    f"write the file's type into the script, and cast in the SELECT{PASSED_OVER}",
                     name=file.name,
                 )
 
@@ -48,6 +74,8 @@ def fits(found: pa.DataType, declared: pa.DataType) -> bool:
         return fits(found.value_type, declared)
     if pa.types.is_struct(found) and pa.types.is_struct(declared):
         names = {field.name: field.type for field in found}
+        if len({name.lower() for name in names}) < found.num_fields:
+            return False
         return all(field.name in names and fits(names[field.name], field.type) for field in declared)
     if pa.types.is_map(found) and pa.types.is_map(declared):
         return fits(found.key_type, declared.key_type) and fits(found.item_type, declared.item_type)
@@ -60,7 +88,8 @@ def fits(found: pa.DataType, declared: pa.DataType) -> bool:
     if pa.types.is_signed_integer(found) and pa.types.is_signed_integer(declared):
         return found.bit_width <= declared.bit_width
     if pa.types.is_floating(found) and pa.types.is_floating(declared):
-        return found.bit_width <= declared.bit_width
+        # Spark reads no float16.
+        return 32 <= found.bit_width <= declared.bit_width
     same = [pa.types.is_boolean, pa.types.is_date, _is_text, _is_binary]
     return any(kind(found) and kind(declared) for kind in same)
 

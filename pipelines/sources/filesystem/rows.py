@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame
 
 from pipelines.sources.filesystem.listing import File, Folder
-from pipelines.sources.formats import VALUE, format_named, literals, metadata_column, wanted
+from pipelines.sources.formats import VALUE, format_named, literals, metadata_column, shape, wanted
 from pipelines.sources.formats.checks import ERROR_OPTION
 from pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SEQ_TYPE, SOURCE_COLUMNS
 from pipelines.sql.model import Column, Table
 from pipelines.sql.types import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 SPLIT = "0"
 """Files are read one after another in one order, so a folder is one split."""
@@ -68,41 +73,97 @@ def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping
         (chosen.first + place, path, file.size, file.modified)
         for place, (path, file) in enumerate(zip(chosen.paths(), chosen.files, strict=True))
     ]
-    quarantines = options.get(ERROR_OPTION.name) == "quarantine"
-    read = read_lines(spark, numbered)
+    quarantines = keeps_misfits(options)
+    read = read_lines(spark, numbered, keeps_broken=quarantines)
     if quarantines:
         read = read.withColumn("_raw", read[VALUE])
     beside = [column.metadata for column in table.physical_columns if column.metadata not in _METADATA_SQL]
     wants = wanted(table, options, metadata=tuple(key for key in beside if key is not None))
     decoded = format_named(options["format"]).decode(read, wants)
-    rows = decoded.selectExpr("*", f"{chosen.told()} AS _told")
+    known = [column for column in decoded.columns if column not in ("_error", "_cut")]
+    rows = decoded.selectExpr(*map(quoted, known), "coalesce(_cut, _error) AS _error", f"{chosen.told()} AS _told")
     if quarantines:
-        return _landable(rows, table, op="_op", time="_time", beside=(_rejected(),))
-    place = "to_json(named_struct('path', _told.path, 'position', _position, 'error', _error))"
+        return _landable(rows, table, op="_op", time="_time", beside=(_rejected("the line at byte"),))
+    return _landable(rows, table, op=_op_or_poison("_op", "the line at byte"), time="_time")
+
+
+def keeps_misfits(options: Mapping[str, str]) -> bool:
+    """Whether what does not fit is kept in the table's quarantine."""
+    return options.get(ERROR_OPTION.name) == "quarantine"
+
+
+def _op_or_poison(op: str, what: str) -> str:
+    """SQL of a row's op; one that does not fit fails the step. `what` its position is of."""
+    place = f"to_json(named_struct('path', _told.path, 'what', '{what}', 'position', _position, 'error', _error))"
     poison = f"CAST(raise_error(concat({literals.text(POISON)}, {place})) AS STRING)"
-    return _landable(rows, table, op=f"IF(_error IS NULL, _op, {poison})", time="_time")
+    return f"IF(_error IS NULL, {op}, {poison})"
 
 
-def of_parquet(spark: SparkSession, chosen: Chosen, table: Table) -> DataFrame:
-    """The rows of Parquet files; their schemas have been compared."""
+def of_parquet(
+    spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str], misfits: Mapping[str, str]
+) -> DataFrame:
+    """The rows of Parquet files. `misfits`: those that are not read, by name, with the reason; the schemas of the
+    others have been compared. A row that the declaration excludes fails the step, or becomes REJECTED."""
+    op = "'c'" if table.role == "build" else "'+I'"
+    quarantines, frames = keeps_misfits(options), []
+    for place, file in enumerate(chosen.files):
+        if file.name in misfits:
+            told = f"{chosen.first + place}L AS _file, 0L AS _position, 0 AS _sub, CAST(NULL AS BINARY) AS _raw"
+            empty = ", ".join(f"'{column.name}', CAST(NULL AS {column.spark_type})" for column in table.message_columns)
+            whole = spark.range(1).selectExpr(
+                f"IF(id < 0, named_struct({empty}), NULL) AS _fields",
+                *told.split(", "),
+                f"{literals.text(misfits[file.name])} AS _error",
+            )
+            frames.append(whole)
+    read = [file for file in chosen.files if file.name not in misfits]
+    if read:
+        frames.append(_parquet_rows(spark, chosen, read, table))
+    rows = reduce(DataFrame.unionByName, frames).selectExpr("*", f"{chosen.told()} AS _told")
+    time = "CAST(NULL AS TIMESTAMP)"
+    if quarantines:
+        return _landable(rows, table, op=op, time=time, beside=(_rejected("row"),))
+    return _landable(rows, table, op=_op_or_poison(op, "row"), time=time)
+
+
+def _parquet_rows(spark: SparkSession, chosen: Chosen, files: Sequence[File], table: Table) -> DataFrame:
     columns = table.message_columns
     schema = ", ".join(f"{quoted(column.name)} {column.spark_type}" for column in columns)
     # Spark tells a file as a URI, in which + stands for itself.
     path = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/') AS _path"
-    rows = spark.read.schema(schema).parquet(*chosen.paths())
+    rows = spark.read.schema(schema).parquet(*(_literally(str(chosen.folder.full(file.name))) for file in files))
+    _check_found(rows, chosen.folder, files)
     fields = ", ".join(f"{literals.text(column.name)}, {quoted(column.name)}" for column in columns)
     read = rows.selectExpr(f"named_struct({fields}) AS _fields", path, "_metadata.row_index AS _position", "0 AS _sub")
     numbers = [(path, chosen.first + place) for place, path in enumerate(chosen.paths())]
     numbered = read.join(spark.createDataFrame(numbers, "_path STRING, _file BIGINT").hint("broadcast"), "_path")
-    op = "'c'" if table.role == "build" else "'+I'"
-    return _landable(
-        numbered.selectExpr("*", f"{chosen.told()} AS _told"), table, op=op, time="CAST(NULL AS TIMESTAMP)"
+    error = shape.excluded_error(columns, "_fields")
+    return numbered.selectExpr(
+        "_fields", "_file", "_position", "_sub", "CAST(to_json(_fields) AS BINARY) AS _raw", f"{error} AS _error"
     )
 
 
-def _rejected() -> str:
-    """SQL of REJECTED: the line's bytes, and where they stand; null in a line that fits."""
-    reason = "concat(_told.path, ', the line at byte ', _position, ': ', _error)"
+def _literally(path: str) -> str:
+    """A path as the pattern that fits it alone: Spark takes every path for a pattern."""
+    return re.sub(r"[][{}*?\\]", r"\\\g<0>", path)
+
+
+def _check_found(rows: DataFrame, folder: Folder, files: Sequence[File]) -> None:
+    """Raise SourceError unless Spark reads just the chosen files: it passes over some names, and follows patterns."""
+    read = {re.sub("^file:/+", "/", unquote(address)) for address in rows.inputFiles()}
+    wanted = {str(folder.full(file.name)): file for file in files}
+    for path, file in wanted.items():
+        if path not in read:
+            anew = f"write it under another name, and --resnapshot {folder.table}"
+            raise folder.error("has a name that Spark does not read", anew, name=file.name)
+    for path in read.difference(wanted):
+        raise folder.error(f"would be read with {path}, which is not taken up", "move that file away, and run again")
+
+
+def _rejected(what: str) -> str:
+    """SQL of REJECTED: the line's bytes, or the row as JSON, and where they stand (`what` its position is of); null in
+    one that fits."""
+    reason = f"concat(_told.path, ', {what} ', _position, ': ', _error)"
     told = f"CAST(named_struct('reason', {reason}, 'key', NULL, 'value', _raw, 'headers', NULL) AS {REJECTED_TYPE})"
     return f"IF(_error IS NULL, NULL, {told}) AS {REJECTED}"
 

@@ -106,7 +106,8 @@ class FilesystemSource:
         if self._format == PARQUET:
             from pipelines.sources.filesystem import parquet
 
-            parquet.check(self._folder, [file], ())
+            if parquet.misfits(self._folder, [file], ()):
+                return 0
             return parquet.rows_of(str(path))
         with path.open("rb") as opened:
             sample = opened.read(SAMPLE_BYTES)
@@ -114,8 +115,8 @@ class FilesystemSource:
 
     def _are_past(self, awaited: list[str], stop: int) -> bool:
         """Whether the files that the first plan found unfinished are read by now, or gone."""
-        numbers = {file.name: number for number, file in enumerate(self._catalog.files)}
-        return all(numbers[name] < stop if name in numbers else self._folder.now(name) is None for name in awaited)
+        there = filter(None, map(self._folder.now, awaited))
+        return all(self._catalog.holds(file, stop) for file in there)
 
     def _summary(self, start: int, stop: int) -> str:
         if stop == start:
@@ -134,8 +135,13 @@ class FilesystemSource:
             return rows.nothing(spark, self._table)
         if self._format != PARQUET:
             return rows.of_lines(spark, chosen, self._table, self._context.options)
-        parquet.check(self._folder, files, self._table.message_columns)
-        return rows.of_parquet(spark, chosen, self._table)
+        options, columns = self._context.options, self._table.message_columns
+        misfits: dict[str, str] = {}
+        if rows.keeps_misfits(options):
+            misfits = parquet.misfits(self._folder, files, columns)
+        else:
+            parquet.check(self._folder, files, columns)
+        return rows.of_parquet(spark, chosen, self._table, options, misfits)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         stop = step.step.ranges["to"]
@@ -160,18 +166,22 @@ class FilesystemSource:
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a line that does not fit, and of a file that changed while it was read."""
-        from pipelines.sources.filesystem.lines import CHANGED
+        from pipelines.sources.filesystem.lines import BROKEN, CHANGED
         from pipelines.sources.filesystem.rows import POISON
 
         said = str(error)
-        if POISON in said:
-            poison, _ = json.JSONDecoder().raw_decode(said[said.index(POISON) + len(POISON) :])
+        for mark in (POISON, BROKEN):
+            if mark not in said:
+                continue
+            poison, _ = json.JSONDecoder().raw_decode(said[said.index(mark) + len(mark) :])
+            what = poison.get("what", "the line at byte")
             return SourceError(
-                f"{self._table.name}: {poison['path']}, the line at byte {poison['position']}: {poison['error']}",
+                f"{self._table.name}: {poison['path']}, {what} {poison['position']}: {poison['error']}",
                 where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
                 state="nothing of the epoch is committed; epochs before it stand",
-                next_command="set 'format.on-error' = 'quarantine' to keep such lines apart (or correct the columns), "
-                "then run the same command again",
+                next_command="set 'format.on-error' = 'quarantine' to keep such "
+                f"{'rows' if what == 'row' else 'lines'} apart (or correct the columns), then run the same command "
+                "again",
             )
         if CHANGED in said:
             path = Path(said[said.index(CHANGED) + len(CHANGED) :].splitlines()[0])

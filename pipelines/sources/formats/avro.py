@@ -144,7 +144,7 @@ def _broken(columns: Sequence[Column]) -> str:
 def _leaf(wire: str, of: FlinkType) -> str:
     """SQL of a scalar; NULL where it does not fit its type."""
     if of.kind in STRINGS:
-        return f"IF(is_valid_utf8({wire}), {wire}, NULL)"
+        return f"IF(is_valid_utf8({wire}), {text.within(wire, of)}, NULL)"
     if of.kind is Kind.BOOLEAN:
         return f"CASE {wire} WHEN X'01' THEN true WHEN X'00' THEN false END"
     if of.kind in INTEGERS:
@@ -154,7 +154,7 @@ def _leaf(wire: str, of: FlinkType) -> str:
         return _between(wire, _DAYS, f"date_from_unix_date(CAST({wire} AS INT))")
     if of.kind in TIMESTAMPS:
         return _timestamp(wire, of)
-    return f"try_cast({wire} AS {of.spark})" if of.kind is Kind.DECIMAL else wire
+    return f"try_cast({wire} AS {of.spark})" if of.kind is Kind.DECIMAL else text.within(wire, of)
 
 
 def _timestamp(wire: str, of: FlinkType) -> str:

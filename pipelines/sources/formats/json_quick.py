@@ -56,7 +56,7 @@ def _arrow_type(of: FlinkType) -> pa.DataType | None:
     """The type that Arrow is asked for; None for one that is written as text, and read from it by `leaf`."""
     if of.kind is Kind.DECIMAL:
         return pa.decimal128(of.precision or 0, of.scale or 0)
-    return pa.string() if of.kind in STRINGS else _ARROW.get(of.kind)
+    return pa.string() if of.kind in STRINGS and of.precision is None else _ARROW.get(of.kind)
 
 
 def _parsed(rows: JsonRows, struct: str) -> Callable[[], Column]:

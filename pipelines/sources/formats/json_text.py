@@ -36,8 +36,19 @@ _BETWEEN = r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]++(?![0-9.eE])|-(?![0-9])|[^"
 _FLOATS = rf"(?s)\G({_BETWEEN})({_FLOAT})"
 _MARKED = rf'"{_MARK}([^"]*)"'
 
+_SURROGATE = r"\\u[dD][89a-fA-F]"
+_WHOLE = r"\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+"""An escape that is none of a code unit, and the two halves of a character."""
+
+_NO_TEXT = r"the message is no UTF-8 text, or has half of a character alone (\ud800)"
+
 _OPTIONS = literals.options(
-    {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_bad", "allowNonNumericNumbers": "false"}
+    {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": "_bad",
+        "allowNonNumericNumbers": "false",
+        "allowSingleQuotes": "false",
+    }
 )
 
 
@@ -53,7 +64,11 @@ def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFr
     """`messages` with `_null` (the message is), TEXT, `_broken` (it is not one object of the DDL `wire`) and `_wire`
     (that object) in place of VALUE. With `quick` also QUICK; where that is not null the others say nothing."""
     others = kept(messages)
-    utf8 = f"IF(is_valid_utf8(CAST({VALUE} AS STRING)), CAST({VALUE} AS STRING), NULL)"
+    text = f"CAST({VALUE} AS STRING)"
+    # Half of a character is no text: it would become a ?, and two strings one.
+    rest = f"regexp_replace({text}, {literals.text(_WHOLE)}, ' ')"
+    half = f"({text} RLIKE {literals.text(_SURROGATE)} AND {rest} RLIKE {literals.text(_SURROGATE)})"
+    utf8 = f"IF(is_valid_utf8({text}) AND NOT {half}, {text}, NULL)"
     marked = f"regexp_replace({TEXT}, {literals.text(_FLOATS)}, {literals.text(f'$1{chr(34)}{_MARK}$2{chr(34)}')})"
     exact = f"IF({TEXT} RLIKE {literals.text(HAS_FLOAT)}, {marked}, {TEXT})"
     broken = f"NOT _null AND ({TEXT} IS NULL OR {_broken('_parsed')})"
@@ -106,7 +121,7 @@ def suspects(columns: Sequence[Column], around: str = "{}") -> list[tuple[str, s
 def blame(suspected: Sequence[tuple[str, str]]) -> str:
     """SQL of the sentence about a broken text. `suspected`: what is wrong, where the text does not fit the DDL beside
     it, tried in this order."""
-    cases = [f"WHEN {TEXT} IS NULL THEN 'the message is no UTF-8 text'"]
+    cases = [f"WHEN {TEXT} IS NULL THEN {literals.text(_NO_TEXT)}"]
     for told, wire in [("the message is no JSON object", "MAP<STRING, STRING>"), *suspected]:
         cases.append(f"WHEN {_broken(parse(wire))} THEN {literals.text(told)}")
     return f"CASE {' '.join(cases)} ELSE 'the message does not have the shape of the table' END"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.sources.formats import literals
+from pipelines.sources.formats import literals, text
 from pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
 from pipelines.sources.formats.result import added, kept
 from pipelines.sources.protocol import OptionSpec
@@ -59,7 +59,7 @@ class RawFormat:
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
         others, column = kept(messages), wanted.columns[0]
         of = parse_type(column.type)
-        value = f"CAST({_value(of, wanted)} AS {column.spark_type})"
+        value = f"CAST({text.within(_value(of, wanted), of)} AS {column.spark_type})"
         read = messages.selectExpr(
             *others, f"{VALUE} IS NULL AS _null", f"length({VALUE}) AS _length", f"{value} AS _read"
         )

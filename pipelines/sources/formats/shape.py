@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipelines.sources.formats import literals
+from pipelines.sources.formats import literals, text
 from pipelines.sql.dialect import parse_type
 from pipelines.sql.model import Column
-from pipelines.sql.types import NESTED, FlinkType, Kind, quoted
+from pipelines.sql.types import BINARIES, MAX_FRACTION, NESTED, TIMESTAMPS, FlinkType, Kind, quoted
 
 Leaf = Callable[[str, FlinkType], str]
 """SQL of a wire scalar, and its type, to SQL of the value; NULL where it does not fit."""
@@ -95,6 +95,52 @@ def misfit(wire: str, found: str, of: FlinkType, depth: int = 0, *, inside: bool
     return f"({told} OR {wire} IS NULL)" if inside and not of.nullable else told
 
 
+def excluded(value: str, of: FlinkType, depth: int = 0, *, inside: bool = False) -> str:
+    """SQL of whether `value`, which has its Spark type already, is none of the declared type: too long, too fine, or a
+    NULL `inside` where the type has none. Empty where every value is one."""
+    item, found = f"v{depth}", []
+    if of.kind in (Kind.ARRAY, Kind.MAP):
+        parts = [(value, of.element)]
+        if of.kind is Kind.MAP:
+            parts = [(f"map_keys({value})", of.arguments[0]), (f"map_values({value})", of.element)]
+        for items, each in parts:
+            if wrong := excluded(item, each, depth + 1, inside=True):
+                found.append(f"exists({items}, {item} -> {wrong})")
+    elif of.kind is Kind.ROW:
+        fields = [excluded(f"{value}.{quoted(field.name)}", field.type, depth, inside=True) for field in of.fields]
+        if fields := [field for field in fields if field]:
+            found.append(f"({value} IS NOT NULL AND ({' OR '.join(fields)}))")
+    elif of.kind in TIMESTAMPS and text.precision(of) < MAX_FRACTION:
+        found.append(f"(extract(SECOND FROM {value}) * 1000000) % {10 ** (MAX_FRACTION - text.precision(of))} <> 0")
+    elif longer := text.too_long(value, of):
+        found.append(longer)
+    told = [f"coalesce({part}, false)" for part in found]
+    if inside and not of.nullable:
+        told.append(f"{value} IS NULL")
+    return f"({' OR '.join(told)})" if told else ""
+
+
+def excluded_error(columns: Sequence[Column], row: str, ends: str | None = None, key: Sequence[str] = ()) -> str:
+    """SQL of the sentence that says which column of `row`, a STRUCT of values in their Spark types, its declaration
+    excludes, or NULL. `ends`: SQL of whether the row says only that its `key` is gone: then no other column counts."""
+    cases: list[str] = []
+    for column in columns:
+        of, value = parse_type(column.type), f"{row}.{quoted(column.name)}"
+        counts = "" if ends is None or column.name in key else f"NOT ({ends}) AND "
+        if wrong := excluded(value, of):
+            text_of = f"to_json({value})" if of.kind in NESTED else _show(value, of)
+            start, end = literals.text(f"column {column.name}: '"), literals.text(f"' does not fit {column.type}")
+            cases.append(f"WHEN {counts}{wrong} THEN concat({start}, substring({text_of}, 1, {SHOWN}), {end})")
+        if not column.nullable:
+            missing = literals.text(f"column {column.name} is NOT NULL, and the row has no value for it")
+            cases.append(f"WHEN {counts}{value} IS NULL THEN {missing}")
+    return f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS STRING)"
+
+
+def _show(value: str, of: FlinkType) -> str:
+    return f"hex({value})" if of.kind in BINARIES else f"CAST({value} AS STRING)"
+
+
 @dataclass(frozen=True)
 class Row:
     """SQL that turns the wire row of a table into its values.
@@ -122,11 +168,11 @@ class Row:
         cases: list[str] = []
         for column in self.columns:
             of = parse_type(column.type)
-            text, found = f"{wire}.{quoted(column.name)}", f"{fields}.{quoted(column.name)}"
-            shown = f"to_json({text})" if of.kind in NESTED else text
+            value, found = f"{wire}.{quoted(column.name)}", f"{fields}.{quoted(column.name)}"
+            shown = f"to_json({value})" if of.kind in NESTED else value
             told = f"substring({self.show(shown, of)}, 1, {SHOWN})"
             start, end = literals.text(f"column {column.name}: '"), literals.text(f"' does not fit {column.type}")
-            cases.append(f"WHEN {misfit(text, found, of)} THEN concat({start}, {told}, {end})")
+            cases.append(f"WHEN {misfit(value, found, of)} THEN concat({start}, {told}, {end})")
             if (not column.nullable) if needed is None else (column.name in needed):
                 missing = literals.text(f"column {column.name} is NOT NULL, and the message has no value for it")
                 cases.append(f"WHEN {found} IS NULL THEN {missing}")

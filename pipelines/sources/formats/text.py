@@ -24,7 +24,7 @@ def value(sql: str, of: FlinkType, standard: Standard = DEFAULT_STANDARD) -> str
     """A scalar of type `of`. `standard`: how timestamps are written."""
     kind = of.kind
     if kind in STRINGS:
-        return sql
+        return within(sql, of)
     if kind in INTEGERS:
         return f"try_cast({sql} AS {of.spark})"
     if kind is Kind.DECIMAL:
@@ -34,10 +34,23 @@ def value(sql: str, of: FlinkType, standard: Standard = DEFAULT_STANDARD) -> str
     if kind is Kind.BOOLEAN:
         return f"CASE lower(trim({sql})) WHEN 'true' THEN true WHEN 'false' THEN false END"
     if kind in BINARIES:
-        return f"try_to_binary({sql}, 'base64')"
+        return within(f"try_to_binary({sql}, 'base64')", of)
     if kind is Kind.DATE:
         return matched(sql, f"^{_DAY}$", f"try_cast({sql} AS DATE)")
     return timestamp(sql, of, standard)
+
+
+def within(sql: str, of: FlinkType) -> str:
+    """SQL of text or bytes that has its type already; NULL where it is longer than the type."""
+    longer = too_long(sql, of)
+    return f"IF({longer}, NULL, {sql})" if longer else sql
+
+
+def too_long(sql: str, of: FlinkType) -> str:
+    """SQL of whether text or bytes are longer than their type; empty where the type has no length."""
+    if of.precision is None or of.kind not in (*STRINGS, *BINARIES):
+        return ""
+    return f"({'char_length' if of.kind in STRINGS else 'octet_length'}({sql}) > {of.precision})"
 
 
 def decimal(sql: str, of: FlinkType) -> str:

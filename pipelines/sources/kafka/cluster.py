@@ -27,6 +27,9 @@ on)."""
 API_TIMEOUT_MS = "20000"
 """How long one question may take, retries and all; Kafka's own default is a minute."""
 
+DELETE_RETENTION_MS = 24 * 60 * 60 * 1000
+"""Kafka's default of `delete.retention.ms`."""
+
 _ANSWERS: Mapping[str, tuple[str, str]] = {
     "TimeoutException": (
         "the Kafka cluster does not answer",
@@ -164,18 +167,34 @@ class Cluster:
     def retentions(self, names: Iterable[str]) -> dict[str, int]:
         """How long each topic keeps a record, in ms. Left out: those that do not delete by age or are gone, and those
         whose settings the user may not see (DESCRIBE_CONFIGS). Raises SourceError."""
-        config = self._jvm.org.apache.kafka.common.config.ConfigResource
-        asked = {name: config(config.Type.TOPIC, name) for name in names}
-        futures = self._ask(lambda admin: admin.describeConfigs(self._list(asked.values())).values())
         found: dict[str, int] = {}
-        for name, key in asked.items():
-            told = self._told(futures.get(key), missing=_UNTOLD)
+        for name, told in self._settings(names).items():
             if told is None or "delete" not in str(told.get("cleanup.policy").value()):
                 continue
             lasts = int(told.get("retention.ms").value())
             if lasts >= 0:
                 found[name] = lasts
         return found
+
+    def tombstones(self, names: Iterable[str]) -> dict[str, int]:
+        """How long each topic keeps a tombstone once compaction has met it, in ms: those that are compacted. Where the
+        user may not see the settings (DESCRIBE_CONFIGS), Kafka's default is taken. Raises SourceError."""
+        found: dict[str, int] = {}
+        for name, told in self._settings(names).items():
+            if told is None:
+                found[name] = DELETE_RETENTION_MS
+            elif "compact" in str(told.get("cleanup.policy").value()):
+                found[name] = int(told.get("delete.retention.ms").value())
+        return found
+
+    def _settings(self, names: Iterable[str]) -> dict[str, Any]:
+        """The settings of each topic; None where they can not be seen."""
+        config = self._jvm.org.apache.kafka.common.config.ConfigResource
+        asked = {name: config(config.Type.TOPIC, name) for name in names}
+        if not asked:
+            return {}
+        futures = self._ask(lambda admin: admin.describeConfigs(self._list(asked.values())).values())
+        return {name: self._told(futures.get(key), missing=_UNTOLD) for name, key in asked.items()}
 
     def group_offsets(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """What a consumer group has committed; partitions without a commit are left out. Raises SourceError."""

@@ -27,11 +27,15 @@ from pipelines.sources.kafka.retention import kept
 from pipelines.sources.kafka.snapshot_end import SnapshotEnd, waits_for_marker
 from pipelines.sources.kafka.start import earliest_offsets, first_offsets
 from pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, step_of
+from pipelines.sources.kafka.tombstones import SINCE, Since, grows_old, since
+from pipelines.sources.kafka.tombstones import check as check_deletes
+from pipelines.sources.kafka.tombstones import kept as kept_deletes
 from pipelines.sources.protocol import (
     REJECTED,
     REJECTED_TYPE,
     SOURCE_COLUMNS,
     Json,
+    Kept,
     Landed,
     SourceContext,
     Step,
@@ -49,6 +53,7 @@ class KafkaSource:
     def __init__(self, context: SourceContext, kind: Kind) -> None:
         self._context = context
         self._table = context.table
+        self._upserts = kind == "upsert-kafka"
         self._options = parse(context.options, context.table.name)
         self._cluster = Cluster(self._session, self._options.client, self._table.name)
         self._snapshot = SnapshotEnd(context) if waits_for_marker(self._table, context.options) else None
@@ -144,14 +149,38 @@ class KafkaSource:
             str(partition): at for partition, (offset, at) in late.items() if step.stops[partition] == offset
         }
         flips = not context.flipped and self._flips(step, limit)
-        if before is not None and not step.read and not flips:
+        times = self._since(step, limit)
+        lasts = self._cluster.tombstones(step.topics) if before is not None and self._upserts else {}
+        if before is not None and not step.read and not flips and not grows_old(times, lasts, step):
             return None
+        if before is not None:
+            self._check_deletes(step, times)
         bounded = self._snapshot is not None and not context.flipped and not flips
         own: dict[str, Any] = {"topics": step.to_json(), "seen_at": limit.at, "reached": step.stops == limit.stops}
         if before is not None and limit.left:
             own["left"] = [str(partition) for partition in before.stops if partition.topic in limit.left]
+        if times:
+            own[SINCE] = times
         ranges = phaseless.ranges(context, limit.to_json(), **own)
         return Step(ranges, "bounded" if bounded else "unbounded", flips, str(step))
+
+    def _since(self, step: KafkaStep, limit: Ends) -> Since:
+        """`tombstones.since` of a table whose tombstones mean something."""
+        if not self._upserts:
+            return {}
+        previous, first = self._context.previous, self._context.first
+        return since(previous and previous.step.ranges, first and first.step.ranges, step, limit)
+
+    def _check_deletes(self, step: KafkaStep, times: Since) -> None:
+        if times and step.read:
+            check_deletes(
+                step, times, self._cluster, self._context.clock(), lambda: self._counted(step), self._table.name
+            )
+
+    def _counted(self, step: KafkaStep) -> dict[Partition, int]:
+        """How many messages of `step` there are, by partition."""
+        found = self._reader.messages(self._session(), step).groupBy("topic", "partition").count().collect()
+        return {Partition(row["topic"], row["partition"]): row["count"] for row in found}
 
     def _starts(self, before: KafkaStep | None, ends: Ends) -> dict[Partition, int]:
         """Where each partition goes on. One that came after the first plan is read from its first message."""
@@ -208,6 +237,8 @@ class KafkaSource:
         if not ranges.read:
             return empty_frame(spark, StructType.fromDDL(self._schema()))
         self._check(ranges)
+        if not phaseless.is_first(step.step.ranges):
+            self._check_deletes(ranges, step.step.ranges.get(SINCE, {}))
         rows = self._reader.decoded(self._reader.messages(spark, ranges), ranges)
         if self._snapshot is not None:
             rows = self._snapshot.watched(rows, ranges, step.epoch)
@@ -250,8 +281,15 @@ class KafkaSource:
             position=_position(ranges, behind) + self._waiting(step, ranges),
             splits=frozenset(str(partition) for partition in ranges.stops),
             ended=frozenset(step.step.ranges.get("left", ())),
-            kept=kept(self._cluster, stops, ends, self._context.clock()),
+            kept=self._kept(step, ranges, ends),
         )
+
+    def _kept(self, step: StoredStep, ranges: KafkaStep, ends: Mapping[Partition, int]) -> Kept | None:
+        """How long what comes next is there: no record is deleted by age, and no delete by compaction."""
+        found = [kept(self._cluster, ranges.stops, ends, self._context.clock())]
+        if times := step.step.ranges.get(SINCE):
+            found.append(kept_deletes(times, self._cluster.tombstones(ranges.topics), ranges))
+        return min(filter(None, found), key=lambda item: item.until, default=None)
 
     def _waiting(self, step: StoredStep, ranges: KafkaStep) -> str:
         """What is still to come before the table flips, where all there was has been read."""

@@ -87,6 +87,18 @@ def test_a_folder_may_be_written_as_an_address(said: str, tmp_path: Path, monkey
     assert not paths.problem("2024:01/x"), "a colon alone makes no address"
 
 
+@pytest.mark.parametrize("name", ["a%20b", "a%41b", "x[1]", "a|b", "a^b", "a\\b"])
+def test_a_delta_table_lies_where_its_readers_find_it(name: str, tmp_path: Path) -> None:
+    """delta-rs decodes a path: it would make the lake, or read the table, in the folder of another name."""
+    with pytest.raises(PlanningError, match="takes for something else"):
+        Lake(tmp_path / name)
+    pipeline = compile_script(TABLES.format(**(GOOD | {"target": f"'delta', 'path' = '{tmp_path / name}'"})))
+    with pytest.raises(PlanningError, match=r"takes for something else"):
+        Layout(tmp_path).target_path(pipeline.table("o"))
+    assert not list(tmp_path.iterdir())
+    assert Layout(tmp_path / "100% a+b?").root == tmp_path / "100% a+b?"
+
+
 TABLES = """
 CREATE TABLE p (k INT) WITH ('connector' = {source});
 CREATE TABLE o (k INT) WITH ('connector' = {target});

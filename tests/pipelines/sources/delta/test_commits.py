@@ -54,6 +54,16 @@ def test_the_feed_is_on_from_some_version_on(log):
     assert [log.feeds_changes(version) for version in (1, 2)] == [False, True]
 
 
+@pytest.mark.parametrize("feed", ["true", "false"])
+def test_a_merge_that_only_inserts_adds(log, feed):
+    """delta-rs writes what it inserts into the change data feed as well."""
+    DeltaTable(log.path).alter.set_table_properties({"delta.enableChangeDataFeed": feed})
+    merging = DeltaTable(log.path).merge(pa.table({"k": [2, 7]}), "t.k = s.k", source_alias="s", target_alias="t")
+    merging.when_not_matched_insert_all().execute()
+    commit = log.commit(3)
+    assert (commit.effect, commit.operation, commit.rows) == ("added", "MERGE", 1)
+
+
 def test_the_commits_own_time_counts(log):
     entry = log.path / "_delta_log" / f"{2:020d}.json"
     entry.write_text(json.dumps({"commitInfo": {"timestamp": 5, "inCommitTimestamp": 7}}) + "\n\n")

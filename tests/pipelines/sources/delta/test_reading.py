@@ -1,14 +1,20 @@
 """What a step of a Delta table holds, read with Spark from tables that delta-rs and Spark wrote."""
 
+import json
+import os
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from pipelines.errors import SourceError
 from pipelines.sources.delta import CONNECTOR
-from pipelines.sources.protocol import SOURCE_COLUMNS
+from pipelines.sources.protocol import REJECTED, SOURCE_COLUMNS
+from pipelines.sql import compile_script
 from tests.pipelines.sources.sources_help import Bench, table
 
 TYPES = {"k": "BIGINT", "p": "STRING"}
@@ -135,3 +141,133 @@ def test_column_mapping_is_followed(spark, tmp_path):
     bench.source().preflight()
     bench.plan()
     assert [(row["_op"], row["key"]) for row in read(spark, bench, 1).collect()] == [("c", 1)]
+
+
+def mapped(spark, path, *statements):
+    """A table with column mapping and a feed, and statements of SQL about it; {t} is the table."""
+    create = (
+        "CREATE TABLE {t} (k BIGINT, v STRING, w STRING, _version INT) USING delta TBLPROPERTIES "
+        "('delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true')"
+    )
+    for statement in (create, *statements):
+        spark.sql(statement.format(t=f"delta.`{path}`"))
+
+
+def test_steps_read_as_of_their_own_versions(spark, tmp_path):
+    """Whatever the table is now, and however old they are: columns renamed and added later, the feed off, a column that
+    is called as one of ours."""
+    path = tmp_path / "t"
+    mapped(spark, path, "INSERT INTO {t} VALUES (1, 'v1', 'w1', 7), (2, 'v2', 'w2', 8)")
+    columns = {"k": "BIGINT", "v": "STRING", "_version": "INT"}
+    bench = bench_of(path, "build", columns)
+    bench.plan()
+    for statement in (
+        "UPDATE {t} SET v = 'new' WHERE k = 1",
+        "DELETE FROM {t} WHERE k = 2",
+        "ALTER TABLE {t} RENAME COLUMN w TO x",
+        "INSERT INTO {t} VALUES (3, 'v3', 'x3', 9)",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')",
+        "ALTER TABLE {t} ADD COLUMN y INT",
+        "INSERT INTO {t} VALUES (4, 'v4', 'x4', 10, 1)",
+    ):
+        spark.sql(statement.format(t=f"delta.`{path}`"))
+    while bench.plan():
+        pass
+    for entry in (path / "_delta_log").glob("*.json"):
+        os.utime(entry, (1_700_000_000, 1_700_000_000))
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    found = [
+        sorted((row["_op"], row["k"], row["v"], row["_version"]) for row in read(spark, bench, number).collect())
+        for number in range(len(bench.steps))
+    ]
+    assert [rows for rows in found if rows] == [
+        [("r", 1, "v1", 7), ("r", 2, "v2", 8)],
+        [("d", 2, "v2", 8), ("u", 1, "new", 7)],
+        [("c", 3, "v3", 9)],
+        [("c", 4, "v4", 10)],
+    ]
+
+
+def test_a_column_that_took_the_name_of_another_is_refused(spark, tmp_path):
+    path = tmp_path / "t"
+    mapped(spark, path, "INSERT INTO {t} VALUES (1, 'v1', 'w1', 7)")
+    bench = bench_of(path, "build", {"k": "BIGINT", "v": "STRING"})
+    bench.plan()
+    for statement in (
+        "INSERT INTO {t} VALUES (2, 'v2', 'w2', 7)",
+        "ALTER TABLE {t} RENAME COLUMN v TO old",
+        "INSERT INTO {t} VALUES (3, 'old', 'w3', 7)",
+        "ALTER TABLE {t} RENAME COLUMN w TO v",
+        "INSERT INTO {t} VALUES (4, 'old', 'w4', 7)",
+    ):
+        spark.sql(statement.format(t=f"delta.`{path}`"))
+    bench.plan()
+    assert [(row["k"], row["v"]) for row in read(spark, bench, 1).collect()] == [(2, "v2")]
+    with pytest.raises(SourceError, match="no column v from version 3 on"):
+        bench.plan()
+    bench = bench_of(path, "build", {"k": "BIGINT", "v": "STRING"})
+    bench.plan()
+    assert sorted(row["v"] for row in read(spark, bench, 0).collect()) == ["w1", "w2", "w3", "w4"]
+    spark.sql(f"ALTER TABLE delta.`{path}` DROP COLUMN v")
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMN v STRING")
+    with pytest.raises(SourceError, match="no column v from version 7 on"):
+        bench.plan()
+
+
+def test_rows_that_the_declaration_excludes(spark, tmp_path):
+    """Also in a key; a row that goes is not asked for more than its key."""
+    path = tmp_path / "t"
+    made = {"v": ["abc", "abcd", "abc"], "at": pa.array([0, 0, 1_500_000], pa.timestamp("us"))}
+    first = pa.table({"k": pa.array([1, 2, None], pa.int64()), **made})
+    write_deltalake(path, first, configuration={"delta.enableChangeDataFeed": "true"})
+    columns = compile_script(
+        "CREATE TABLE t (k BIGINT, v VARCHAR(3), `at` TIMESTAMP(0), PRIMARY KEY (k) NOT ENFORCED) "
+        "WITH ('connector' = 'scripted')"
+    )
+    bench = bench_of(path, "build")
+    bench.table = replace(bench.table, columns=columns.table("t").columns)
+    bench.plan()
+    source = bench.source()
+    with pytest.raises(PySparkException) as caught:
+        source.read(spark, bench.steps[0]).collect()
+    told = source.explain(caught.value, bench.steps[0])
+    assert told is not None
+    assert told.what.startswith("t: version 0 of the Delta table: column ")
+    bench.table.options["format.on-error"] = "quarantine"
+    DeltaTable(path).delete("k = 2")
+    bench.plan()
+    snapshot, deleted = (read(spark, bench, number).collect() for number in (0, 1))
+    assert [row["k"] for row in snapshot if row[REJECTED] is None] == [1]
+    assert sorted(row[REJECTED]["reason"] for row in snapshot if row[REJECTED]) == [
+        "version 0 of the Delta table: column k is NOT NULL, and the row has no value for it",
+        "version 0 of the Delta table: column v: 'abcd' does not fit VARCHAR(3)",
+    ]
+    assert [(row["_op"], row["k"], row[REJECTED]) for row in deleted] == [("d", 2, None)]
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "added", "changed"])
+def test_files_that_vacuum_took(spark, tmp_path, mode):
+    path = tmp_path / "t"
+    write_deltalake(path, rows(1, 2), configuration={"delta.enableChangeDataFeed": "true"})
+    bench = bench_of(path, "build")
+    bench.plan()
+    if mode != "snapshot":
+        write_deltalake(path, rows(3), mode="append")
+        bench.plan()
+    if mode == "changed":
+        DeltaTable(path).update(predicate="k = 1", updates={"p": "'new'"})
+        bench.plan()
+    number = len(bench.steps) - 1
+    gone = next(iter((path / "_change_data").glob("*"))) if mode == "changed" else None
+    if gone is None:
+        commit = (path / "_delta_log" / f"{bench.steps[number].step.ranges['to']:020d}.json").read_text()
+        gone = path / next(json.loads(line)["add"]["path"] for line in commit.splitlines() if '"add"' in line)
+    gone.unlink()
+    source = bench.source()
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        source.read(spark, bench.steps[number]).collect()
+    told = source.explain(caught.value, bench.steps[number])
+    assert told is not None
+    assert gone.name in told.what
+    assert "is gone" in told.what
+    assert "--resnapshot t" in told.next_command

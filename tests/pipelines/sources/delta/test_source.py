@@ -1,5 +1,6 @@
 """Which commits a step takes is known from the log alone; what they hold is read with Spark (test_reading.py)."""
 
+import json
 import os
 import shutil
 
@@ -121,6 +122,67 @@ def test_a_build_takes_changes_from_a_feed_in_steps_of_their_own(lake):
     while bench.plan():
         pass
     assert spans(bench)[1:] == [("added", 1, 2), ("changed", 2, 4), ("added", 4, 5)]
+
+
+def test_a_step_ends_before_a_commit_that_changes_the_table_itself(lake):
+    lake.append(1)
+    bench = lake.bench("build")
+    bench.plan()
+    lake.append(2)
+    lake.feed()
+    lake.append(3)
+    lake.table.delete("k = 1")
+    lake.table.alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+    lake.append(4)
+    while bench.plan():
+        pass
+    assert spans(bench)[1:] == [("added", 0, 1), ("added", 1, 3), ("changed", 3, 4), ("added", 4, 6)]
+
+
+def test_a_column_that_is_another_under_the_same_name_is_refused(lake):
+    lake.append(1)
+    bench = lake.bench()
+    bench.plan()
+    lake.append(2)
+
+    def committed(version, **physical):
+        """A commit that maps columns, as Spark's ALTER TABLE writes it."""
+        fields = [
+            {"name": name, "type": "long" if name == "k" else "string", "nullable": True,
+             "metadata": {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": told}}
+            for name, told in physical.items()
+        ]  # fmt: skip
+        action = {"metaData": {"schemaString": json.dumps({"type": "struct", "fields": fields})}}
+        (lake.path / "_delta_log" / f"{version:020d}.json").write_text(json.dumps(action))
+
+    ends = {**bench.source().ends(), "version": 9}
+    committed(2, k="k", p="p")
+    committed(3, k="k", q="p")
+    committed(4, k="k", p="p")
+    committed(5, k="k", q="p", p="col-7")
+    assert bench.plan(ends) is not None
+    assert bench.plan(ends) is not None
+    assert spans(bench)[1:] == [("added", 0, 1), ("nothing", 1, 2)]
+    with pytest.raises(SourceError, match="the Delta table has no column p from version 3 on"):
+        bench.plan(ends)
+    (lake.path / "_delta_log" / f"{3:020d}.json").write_text("{}")
+    bench.plan(ends)
+    bench.plan(ends)
+    assert spans(bench)[3:] == [("nothing", 2, 3), ("nothing", 3, 4)]
+    with pytest.raises(SourceError, match="column p of the Delta table is another one from version 5 on") as told:
+        bench.plan(ends)
+    assert "--resnapshot t" in told.value.next_command
+    del bench.steps[1:]
+    del bench.steps[0].step.ranges["columns"]  # a lake of before they were stored
+    (lake.path / "_delta_log" / f"{1:020d}.json").rename(lake.path / "_delta_log" / "away")
+    committed(1, k="k", p="col-7")
+    with pytest.raises(SourceError, match="column p of the Delta table is another one from version 1 on"):
+        bench.plan(ends)
+
+
+def test_a_path_that_would_be_another_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="takes for something else"):
+        Lake(tmp_path / "a%41b").bench().source()
 
 
 def test_steps_are_bounded(lake, monkeypatch):

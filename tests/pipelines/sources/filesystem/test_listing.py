@@ -25,7 +25,18 @@ def test_by_time_then_by_name(files: Files) -> None:
 
 
 def test_names_that_say_not_yet(files: Files) -> None:
-    for name in (".a", "_b", "c.tmp", ".part-0.inprogress.7", "d.inprogress", "_temporary/e", ".f/g", "h.json", "tmp"):
+    for name in (
+        ".a",
+        "_b",
+        "c.tmp",
+        "z._COPYING_",
+        ".part-0.inprogress.7",
+        "d.inprogress",
+        "_temporary/e",
+        ".f/g",
+        "h.json",
+        "tmp",
+    ):
         files.write(name, "x")
     assert names(Folder(files.path, "t")) == ["h.json", "tmp"]
 

@@ -106,6 +106,23 @@ def test_parquet_rows_have_their_numbers_and_metadata(spark, files: Files) -> No
         bench.source().landed(bench.steps[0], None)
 
 
+def test_names_are_no_patterns(spark, files: Files) -> None:
+    """A file that comes later is read by a step of its own, whatever the names before it match."""
+    names = ("q?/a.parquet", "x[1].parquet", "{a,b}.parquet", "s*r.parquet", "back\\slash.parquet", "dt=[z]/1.parquet")
+    beside = ("q1/a.parquet", "x1.parquet", "a.parquet", "sXr.parquet", "backslash.parquet", "dt=z/1.parquet")
+    bench = files.bench(path=str(files.path / "run[1]"), format="parquet")
+    folder = Files(files.path / "run[1]")
+    Files(files.path / "run1")
+    for first, step in ((0, names), (10, beside)):
+        for number, name in enumerate(step):
+            folder.write(name, "")
+            pq.write_table(pa.table({"id": pa.array([first + number], pa.int32())}), folder.path / name)
+            folder.touch(name, LONG_AGO + first + number)
+        bench.plan()
+    assert [row["id"] for row in read(spark, bench, 0)] == list(range(6))
+    assert [row["id"] for row in read(spark, bench, 1)] == list(range(10, 16))
+
+
 @pytest.mark.parametrize(
     ("column", "declared", "error"),
     [
@@ -127,6 +144,116 @@ def test_parquet_of_other_types_is_refused(files: Files, column, declared: str, 
     bench.plan()
     with pytest.raises(SourceError, match=error):
         bench.source().read(None, bench.steps[0])  # type: ignore[arg-type]
+
+
+EXCLUDED = [
+    ("VARCHAR(3)", pa.array(["abc", "abcd", None]), "column v: 'abcd' does not fit VARCHAR(3)"),
+    ("BINARY(2)", pa.array([b"ab", b"abc", None]), "column v: '616263' does not fit BINARY(2)"),
+    (
+        "TIMESTAMP(0)",
+        pa.array([0, 1_500_000, None], pa.timestamp("us")),
+        "column v: '1970-01-01 00:00:01.5' does not fit TIMESTAMP(0)",
+    ),
+    (
+        "TIMESTAMP_LTZ(3)",
+        pa.array([-1000, 1_500_001, None], pa.timestamp("us", "UTC")),
+        "column v: '1970-01-01 00:00:01.500001' does not fit TIMESTAMP_LTZ(3)",
+    ),
+    ("ARRAY<VARCHAR(1)>", pa.array([["a"], ["a", "bc"], None]), """column v: '["a","bc"]' does not fit"""),
+    ("ARRAY<INT NOT NULL>", pa.array([[1], [None], None], pa.list_(pa.int32())), "column v: '[null]' does not fit"),
+    (
+        "ROW<a VARCHAR(1), b INT NOT NULL>",
+        pa.array([{"a": "x", "b": 1}, {"a": "x", "b": None}, None], pa.struct([("a", pa.string()), ("b", pa.int32())])),
+        """column v: '{"a":"x"}' does not fit""",
+    ),
+    ("MAP<VARCHAR(1), INT>", pa.array([[("a", 1)], [("ab", 1)], None], pa.map_(pa.string(), pa.int32())), "column v"),
+    ("INT NOT NULL", pa.array([1, None, 2], pa.int32()), "column v is NOT NULL, and the row has no value for it"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(EXCLUDED)))
+def test_parquet_rows_that_the_declaration_excludes(spark, files: Files, number: int) -> None:
+    declared, values, error = EXCLUDED[number]
+    script = (
+        f"CREATE TABLE t (id INT, v {declared}) WITH ('connector' = 'filesystem', 'path' = 'x', 'format' = 'parquet')"
+    )
+    columns = compile_script(script).table("t").columns
+    path = files.write("a.parquet", "")
+    pq.write_table(pa.table({"id": pa.array([1, 2, 3], pa.int32()), "v": values}), path)
+    files.touch("a.parquet", LONG_AGO)
+
+    def planned(**options: str):
+        bench = files.bench(format="parquet", **options)
+        bench.table = replace(bench.table, columns=columns)
+        bench.plan()
+        return bench, bench.source().read(spark, bench.steps[0])
+
+    bench, frame = planned()
+    with pytest.raises(PySparkException) as caught:
+        frame.collect()
+    told = bench.source().explain(caught.value, bench.steps[0])
+    assert told is not None
+    assert told.what.startswith(f"t: {path}, row 1: {error}")
+    _, frame = planned(**{"format_on-error": "quarantine"})
+    rows = sorted(frame.collect(), key=lambda row: row["_offset"])
+    assert [row["id"] for row in rows if row[REJECTED] is None] == [1, 3]
+    assert rows[1][REJECTED]["reason"].startswith(f"{path}, row 1: {error}")
+    assert rows[1][REJECTED]["value"].startswith(b'{"id":2')
+
+
+def test_a_parquet_file_that_does_not_fit_is_passed_over_whole(spark, files: Files) -> None:
+    ids = pa.array([1], pa.int32())
+    twice = pa.table([ids, ids], names=["id", "ID"])
+    made = {
+        "fine": pa.table({"id": ids}),
+        "twice": twice,
+        "half": pa.table({"id": pa.array([1.5], pa.float32()).cast(pa.float16())}),
+        "no": None,
+    }
+    for name, rows in made.items():
+        path = files.write(f"{name}.parquet", "id\n1\n")
+        if rows is not None:
+            pq.write_table(rows, path)
+        files.touch(f"{name}.parquet", LONG_AGO + len(name))
+    bench = files.bench(format="parquet", **{"format_on-error": "quarantine"})
+    bench.max_rows = 100
+    bench.plan()
+    found = bench.source().read(spark, bench.steps[0]).collect()
+    assert [row["id"] for row in found if row[REJECTED] is None] == [1]
+    told = sorted(row[REJECTED]["reason"].removeprefix(f"{files.path}/") for row in found if row[REJECTED])
+    assert [reason[:70] for reason in told] == [
+        "half.parquet, row 0: the file half.parquet has column id as halffloat, the script as INT"[:70],
+        "no.parquet, row 0: the file no.parquet is no Parquet file: Parquet fil"[:70],
+        "twice.parquet, row 0: the file twice.parquet has columns that differ i"[:70],
+    ]
+    bench = files.bench(columns={"id": "FLOAT"}, format="parquet")
+    bench.plan()
+    with pytest.raises(SourceError, match=r"half\.parquet has column id as halffloat, the script as FLOAT"):
+        bench.source().read(spark, bench.steps[0])
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "zst"])
+def test_an_archive_that_is_cut(spark, files: Files, kind: str) -> None:
+    lines_of = "".join(f'{{"id": {number}}}\n' for number in range(100_000)).encode()
+    codec = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}[kind]
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(lines_of)
+    whole = sink.getvalue().to_pybytes()
+    path = files.write(f"a.json.{kind}", whole[: -len(whole) // 3])
+    bench = files.bench()
+    bench.plan()
+    with pytest.raises(PySparkException) as caught:
+        bench.source().read(spark, bench.steps[0]).collect()
+    told = bench.source().explain(caught.value, bench.steps[0])
+    assert told is not None
+    assert told.what.startswith(f"t: {path}, the line at byte ")
+    assert "the archive is cut or damaged" in told.what
+    bench = files.bench(**{"format_on-error": "quarantine"})
+    bench.plan()
+    rows = sorted(bench.source().read(spark, bench.steps[0]).collect(), key=lambda row: row["_offset"])
+    assert [row["id"] for row in rows[:-1]] == list(range(len(rows) - 1))
+    assert "the archive is cut or damaged" in rows[-1][REJECTED]["reason"]
 
 
 def test_what_is_no_parquet_file_is_told(files: Files) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_a_file_that_is_still_written_waits(files: Files) -> None:
     files.write("a.json", ROW)
     bench = files.bench()
     bench.plan()
-    files.write("b.json", ROW, age=-60)
+    files.write("b.json", ROW, age=-30)
     assert bench.plan() is None
     files.touch("b.json", time.time() - 5)
     assert bench.plan().summary == "file 2: b.json"
@@ -75,7 +76,7 @@ def test_the_first_plan_waits_for_files_that_were_just_written(files: Files) -> 
 @pytest.mark.parametrize("how", ["finished", "gone"])
 def test_it_does_not_flip_before_a_file_that_the_first_plan_found_unfinished(files: Files, how: str) -> None:
     files.write("a.json", ROW)
-    files.write("b.json", ROW, age=-3600)
+    files.write("b.json", ROW, age=-50)
     bench = files.bench(**{"source_settle-time": "1 ms"})
     bench.plan()
     assert bench.plan() is None
@@ -215,6 +216,86 @@ def test_a_file_that_was_written_anew_before_its_step_is_not_read(files: Files) 
     os.utime(files.path / "a.json", (5, 5))
     with pytest.raises(SourceError, match="changed after it was taken up"):
         bench.source().read(None, bench.steps[0])  # type: ignore[arg-type]
+
+
+def test_a_time_in_the_future_is_refused_and_nothing_is_taken_up(files: Files) -> None:
+    files.write("a.json", ROW)
+    files.write("b.json", ROW, age=-7200)
+    bench = files.bench()
+    with pytest.raises(SourceError, match=r"t: the file b\.json has a time in the future, \d{4}-") as told:
+        bench.plan()
+    assert told.value.next_command.startswith(f"touch {files.path}/b.json")
+    assert bench.splits.rows() == []
+    files.touch("b.json", time.time() - 5)
+    bench.plan()
+    files.write("c.json", ROW, age=-7200)
+    assert bench.source().unread().rest == "1 file", "so that a schedule runs, and the run says what is wrong"
+
+
+@pytest.mark.parametrize("name", ["b.json", "below/a.json"])
+def test_a_file_that_was_read_is_not_read_again_under_another_name(files: Files, name: str) -> None:
+    path = files.write("a.json", ROW)
+    bench = files.bench()
+    bench.plan()
+    moved = files.path / name
+    moved.parent.mkdir(exist_ok=True)
+    path.rename(moved)
+    with pytest.raises(SourceError, match=rf"the file {name} is a\.json, which was taken up already") as told:
+        bench.plan()
+    assert told.value.next_command.startswith(f"mv {moved} {path}")
+    moved.rename(path)
+    assert bench.plan() is None
+    path.unlink()
+    files.write(name, ROW)
+    assert bench.plan().summary == f"file 2: {name}", "another file is no moved one"
+
+
+def test_a_lake_that_knows_no_inodes_goes_by_size_and_time(files: Files) -> None:
+    path = files.write("a.json", ROW)
+    bench = files.bench()
+    bench.plan()
+    for row in bench.splits.rows():
+        del row["detail"]["inode"]
+    assert bench.plan() is None
+    path.rename(files.path / "b.json")
+    with pytest.raises(SourceError, match="was renamed or moved"):
+        bench.plan()
+
+
+def test_links_give_no_row_twice(files: Files) -> None:
+    path = files.write("b.json", ROW)
+    (files.path / "a.json").symlink_to(path)
+    (files.path / "c.json").hardlink_to(path)
+    (files.path / "sub").symlink_to(files.path)
+    (files.path / "other").mkdir()
+    (files.path / "other" / "b.json").symlink_to(path)
+    bench = files.bench()
+    assert bench.plan().summary == "file 1: a.json"
+    assert bench.plan() is None
+    assert bench.source().unread() == Unread()
+    (files.path / "0.json").symlink_to(path)
+    assert bench.plan() is None
+
+
+def test_a_link_to_an_unfinished_file_does_not_hold_the_flip(files: Files) -> None:
+    path = files.write("b.json", ROW, age=-50)
+    bench = files.bench(**{"source_settle-time": "1 ms"})
+    bench.plan()
+    (files.path / "a.json").symlink_to(path)
+    files.touch("b.json", time.time() - 5)
+    bench.plan()
+    assert spans(bench) == [(0, 0, False), (0, 1, True)]
+
+
+def test_a_link_into_another_partition_is_refused(files: Files) -> None:
+    path = files.write("dt=a/x.json", ROW)
+    bench = files.bench(columns={"id": "INT", "dt": "STRING"})
+    bench.table = replace(bench.table, partition_columns=("dt",))
+    bench.plan()
+    (files.path / "dt=b").mkdir()
+    (files.path / "dt=b" / "x.json").symlink_to(path)
+    with pytest.raises(SourceError, match=r"dt=b/x\.json is the same file as dt=a/x\.json, in the folders of another"):
+        bench.plan()
 
 
 def test_no_folder(files: Files) -> None:

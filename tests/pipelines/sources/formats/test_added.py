@@ -57,7 +57,7 @@ def test_a_null_message_says_that_its_key_is_gone(spark, name: str, role: str, o
 @pytest.mark.parametrize("name", ["json", "csv"])
 def test_bytes_that_are_no_text(spark, name: str) -> None:
     ((row,),) = decoded(spark, name, [b'{"s": "\xff"}'], wanted("s STRING"))
-    assert row["_error"] == "the message is no UTF-8 text"
+    assert row["_error"].startswith("the message is no UTF-8 text")
 
 
 def test_a_long_string_is_no_deep_recursion(spark) -> None:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
 from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
 
@@ -62,6 +63,64 @@ def test_an_empty_topic_has_flipped_when_that_is_known(
     play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
     done = play.advance("users")
     assert (done.rows, done.flipped) == (0, True)
+
+
+DAY = 24 * 60 * 60 * 1000
+
+
+def test_deletes_that_compaction_may_have_removed_are_not_read_past(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(cleanup_policy="compact")
+    topics.send(topic, {"id": 1, "name": "ann"}, key={"id": 1})
+    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
+    began = play.now
+    play.advance("users")
+    assert play.log("users")[-1].kept == {"until": began + DAY, "for_ms": DAY}
+
+    play.now = began + 3 * DAY
+    topics.send(topic, {"id": 2, "name": "bob"}, key={"id": 2})
+    assert play.advance("users").rows == 1, "no offset is missing, so nothing was removed"
+    play.now += DAY // 2
+    assert not play.advance("users").epochs
+    play.now += DAY // 2
+    assert [epoch.rows for epoch in play.advance("users").epochs] == [0], (
+        "it is still read to its end, and that is stored"
+    )
+    assert play.log("users")[-1].kept == {"until": play.now + DAY, "for_ms": DAY}
+
+    topics.transaction(topic, {"id": 3, "name": "cy"}, commit=False)  # leaves offsets without a message
+    topics.send(topic, {"id": 4, "name": "dee"}, key={"id": 4})
+    assert play.advance("users").rows == 1, "in time gaps are harmless"
+    topics.transaction(topic, {"id": 3, "name": "cy"}, commit=False)
+    topics.send(topic, {"id": 5, "name": "eve"}, key={"id": 5})
+    play.now += DAY + 1
+    epochs = play.lake.epochs.last("users")
+    with pytest.raises(
+        SourceError, match=rf"deletes of {topic}-0 may be gone .* 2 of the 3 offsets since then"
+    ) as told:
+        play.advance("users")
+    assert "--resnapshot users" in told.value.next_command
+    assert play.lake.epochs.last("users") == epochs, "nothing is planned"
+    topics.send(topic, *[{"id": number, "name": "x"} for number in (1, 2, 4, 5)], key={"id": 9})
+    assert play.advance("users", resnapshot=True).rows > 0
+
+
+def test_a_stored_plan_is_held_against_the_time_it_is_read_at(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(cleanup_policy="compact")
+    topics.send(topic, {"id": 1, "name": "ann"}, key={"id": 1})
+    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
+    play.advance("users")
+    topics.transaction(topic, {"id": 3, "name": "cy"}, commit=False)
+    topics.send(topic, {"id": 5, "name": "eve"}, key={"id": 5})
+    with dying("source.planned", owner="users"):
+        play.harness.run()
+    play.harness.restart()
+    play.now += DAY + 1
+    with pytest.raises(SourceError, match="may be gone that have not been read"):
+        play.advance("users")
 
 
 def test_the_key_decides_and_may_be_its_own_column_only(
