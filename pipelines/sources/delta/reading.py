@@ -71,8 +71,12 @@ def changes(spark: SparkSession, path: str, table: Table, first: int, last: int)
     found = feed.changesToBatchDF(
         log, first, last, spark._jsparkSession, nothing, jvm.scala.Option.apply(state), False, nothing
     )
-    rows = DataFrame(found, spark).selectExpr(
-        f"{_row(table)} AS _row", "_commit_version AS _version", "_change_type AS _change", "_commit_timestamp AS _at"
+    told = DataFrame(found, spark)
+    rows = told.selectExpr(
+        f"{_row(told, table)} AS _row",
+        "_commit_version AS _version",
+        "_change_type AS _change",
+        "_commit_timestamp AS _at",
     )
     return _of_keys(rows, table)
 
@@ -111,9 +115,15 @@ def landable(rows: DataFrame, table: Table, *, snapshot: bool, quarantines: bool
     )
 
 
-def _row(table: Table) -> str:
-    """SQL of the columns that the script names, apart from those that are made beside them."""
-    fields = (f"{literals.text(column.name)}, {quoted(column.name)}" for column in table.physical_columns)
+def _row(rows: DataFrame, table: Table) -> str:
+    """SQL of the columns that the script names, apart from those that are made beside them; NULL for one that the table
+    got later."""
+    there = set(rows.columns)
+    values = {
+        column.name: quoted(column.name) if column.name in there else f"CAST(NULL AS {column.spark_type})"
+        for column in table.physical_columns
+    }
+    fields = (f"{literals.text(name)}, {value}" for name, value in values.items())
     return f"named_struct({', '.join(fields)})"
 
 
@@ -132,4 +142,6 @@ def _of_keys(rows: DataFrame, table: Table) -> DataFrame:
 
 def _described(rows: DataFrame, table: Table, version: int, timestamp: int | None) -> DataFrame:
     at = "CAST(NULL AS TIMESTAMP)" if timestamp is None else f"timestamp_millis({timestamp}L)"
-    return rows.selectExpr(f"{_row(table)} AS _row", f"{version}L AS _version", "'insert' AS _change", f"{at} AS _at")
+    return rows.selectExpr(
+        f"{_row(rows, table)} AS _row", f"{version}L AS _version", "'insert' AS _change", f"{at} AS _at"
+    )

@@ -19,7 +19,7 @@ def rows_of(path: str) -> int:
     return pq.read_metadata(path).num_rows
 
 
-PASSED_OVER = "; 'format.on-error' = 'quarantine' passes over the file, and keeps its name and the reason"
+PASS_OVER = "set 'format.on-error' = 'quarantine' to pass over the file and keep its name"
 
 
 def misfits(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> dict[str, str]:
@@ -42,7 +42,7 @@ def check(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> N
         except (pa.ArrowInvalid, OSError) as error:
             raise folder.error(
                 f"is no Parquet file: {str(error).splitlines()[0]}",
-                f"put the right file in its place, and --resnapshot {folder.table}{PASSED_OVER}",
+                f"{PASS_OVER}, or: tidegate run SCRIPT --resnapshot {folder.table}   (once the right file is there)",
                 name=file.name,
             ) from error
         names = Counter(name.lower() for name in found.names)
@@ -51,19 +51,19 @@ def check(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> N
                 alike = [name for name in found.names if name.lower() == column.name.lower()]
                 raise folder.error(
                     f"has columns that differ in the case of their letters alone: {', '.join(alike)}",
-                    f"give them other names in the file, and --resnapshot {folder.table}{PASSED_OVER}",
+                    f"{PASS_OVER}, or: tidegate run SCRIPT --resnapshot {folder.table}   (once it has other names)",
                     name=file.name,
                 )
             if column.name not in found.names:
                 raise folder.error(
                     f"has no column {column.name}; it has {', '.join(found.names)}",
-                    f"take {column.name} out of the script{PASSED_OVER}",
+                    f"{PASS_OVER}, or take {column.name} out of the script",
                     name=file.name,
                 )
             if not fits(found.field(column.name).type, arrow_type(column.spark_type)):
                 raise folder.error(
                     f"has column {column.name} as {found.field(column.name).type}, the script as {column.type}",
-                    f"write the file's type into the script, and cast in the SELECT{PASSED_OVER}",
+                    f"{PASS_OVER}, or write the file's type into the script, and cast in the SELECT",
                     name=file.name,
                 )
 

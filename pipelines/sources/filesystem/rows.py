@@ -154,7 +154,7 @@ def _check_found(rows: DataFrame, folder: Folder, files: Sequence[File]) -> None
     wanted = {str(folder.full(file.name)): file for file in files}
     for path, file in wanted.items():
         if path not in read:
-            anew = f"write it under another name, and --resnapshot {folder.table}"
+            anew = f"tidegate run SCRIPT --resnapshot {folder.table}   (once the file has another name)"
             raise folder.error("has a name that Spark does not read", anew, name=file.name)
     for path in read.difference(wanted):
         raise folder.error(f"would be read with {path}, which is not taken up", "move that file away, and run again")
