@@ -226,7 +226,7 @@ def test_a_parquet_file_that_does_not_fit_is_passed_over_whole(spark, files: Fil
         "no.parquet, row 0: the file no.parquet is no Parquet file: Parquet fil"[:70],
         "twice.parquet, row 0: the file twice.parquet has columns that differ i"[:70],
     ]
-    bench = files.bench(columns={"id": "FLOAT"}, format="parquet")
+    bench = files.bench(columns={"id": "FLOAT"}, format="parquet", **{"source_path_regex-pattern": ".*half.*"})
     bench.plan()
     with pytest.raises(SourceError, match=r"half\.parquet has column id as halffloat, the script as FLOAT"):
         bench.source().read(spark, bench.steps[0])

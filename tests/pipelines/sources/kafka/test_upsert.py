@@ -89,10 +89,10 @@ def test_deletes_that_compaction_may_have_removed_are_not_read_past(
     )
     assert play.log("users")[-1].kept == {"until": play.now + DAY, "for_ms": DAY}
 
-    topics.transaction(topic, {"id": 3, "name": "cy"}, commit=False)  # leaves offsets without a message
+    topics.transaction(topic, {"id": 3, "name": "cy"}, key={"id": 3}, commit=False)  # leaves offsets without a message
     topics.send(topic, {"id": 4, "name": "dee"}, key={"id": 4})
     assert play.advance("users").rows == 1, "in time gaps are harmless"
-    topics.transaction(topic, {"id": 3, "name": "cy"}, commit=False)
+    topics.transaction(topic, {"id": 3, "name": "cy"}, key={"id": 3}, commit=False)
     topics.send(topic, {"id": 5, "name": "eve"}, key={"id": 5})
     play.now += DAY + 1
     epochs = play.lake.epochs.last("users")
@@ -113,7 +113,7 @@ def test_a_stored_plan_is_held_against_the_time_it_is_read_at(
     topics.send(topic, {"id": 1, "name": "ann"}, key={"id": 1})
     play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
     play.advance("users")
-    topics.transaction(topic, {"id": 3, "name": "cy"}, commit=False)
+    topics.transaction(topic, {"id": 3, "name": "cy"}, key={"id": 3}, commit=False)
     topics.send(topic, {"id": 5, "name": "eve"}, key={"id": 5})
     with dying("source.planned", owner="users"):
         play.harness.run()

@@ -120,14 +120,12 @@ class Topics:
         sent = [self._send(self.producer, topic, value, key, partition, None, ()) for key, value in rows.items()]
         self._acknowledged(self.producer, sent)
 
-    def transaction(self, topic: str, *values: Any, commit: bool = True, partition: int = 0) -> None:
+    def transaction(self, topic: str, *values: Any, commit: bool = True, partition: int = 0, key: Any = None) -> None:
         """Messages of one transaction, committed or aborted."""
         producer = self._producer({"transactional.id": f"tx-{next(_numbers)}"})
         producer.initTransactions()
         producer.beginTransaction()
-        self._acknowledged(
-            producer, [self._send(producer, topic, value, None, partition, None, ()) for value in values]
-        )
+        self._acknowledged(producer, [self._send(producer, topic, value, key, partition, None, ()) for value in values])
         if commit:
             producer.commitTransaction()
         else:
