@@ -30,7 +30,7 @@ def test_in_quotes_elements_may_stand_apart_as_fields_do() -> None:
         ("a INT", {"format": "${F}"}, "'format'", "can not come from the environment"),
         ("a INT", {"format": "json", "csv_null-literal": ""}, "'csv.null", "an option of csv, and the format is json"),
         ("a INT", {"format": "parquet", "csv_null-literal": ""}, "'csv.null", "the format is parquet"),
-        ("a INT", {"format": "parquet", "format_on-error": "fail"}, "'format.on", "the format is parquet"),
+        ("a INT", {"format": "parquet", "json_ignore-parse-errors": "true"}, "'json.ign", "the format is parquet"),
         ("a INT", {"format": "json", "format_on-error": "pass"}, "'pass'", "is none of the choices"),
         ("a INT", {"format": "csv", "csv_field-delimiter": ";;"}, "'csv.field", "is one character, not ';;'"),
         ("a INT", {"format": "csv", "csv_field-delimiter": '"'}, "'csv.field", "is the character of 'csv.quote-char"),

@@ -160,7 +160,7 @@ def test_a_part_s_own_time_is_the_rowtime_that_the_hybrid_table_declares(
 def test_a_file_that_is_awaited_holds_the_switch(root: Path) -> None:
     one = Files(root / "one")
     one.write("a.json", [{"id": 1}])
-    one.write("b.json", [{"id": 2}], age=-3600)
+    one.write("b.json", [{"id": 2}], age=-50)
     table = bench(root, "one, live")
     table.plan()
     assert table.plan() is None
