@@ -27,6 +27,8 @@ CASES = (
     Case(("DROP INDEX `PRIMARY` ON t", "INSERT INTO t VALUES (1, 'z')"), SchemaChanged),
     Case(("DROP INDEX n ON t", "INSERT INTO t VALUES (3, 'a')"), SchemaChanged, (UNIQUE,), key="name"),
     Case(("ALTER TABLE t ENGINE = BLACKHOLE",), SchemaChanged),
+    Case(("TRUNCATE TABLE /*M! nowhere.*/ t",), SchemaChanged),  # MySQL passes over the comment
+    Case(("TRUNCATE /*!80000 TABLE */ t /*!99999 TABLE */",)),
     Case(
         (
             "ANALYZE TABLE t UPDATE HISTOGRAM ON name WITH 4 BUCKETS",

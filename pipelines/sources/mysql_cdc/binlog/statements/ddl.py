@@ -70,10 +70,10 @@ def judge(query: Query, wanted: Sequence[WantedTable], *, fold_case: bool = Fals
     """
     judged = _Judge(query, wanted, fold_case, where)
     found = [*tokens(query.text, query.sql_mode)]
-    sure = [*tokens(query.text, query.sql_mode, run_by_all=True)]
+    on_mysql = [*tokens(query.text, query.sql_mode, on_mysql=True)]
     meaning = judged.statement(found)
-    # A statement of which nothing is left was run, for it was logged.
-    if sure and sure != found and judged.statement(sure) != meaning:
+    # Which server it is, is not known here. A statement of which nothing is left was run, for it was logged.
+    if on_mysql and on_mysql != found and judged.statement(on_mysql) != meaning:
         raise judged.not_understood(wanted[0], found[0])
     return meaning
 

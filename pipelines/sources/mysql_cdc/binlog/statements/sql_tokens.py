@@ -1,8 +1,8 @@
 """The tokens of a statement in a binlog, by the lexical rules of MySQL and MariaDB.
 
 Executable comments (`/*!50100 … */`, `/*M! … */`) count as what they hold, for the server ran it. SQL parsers drop
-them, which would hide an ALTER. Some are run by some servers only: MariaDB passes over `/*!50700` to `/*!99999`, MySQL
-over `/*M!`, and both over what is for a later version. The caller reads such a statement both ways.
+them, which would hide an ALTER. One that is for another version was not run, and is logged as a plain comment: the
+server puts a blank for its `!`. But to MySQL `/*M!` is a plain comment as it stands.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ ANSI_QUOTES = 0x00000004
 MSSQL = 0x00000400
 NO_BACKSLASH_ESCAPES = 0x00100000
 """Bits of sql_mode that change where tokens end (MariaDB `sql/sql_class.h`); MySQL 8 never sets MSSQL's."""
-
-FIRST_OF_ONE_SERVER = 50700
-"""MariaDB passes over executable comments from here to 99999 (`sql/sql_lex.cc`): they are MySQL's."""
 
 
 class Kind(Enum):
@@ -136,18 +133,14 @@ class Words:
         return self._tokens[first : self._at - 1]
 
 
-def tokens(sql: str, sql_mode: int = 0, *, run_by_all: bool = False) -> Iterator[Token]:
-    """The tokens of `sql`. What is not closed reaches to the end. `run_by_all`: without the executable comments that
-    only some servers run."""
+def tokens(sql: str, sql_mode: int = 0, *, on_mysql: bool = False) -> Iterator[Token]:
+    """The tokens of `sql`. What is not closed reaches to the end. `on_mysql`: without MariaDB's executable comments."""
     at, size = 0, len(sql)
     while at < size:
         character = sql[at]
         if character in " \t\n\v\f\r\0":
             at += 1
-        elif sql.startswith(("/*!", "/*M!"), at):
-            if run_by_all and not _run_by_all(sql, at):
-                at = _past_comment(sql, at + 2)
-                continue
+        elif sql.startswith("/*!", at) or (sql.startswith("/*M!", at) and not on_mysql):
             at = _past_version(sql, sql.index("!", at) + 1)
         elif sql.startswith("*/", at):
             at += 2  # the end of an executable comment
@@ -188,22 +181,6 @@ def _past_version(sql: str, at: int) -> int:
     while end < min(len(sql), at + 6) and sql[end] in "0123456789":
         end += 1
     return end if end - at >= 5 else at
-
-
-def _run_by_all(sql: str, at: int) -> bool:
-    """Whether each server that can be read (MariaDB 10.5, MySQL 8, and later) runs the executable comment at `at`."""
-    version = sql[at + 3 : _past_version(sql, at + 3)]
-    return sql.startswith("/*!", at) and int(version or 0) < FIRST_OF_ONE_SERVER
-
-
-def _past_comment(sql: str, at: int) -> int:
-    """Past a comment that may hold others."""
-    depth = 1
-    while depth and at < len(sql):
-        opens, closes = sql.startswith("/*", at), sql.startswith("*/", at)
-        depth += opens - closes
-        at += 2 if opens or closes else 1
-    return at
 
 
 def _after(sql: str, mark: str, at: int) -> int:

@@ -70,6 +70,9 @@ CASES = (
         ("CREATE OR REPLACE TABLE t (id INT, name VARCHAR(9)) ENGINE=MyISAM",),
     ),
     Case(("ALTER TABLE t WITH SYSTEM VERSIONING",), SchemaChanged),
+    Case(("TRUNCATE TABLE /*!80000 nowhere.*/ t", "INSERT INTO t VALUES (1, 'x')")),  # MariaDB passes over it
+    Case(("TRUNCATE /*!50699 TABLE */ t /*M!100500 WAIT 3 */",)),
+    Case(("REPAIR TABLE t",), SchemaChanged),
     Case(("SET STATEMENT lock_wait_timeout = 9 FOR TRUNCATE t",)),
     Case(("SET STATEMENT sql_mode = 'ANSI_QUOTES' FOR TRUNCATE t",)),
     Case(
