@@ -61,7 +61,9 @@ class JavaMissing(TidegateError):
 def home() -> Path:
     """Where downloads are kept: $TIDEGATE_HOME, else a folder of the user's cache."""
     if named := os.environ.get("TIDEGATE_HOME"):
-        return Path(named)
+        from pipelines.sources.paths import local
+
+        return local(named, "$TIDEGATE_HOME")
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import PlanningError, SourceError
+from pipelines.jars import home
 from pipelines.lake import Lake
 from pipelines.lake.lake import Layout
 from pipelines.sources import paths
@@ -76,6 +77,15 @@ def test_a_lake_lies_on_this_machine(said: str | Path, tmp_path: Path, monkeypat
         Lake(said)
     assert refused.value.next_command
     assert not list(tmp_path.iterdir())
+
+
+def test_downloads_lie_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_HOME", "s3://bucket/x")
+    with pytest.raises(PlanningError, match="s3:// is not a folder of this machine") as refused:
+        home()
+    assert refused.value.where == "$TIDEGATE_HOME"
+    monkeypatch.setenv("TIDEGATE_HOME", f"file://{tmp_path}")
+    assert home() == tmp_path
 
 
 @pytest.mark.parametrize("said", ["{root}/x", "file://{root}/x", "file:{root}/x", "FILE:///{root}/x", "x"])
