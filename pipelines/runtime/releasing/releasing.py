@@ -181,9 +181,10 @@ class Releasing(Standing):
         places = {path: committed(path, self._application(role, plan)) for role, path in self._places()}
         behind = {path: epoch for path, epoch in places.items() if epoch < plan.epoch}
         if behind:
-            before = [item.plan.epoch for item in self._history() if item.published or item.replaced]
+            done = [item.plan for item in self._history() if item.published or item.replaced]
+            before = [each.epoch for each in done if each.generation == plan.generation and each.epoch < plan.epoch]
             for path, epoch in behind.items():
-                refuse_lost_part(self.insert.id, path, epoch, [number for number in before if number < plan.epoch])
+                refuse_lost_part(self.insert.id, path, epoch, before)
         return bool(behind)
 
     def _places(self) -> list[tuple[CommitRole, Path]]:
