@@ -103,6 +103,7 @@ class EventTimePlanner(ReleasePlanner):
             # Kept in quarantine, a row that finds less than it had found does no harm.
             taken = [item.plan for item in epochs if any(lot.first <= item.plan.epoch <= lot.last for lot in plan.lots)]
             self._refuse_new_snapshot(plan.pins, [pin for each in taken for pin in each.pins])
+            self._refuse_lost_versions(plan.pins, plan.oldest, quarantined=True)
         return plan
 
     def _refuse_new_snapshot(self, pins: Sequence[Pin], older: Sequence[Pin], held: ReleasePlan | None = None) -> None:
@@ -126,10 +127,17 @@ class EventTimePlanner(ReleasePlanner):
             )
 
     def _refuse_lost_versions(
-        self, pins: Sequence[Pin], low: int, replaced: Sequence[ReleasedEpoch] = (), held: ReleasePlan | None = None
+        self,
+        pins: Sequence[Pin],
+        low: int,
+        replaced: Sequence[ReleasedEpoch] = (),
+        *,
+        held: ReleasePlan | None = None,
+        quarantined: bool = False,
     ) -> None:
         """Raise PlanningError where a row at or after `low` (ms) may not meet what it would have met, since retention
-        has removed versions. `held`: the epoch whose place is to be taken."""
+        has removed versions. `held`: the epoch whose place is to be taken. `quarantined`: the rows are in quarantine,
+        and would be published without a match."""
         standing = self.standing
         for pin in pins:
             table = standing.pipeline.table(pin.table)
@@ -145,7 +153,11 @@ class EventTimePlanner(ReleasePlanner):
                 "find what they had found",
                 where=f"INSERT {standing.insert.id}, build {table.name}",
                 state="nothing was released; what is published stays",
-                next_command=f"tidegate run SCRIPT --from {whole}" if held is None else _given_up(held),
+                next_command=f"tidegate quarantine release SCRIPT {standing.insert.id}   (rows without a match stay)"
+                if quarantined
+                else f"tidegate run SCRIPT --from {whole}"
+                if held is None
+                else _given_up(held),
             )
 
     def _combined(

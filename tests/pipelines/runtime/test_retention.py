@@ -15,7 +15,17 @@ from pipelines.errors import PlanningError
 from pipelines.joins.outcome import outcomes
 from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from pipelines.runtime.definitions import Definitions
-from pipelines.runtime.plans import Backfill, InputSpan, Pin, ProcessSpan, ReleasePlan, TimeSpan, insert_owner
+from pipelines.runtime.history import ReleasedEpoch
+from pipelines.runtime.plans import (
+    Backfill,
+    FromQuarantine,
+    InputSpan,
+    Pin,
+    ProcessSpan,
+    ReleasePlan,
+    TimeSpan,
+    insert_owner,
+)
 from pipelines.runtime.quarantine.kept import Kept
 from pipelines.runtime.releasing.backfill import BackfillPlanner
 from pipelines.runtime.releasing.standing import Position, Standing
@@ -226,3 +236,28 @@ def test_a_held_backfill_is_not_joined_again_once_versions_of_its_span_are_gone(
     assert caught.value.next_command.startswith("tidegate discard SCRIPT converted")
     newer = replace(span, backfill=Backfill(500, 900, oldest=500))
     assert hand.planner.instead_of(held(hand, newer), "re-release", None).pins[0].horizon == 500
+
+
+def test_quarantined_rows_are_not_published_without_a_match_once_versions_of_their_time_are_gone(
+    tmp_path: Path,
+) -> None:
+    """A discarded row may have had a match, and holds no retention."""
+    hand = ByHand(tmp_path)
+    plan = replace(hand.plan(least=100), kind="discard")
+    hand.publish(plan)
+    facts = {"least-time@": 100_000, "greatest-time@": 700_000}
+    staged = StagedRow(insert_owner("converted"), 1, 1, plan.digest, 0, "folder", [], {"discarded": 2}, facts)
+    verdict = VerdictRow(insert_owner("converted"), 1, 1, plan.digest, 0, True, [], [])
+    epochs = [ReleasedEpoch(plan, staged, verdict, published=True, superseded=False)]
+    asked = FromQuarantine(False, reasons=("discarded",))
+    again = hand.planner.out_of_quarantine(plan, epochs, asked, "publish")
+    assert again is not None
+    assert (again.oldest, again.on_unmatched) == (100, "publish")
+    hand.mark(hand.lake.table_path("rates"), {hand.lake.application("rates", "retention-time", 1): 500})
+    hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table
+    with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone") as caught:
+        hand.planner.out_of_quarantine(plan, epochs, asked, "publish")
+    assert caught.value.next_command.startswith("tidegate quarantine release SCRIPT converted")
+    again = hand.planner.out_of_quarantine(plan, epochs, asked, None)
+    assert again is not None
+    assert again.on_unmatched == "quarantine"
