@@ -57,7 +57,9 @@ def value(found: object) -> str:
         return f"{found:f}"
     if isinstance(found, bytes | bytearray):
         return f"X'{found.hex()}'"
-    return repr(found) if isinstance(found, str | bool | list | dict | tuple) else str(found)
+    if isinstance(found, str):
+        return "'" + found.replace("'", "''") + "'"
+    return str(found).upper() if isinstance(found, bool) else str(found)
 
 
 def key(found: Mapping[str, object]) -> str:

@@ -15,6 +15,7 @@ from orchestration.console.failures import FAILED
 
 EPILOG = examples(
     "tidegate explain pipeline.sql",
+    "tidegate explain pipeline.sql --statements",
     "tidegate explain pipeline.sql --json",
     "tidegate explain pipeline.sql --lake /data/lake",
 )
@@ -28,13 +29,15 @@ def explain(
             "--lake", metavar="DIR", file_okay=False, help="Also show what this lake keeps as another definition."
         ),
     ] = None,
+    statements: Annotated[
+        bool, typer.Option("--statements", help="Show DESCRIBE and SHOW CREATE of each table and function instead.")
+    ] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Check a script and show its tables, watermarks, functions, joins and what its gate does; then every statement.
+    """Check a script; show its tables, watermarks, functions, joins and what its gate does; then the verdict.
 
-    The statements are DESCRIBE and SHOW CREATE of each table and function. It connects to nothing and runs nothing;
-    modules that CREATE FUNCTION names are imported.
+    It connects to nothing and runs nothing; modules that CREATE FUNCTION names are imported.
 
     With --lake, the script is held against the definitions that a lake keeps; status 1 where a run would refuse it.
 
@@ -42,7 +45,7 @@ def explain(
     """
     from rich.text import Text
 
-    from orchestration.console.explained import definition_lines, of_pipeline
+    from orchestration.console.explained import definition_lines, missing_variables, of_pipeline, verdict_lines
     from pipelines.runtime.scripts import load_script
     from pipelines.sql import explain as in_words
     from pipelines.sql import show_statements
@@ -53,10 +56,10 @@ def explain(
         found = [] if lake is None else _differences(pipeline, lake)
         compared = {} if lake is None else {"definitions": [asdict(item) for item in found]}
         screen.result(
-            of_pipeline(pipeline) | compared,
-            Text(in_words(pipeline)),
-            Text(show_statements(pipeline)),
+            of_pipeline(pipeline) | compared | {"missing": missing_variables(pipeline, os.environ)},
+            Text(show_statements(pipeline) if statements else in_words(pipeline)),
             *([] if lake is None else definition_lines(found, lake)),
+            *verdict_lines(pipeline, os.environ, script, None if lake is None else found),
         )
     if any(item.refused for item in found):
         raise typer.Exit(FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -44,6 +45,7 @@ def reconcile(
     from pipelines.lake import Lake
     from pipelines.runtime.definitions import as_kept
     from pipelines.runtime.scripts import load_script
+    from pipelines.sql.model import require_variables
     from quality_checks.against_source import comparable, reconcile_source
 
     screen = screen_of(script, lake, as_json, debug)
@@ -56,11 +58,13 @@ def reconcile(
                 raise typer.BadParameter(f"{name} can not be compared with its source; {told}")
         if not known:
             raise typer.BadParameter("no build table of this script can be compared with its source (mysql-cdc can)")
+        wanted = tables or known
+        require_variables([pipeline.table(name).options for name in wanted], os.environ)
         pipeline, told = as_kept(Lake(lake, create=False), pipeline)
         for line in told:
             screen.say(escape(line))
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate reconcile") as active:
-            found = [reconcile_source(active, name, wait) for name in tables or known]
+            found = [reconcile_source(active, name, wait) for name in wanted]
         screen.result(of_reconciled(found), *reconciled_lines(found, screen.commands))
     if not all(item.passed for item in found):
         raise typer.Exit(1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
+from orchestration.words import counted
 from pipelines.functions import UserFunction
 from pipelines.runtime.definitions import Difference
 from pipelines.sources.registry import connector
@@ -39,6 +41,28 @@ def definition_lines(found: Sequence[Difference], lake: Path) -> Iterator[str]:
         yield f"{escape(item.owner)}, {escape(item.what)}: {verdict}"
         yield escape(f"  lake:   {item.lake}")
         yield escape(f"  script: {item.script}")
+
+
+def missing_variables(pipeline: Pipeline, environment: Mapping[str, str]) -> list[str]:
+    """The environment variables that its tables need, and that are not set."""
+    needed = {name for table in pipeline.tables.values() for name in table.options.variables()}
+    return sorted(name for name in needed if name not in environment)
+
+
+def verdict_lines(
+    pipeline: Pipeline, environment: Mapping[str, str], script: Path, differences: Sequence[Difference] | None
+) -> Iterator[str]:
+    """Whether the script can be run, and the command that comes next. `differences`: from a lake; None without one."""
+    refused = [item for item in differences or () if item.refused]
+    size = f"{counted(len(pipeline.tables), 'table')}, {counted(len(pipeline.inserts), 'INSERT')}"
+    if refused:
+        yield f"[bold red]A run of it is refused:[/] {counted(len(refused), 'definition')} of the lake changed"
+        return
+    goes_on = "" if differences is None else "; the lake goes on with it"
+    yield f"[green]The script is right:[/] {size}{goes_on}. Nothing was run."
+    if missing := missing_variables(pipeline, environment):
+        yield escape(f"  first: export {' '.join(f'{name}=…' for name in missing)}")
+    yield escape(f"  next:  tidegate run {shlex.quote(str(script))}")
 
 
 def _of_function(function: UserFunction) -> dict[str, Any]:

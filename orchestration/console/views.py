@@ -37,12 +37,14 @@ def run_tables(pipeline: Pipeline, report: RunReport, lake: Path) -> Iterator[Re
     yield sources
     yield ""
     layout = Layout(lake)
-    inserts = grid("INSERT", "published", "quarantined", "epochs", "then", right=("published", "quarantined", "epochs"))
+    counts = ("published", "quarantined", "dropped", "epochs")
+    inserts = grid("INSERT", *counts, "then", right=counts)
     for item in report.releases:
         inserts.add_row(
             escape(item.insert),
             number(sum(done.rows for done in item.published)),
             number(sum(done.quarantined for done in item.published)),
+            number(sum(done.dropped for done in item.published)),
             str(len(item.published)),
             escape(_then(item)),
         )
@@ -120,6 +122,7 @@ def of_published(done: Published | None) -> dict[str, Any]:
         "epoch": done.epoch,
         "rows": done.rows,
         "quarantined": done.quarantined,
+        "dropped": done.dropped,
         **({"again": done.plan.backfill.rows_again} if done.plan.backfill else {}),
         **({"from_quarantine": done.plan.from_quarantine.rows} if done.plan.from_quarantine else {}),
         "pins": [{"table": pin.table, "generation": pin.generation, "epoch": pin.epoch} for pin in done.plan.pins],
@@ -131,6 +134,7 @@ def published_line(done: Published | None) -> str:
     if done is None:
         return "There was nothing to publish."
     kept_out = f", {counted(done.quarantined, 'row')} quarantined" if done.quarantined else ""
+    kept_out += f", {counted(done.dropped, 'row')} dropped by WHERE or INNER" if done.dropped else ""
     return escape(f"Epoch {done.epoch} of {done.insert} is published: {counted(done.rows, 'row')}{kept_out}.")
 
 
@@ -147,6 +151,7 @@ def tick_line(tick: Tick) -> str:
     for item in tick.releases:
         for done in item.published:
             kept_out = f", {done.quarantined:,} quarantined" if done.quarantined else ""
+            kept_out += f", {done.dropped:,} dropped" if done.dropped else ""
             parts.append(f"{item.insert} epoch {done.epoch}: {done.rows:,} published{kept_out}")
         if item.waiting and item.waiting.rows:
             parts.append(f"{item.insert}: {item.waiting.rows:,} waiting")

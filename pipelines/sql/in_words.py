@@ -9,7 +9,7 @@ from pipelines.process.windows.windowed import WindowedQuery
 from pipelines.sql.model import Insert, Join, Table, WatermarkSpec
 from pipelines.sql.options import on_unmatched
 from pipelines.sql.pipeline import Pipeline
-from pipelines.sql.show import sources_own
+from pipelines.sql.show import settings_of, sources_own
 from pipelines.sql.types import quoted_string
 
 _PROOF = {
@@ -29,6 +29,9 @@ _VIOLATED = {
 def explain(pipeline: Pipeline) -> str:
     """What the pipeline will do: its tables; for each INSERT what is joined by which keys, and what waits for what."""
     parts = [f"pipeline {pipeline.name}\n"]
+    if settings := settings_of(pipeline):
+        lines = [f"  {quoted_string(key)} = {quoted_string(value)}" for key, value in settings.items()]
+        parts.append("\n".join(["settings:", *lines]) + "\n")
     parts += [_function(function) for function in pipeline.functions.values()]
     parts += [_table(table) for table in pipeline.tables.values()]
     parts += [_insert(pipeline, insert) for insert in pipeline.inserts]
@@ -91,6 +94,7 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
     if insert.joins:
         policy = on_unmatched(target)
         lines.append(f"  a released row without a match: {_PROOF.get(policy, policy)} ({policy})")
+        lines += [] if policy == "publish" else [f"    Flink {_in_flink(insert)}"]
     lines += [
         f"  a row that violates {constraint.name} ({constraint.sql}): {_VIOLATED[constraint.action]}"
         for constraint in insert.constraints
@@ -103,6 +107,16 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
         for item in insert.projections
     ]
     return "\n".join(lines) + "\n"
+
+
+def _in_flink(insert: Insert) -> str:
+    """What SQL's own meaning makes of a row that one of the builds has no version for."""
+    inner = [join.alias for join in insert.joins if join.kind == "INNER"]
+    left = [join.alias for join in insert.joins if join.kind != "INNER"]
+    filled = f"publish it with NULL for all columns of {_or(left)}{', if WHERE lets it' if insert.where else ''}"
+    if not inner:
+        return f"would {filled}"
+    return f"would leave it out where {_or(inner)} has none, and else {filled}" if left else "would leave it out"
 
 
 def _windows(query: WindowedQuery) -> list[str]:
@@ -149,6 +163,10 @@ def _waits(insert: Insert) -> str:
         return f"every row of {insert.probe} {flips}; then it is joined to the latest version"
     sides = _and(dict.fromkeys((insert.probe, *insert.builds)))
     return f"every row of {insert.probe} {flips}, and for the watermarks of {sides} to reach its time"
+
+
+def _or(names: Iterable[str]) -> str:
+    return " or ".join(names)
 
 
 def _and(names: Iterable[str]) -> str:

@@ -192,19 +192,24 @@ class Options(Mapping[str, str]):
         return Options({name: self[name]}).resolve(environment)[name] if name in self else None
 
     def resolve(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The real values. Raises PlanningError that names a variable which is not set."""
-        from pipelines.errors import PlanningError
-
+        """The real values. Raises PlanningError that names the variables which are not set."""
         known: Mapping[str, str] = os.environ if environment is None else environment
-        missing = sorted(name for name in self.variables() if name not in known)
-        if missing:
-            raise PlanningError(
-                f"the environment has no {', '.join(missing)}",
-                where="WITH options",
-                state="nothing was run",
-                next_command=f"export {missing[0]}=…",
-            )
+        require_variables([self], known)
         return {key: _VARIABLE.sub(lambda found: known[found.group(1)], value) for key, value in self._values.items()}
+
+
+def require_variables(options: Iterable[Options], environment: Mapping[str, str]) -> None:
+    """Raise PlanningError that names every variable of all of them that is not set."""
+    from pipelines.errors import PlanningError
+
+    missing = sorted({name for each in options for name in each.variables() if name not in environment})
+    if missing:
+        raise PlanningError(
+            f"the environment has no {', '.join(missing)}",
+            where="WITH options",
+            state="nothing was run",
+            next_command=f"export {' '.join(f'{name}=…' for name in missing)}",
+        )
 
 
 @dataclass(frozen=True)

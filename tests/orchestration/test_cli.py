@@ -156,11 +156,38 @@ def test_explain_tells_what_waits_for_what_and_no_secret(tmp_path: Path) -> None
     result = tidegate("explain", script)
     assert result.exit_code == 0
     assert "waits: every row of click_event for user_info to flip" in result.stdout
+    assert "(quarantine)\n    Flink would publish it with NULL for all columns of user_info\n" in result.stdout
+    assert [line.split(":")[0] for line in result.stdout.splitlines() if line.startswith("table ")] == [
+        "table user_info", "table click_event", "table enriched",
+    ]  # fmt: skip
+    assert not {"DESCRIBE", "CREATE"} & set(result.stdout.split())
+    first, export, after = result.stdout.splitlines()[-3:]
+    assert first == "The script is right: 3 tables, 1 INSERT. Nothing was run."
+    assert export.strip() == "first: export SOME_HOST=…"
+    assert "".join(after.split()) == "next:tidegaterun" + "".join(str(script).split())
     found = tidegate("explain", script, "--json")
     assert "open-sesame" not in result.output + found.output
-    assert read(found)["environment"] == ["SOME_HOST"]
+    assert read(found)["environment"] == read(found)["missing"] == ["SOME_HOST"]
     assert [table["role"] for table in read(found)["tables"]] == ["build", "probe", "sink"]
     assert read(found)["inserts"][0]["on_unmatched"] == "quarantine"
+
+
+def test_reconcile_names_every_variable_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mysql = "'connector' = 'mysql-cdc', 'hostname' = '${{HOST_{0}}}', 'username' = 'u', 'password' = '${{WORD_{0}}}', "
+    mysql += "'database-name' = 'd', 'table-name' = 't'"
+    script = tmp_path / "two.sql"
+    script.write_text(
+        f"CREATE TABLE a (id INT PRIMARY KEY NOT ENFORCED) WITH ({mysql.format('A')});\n"
+        f"CREATE TABLE b (id INT PRIMARY KEY NOT ENFORCED) WITH ({mysql.format('B')});\n"
+        "CREATE TABLE p (id INT, at AS PROCTIME()) WITH ('connector' = 'scripted');\n"
+        "CREATE TABLE s (id INT) WITH ('connector' = 'print');\n"
+        "INSERT INTO s SELECT p.id FROM p LEFT JOIN a FOR SYSTEM_TIME AS OF p.at ON p.id = a.id\n"
+        "LEFT JOIN b FOR SYSTEM_TIME AS OF p.at ON p.id = b.id;\n"
+    )
+    monkeypatch.setenv("HOST_A", "db")
+    found = read(tidegate("reconcile", script, "--lake", tmp_path / "lake", "--json"))["error"]
+    assert found["what"] == "the environment has no HOST_B, WORD_A, WORD_B"
+    assert found["next"] == "export HOST_B=… WORD_A=… WORD_B=…"
 
 
 def test_explain_shows_every_statement_its_watermark_and_its_functions(tmp_path: Path) -> None:
@@ -171,7 +198,7 @@ def test_explain_shows_every_statement_its_watermark_and_its_functions(tmp_path:
         "item_id INT, ", "item_id INT, at TIMESTAMP(3), flag BOOLEAN, WATERMARK FOR at AS on_flag(at, flag), ", 1
     )
     script.write_text("SET 'pipeline.auto-watermark-interval' = '0 ms';\n" + declared + text)
-    result = tidegate("explain", script)
+    result = tidegate("explain", script, "--statements")
     assert result.exit_code == 0, result.stderr
     assert "SET 'pipeline.auto-watermark-interval' = '0 ms';" in result.stdout
     assert f"SHOW CREATE FUNCTION on_flag\nCREATE FUNCTION `on_flag` AS '{function}' LANGUAGE PYTHON;" in result.stdout

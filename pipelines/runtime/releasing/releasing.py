@@ -57,6 +57,11 @@ class Published:
     plan: ReleasePlan
     staged: StagedRow
 
+    @property
+    def dropped(self) -> int:
+        """Rows that WHERE or INNER left out, by what was staged."""
+        return self.staged.counts.get("to:drop", 0)
+
 
 @dataclass(frozen=True)
 class Releasing(Standing):

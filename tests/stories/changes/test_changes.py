@@ -88,7 +88,7 @@ def test_explain_says_what_goes_on(case: dict[str, Any], stories: Stories) -> No
     story.write({})
     assert result.exit_code == 0, result.output
     assert story.files() == before
-    found = result.output.rpartition(");\n\n")[2]
+    found = result.output.rpartition("\n\n")[2]
     assert ("keeps the same definitions" in found) == (not case["says"] or case.get("by") == "run"), found
     for word in case["says"] if "by" not in case else ():
         assert word.lower() in found.lower(), found

@@ -1,0 +1,68 @@
+"""What a run says of its epochs: every row that landed is in one of its numbers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from orchestration import words
+from orchestration.console.reconciled import reconciled_lines
+from orchestration.console.views import of_published, published_line, run_tables, tick_line
+from pipelines.commands import AS_WRITTEN
+from pipelines.lake import StagedRow
+from pipelines.runtime.continuous import Tick
+from pipelines.runtime.releasing import Published
+from pipelines.runtime.runner import Released, RunReport
+from quality_checks.against_source import RowDifference
+from tests.pipelines.runtime.handmade import pipeline
+
+PLAN: Any = SimpleNamespace(backfill=None, from_quarantine=None, pins=())
+STAGED = StagedRow("insert enriched", 1, 2, "", 0, "", [], {"to:publish": 5, "to:quarantine": 2, "to:drop": 1_003}, {})
+DONE = Published("enriched", 1, 2, 5, 2, PLAN, STAGED)
+
+
+def test_dropped_rows_are_counted() -> None:
+    released = Released("enriched", (DONE, DONE))
+    console = Console(width=120)
+    with console.capture() as printed:
+        console.print(*run_tables(pipeline(), RunReport(releases=(released,)), Path("/lake")), sep="\n")
+    [heads] = [line.split() for line in printed.get().splitlines() if "published" in line]
+    [numbers] = [line.split() for line in printed.get().splitlines() if line.startswith("enriched ")]
+    assert dict(zip(heads, numbers, strict=False)) == {
+        "INSERT": "enriched", "published": "10", "quarantined": "4", "dropped": "2,006", "epochs": "2",
+    }  # fmt: skip
+    assert of_published(DONE)["dropped"] == 1_003
+    assert published_line(DONE).endswith("5 rows, 2 rows quarantined, 1,003 rows dropped by WHERE or INNER.")
+    assert "epoch 2: 5 published, 2 quarantined, 1,003 dropped" in tick_line(Tick(1, (), (released,), (), 0.1))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (Decimal(55240), "55240"),
+        (Decimal("1E+3"), "1000"),
+        (Decimal("0.10"), "0.10"),
+        ("ann's", "'ann''s'"),
+        (None, "NULL"),
+        (True, "TRUE"),
+        (b"\x00\xff", "X'00ff'"),
+        (datetime(2026, 1, 2, 3, 4, 5), "2026-01-02 03:04:05"),
+    ],
+)
+def test_a_value_is_shown_as_people_write_it(value: object, shown: str) -> None:
+    assert words.value(value) == shown
+
+
+def test_a_key_that_differs_is_shown_plainly() -> None:
+    found: Any = SimpleNamespace(
+        table="users", passed=False, differences=1, unsettled=0, rows=3, cut=SimpleNamespace(text="b:4"),
+        shown=(RowDifference({"id": Decimal(55240)}, "missing"),),
+    )  # fmt: skip
+    told = [str(line) for line in reconciled_lines([found], AS_WRITTEN)]
+    assert any("id = 55240 is not in the lake" in line for line in told), told
