@@ -2,13 +2,24 @@
 
 A write whose transaction version is not greater than the last one is not made, and what counts is the row that is then
 read back: so a commit that was repeated after a crash, or lost to another runner, is seen for what it is.
+
+What a look costs does not depend on how many epochs there have been: files are listed by what commits have changed,
+rows are read by range, and upkeep puts them into blocks (BLOCK epochs of one owner and generation a file) that are
+never written again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+import threading
+import time
+import uuid
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
@@ -17,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.lake import delta_log
@@ -24,8 +36,29 @@ from pipelines.lake.records import Record
 
 R = TypeVar("R", bound=Record)
 
+BLOCK = 1_000
+"""Epochs of one owner and generation that are put together in one file."""
+
+WHOLE = 16
+"""As many full blocks become one file, which nobody writes again."""
+
+FEW = 16
+"""The block that still grows is left alone while it has no more files than this."""
+
+STEP = 128
+"""Epochs of a larger file that are decoded at once where rows are asked for from the newest on."""
+
 COMPACT_AFTER = 400
-"""Files of a control table before they are compacted; a lookup reads the list of them."""
+"""Files of a control table before an append puts those of its owner together: where no upkeep has done it."""
+
+BLOCKS = "_blocks"
+"""The folder of a control table with the files that were put together."""
+
+CACHED_ROWS = 2_048
+"""Rows of small files that are kept in memory, decoded from Parquet: about what the last few hundred epochs wrote."""
+
+NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""A log is cleaned by upkeep alone: a commit would list all of it to find what is old."""
 
 
 class ControlTable(Generic[R]):
@@ -36,7 +69,8 @@ class ControlTable(Generic[R]):
         self.record = record
         self._table: DeltaTable | None = None
         self._wide = False
-        self._listed: tuple[int, list[_File]] | None = None
+        self._listed: _Listing | None = None
+        self._decoded = _Decoded()
 
     def create(self) -> DeltaTable:
         """The Delta table, made if it is not there yet."""
@@ -82,7 +116,8 @@ class ControlTable(Generic[R]):
         batch = pa.Table.from_pylist([row.to_row() for row in rows], schema=self.record.schema)
         self._commit(batch, application, version)
         if len(self._files()) > COMPACT_AFTER:
-            self.compact()
+            for owner in {row.owner for row in rows}:
+                self.together(owner)
         return True
 
     @retry(
@@ -99,7 +134,7 @@ class ControlTable(Generic[R]):
             batch,
             mode="append",
             commit_properties=CommitProperties(app_transactions=[Transaction(application, version)]),
-            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
+            post_commithook_properties=NO_CLEANING,
         )
 
     def settle(self, row: R, *, application: str) -> R | None:
@@ -110,19 +145,33 @@ class ControlTable(Generic[R]):
 
     def rows(self, owner: str, *, generation: int | None = None, epoch: int | None = None, since: int = 0) -> list[R]:
         """The rows of `owner` (of one generation, of one epoch, of epochs from `since` on) in order of generation and
-        epoch. What is not of one epoch is a history, and shared by all who ask: nobody may change what is in it."""
-        found: list[R] = []
-        for file in self._index(owner):
-            if file.epochs[1] < since or (epoch is not None and not file.epochs[0] <= epoch <= file.epochs[1]):
-                continue
-            if generation is not None and not file.generations[0] <= generation <= file.generations[1]:
-                continue
-            for row in self._read(file.path, owner, shared=epoch is None):
-                if row.epoch < since:
-                    continue
-                if (generation is None or row.generation == generation) and (epoch is None or row.epoch == epoch):
-                    found.append(row)
-        return sorted(found, key=lambda row: (row.generation, row.epoch))
+        epoch."""
+        low, high = (since, None) if epoch is None else (epoch, epoch)
+        found = [
+            row
+            for file in self._index(owner)
+            if file.may_hold(generation, low, high)
+            for row in self._read(file, generation, low, high)
+        ]
+        return sorted(found, key=_place)
+
+    def newest_first(self, owner: str, *, generation: int | None = None, upto: int | None = None) -> Iterator[R]:
+        """The rows of `owner` (of one generation, of epochs up to `upto`), the newest first; files are read as far as
+        they are asked for."""
+        files = [file for file in self._index(owner) if file.may_hold(generation, 0, upto)]
+        files.sort(key=lambda file: (file.generations[1], file.epochs[1]), reverse=True)
+        waiting: list[R] = []
+        for number, file in enumerate(files):
+            for block in reversed(file.spans()):
+                waiting += self._read(file, generation, block[0], block[1] if upto is None else min(block[1], upto))
+                waiting.sort(key=_place)
+                # What the rest of this file, or the next ones, may hold has its turn before what is older.
+                rest = [(other.generations[1], other.epochs[1]) for other in files[number + 1 :]][:1]
+                if block[0] > file.epochs[0]:
+                    rest.append((file.generations[1], block[0] - 1))
+                while waiting and all(_place(waiting[-1]) > later for later in rest):
+                    yield waiting.pop()
+        yield from reversed(waiting)
 
     def last(self, owner: str, generation: int | None = None) -> R | None:
         """The newest row of `owner`, by generation and epoch."""
@@ -130,41 +179,117 @@ class ControlTable(Generic[R]):
         if not files:
             return None
         top = max(file.generations[1] for file in files) if generation is None else generation
-        files = [file for file in files if file.generations[0] <= top <= file.generations[1]]
-        if any(file.generations[0] != file.generations[1] for file in files):
-            # Put together, generations share a file: its greatest epoch may be the other one's.
-            rows = self.rows(owner, generation=top)
-            return rows[-1] if rows else None
-        newest = max(files, key=lambda file: file.epochs[1], default=None)
-        return None if newest is None else max(self._read(newest.path, owner), key=lambda row: row.epoch)
+        return next(self.newest_first(owner, generation=top), None)
 
     def owners(self) -> list[str]:
         """Every owner that has a row."""
         return sorted({file.owner for file in self._files()})
 
+    # --- upkeep --------------------------------------------------------------------------------------------------
+
     def compact(self) -> None:
         """Put the small files of each owner together; no row changes."""
+        for owner in self.owners():
+            self.together(owner)
+
+    def together(self, owner: str) -> int:
+        """Put the files of one owner together, block by block; no row changes. How many files that has done away with.
+
+        Another runner's commit in between makes it give up: the next upkeep tries again.
+        """
         table = self.refresh()
-        if table is not None:
-            table.optimize.compact()
+        files = self._index(owner)
+        newest = max(((file.generations[1], file.epochs[1]) for file in files), default=(0, 0))
+        chosen = _scattered(files, newest)
+        if table is None or not chosen:
+            return 0
+        columns = _stored_schema(self.record)
+        rows = pa.concat_tables([_columns_of(pq.ParquetFile(self.path / file.path).read(), columns) for file in chosen])
+        rows = rows.sort_by([("generation", "ascending"), ("epoch", "ascending")])
+        places = zip(rows["generation"].to_pylist(), rows["epoch"].to_pylist(), strict=True)
+        made, begin = [], 0
+        for _, same in groupby(places, lambda place: _home(*place, newest)):
+            length = sum(1 for _ in same)
+            made.append(self._written(owner, rows.slice(begin, length)))
+            begin += length
+        gone = [
+            RemoveAction(
+                file.path,
+                data_change=False,
+                deletion_timestamp=_now(),
+                size=file.size,
+                partition_values={"owner": owner},
+            )
+            for file in chosen
+        ]
+        try:
+            table.create_write_transaction(
+                [*made, *gone],
+                "append",
+                table.schema(),
+                partition_by=["owner"],
+                commit_properties=CommitProperties(max_commit_retries=0),
+                post_commithook_properties=NO_CLEANING,
+            )
+        except CommitFailedError:
+            for action in made:
+                (self.path / unquote(action.path)).unlink(missing_ok=True)
+            return 0
+        for file in chosen:  # dated as of now: a reader may still be at it
+            with suppress(FileNotFoundError):
+                os.utime(self.path / file.path)
+        return len(chosen) - len(made)
+
+    def _written(self, owner: str, part: pa.Table) -> AddAction:
+        """A file with a block's rows, or those of several, which no commit names yet."""
+        (self.path / BLOCKS).mkdir(exist_ok=True)
+        name = f"{BLOCKS}/{uuid.uuid4().hex}.parquet"
+        pq.write_table(part, self.path / name, row_group_size=BLOCK, compression="zstd")
+        columns = {column: part[column].to_pylist() for column in ("generation", "epoch")}
+        stats = {
+            "numRecords": part.num_rows,
+            "minValues": {column: min(values) for column, values in columns.items()},
+            "maxValues": {column: max(values) for column, values in columns.items()},
+            "nullCount": {"generation": 0, "epoch": 0},
+        }
+        size = (self.path / name).stat().st_size
+        return AddAction(name, size, {"owner": owner}, _now(), False, json.dumps(stats))
 
     def _files(self) -> list[_File]:
         """The data files, of all owners."""
         table = self.refresh()
         if table is None:
             return []
-        if self._listed is None or self._listed[0] != table.version():
-            rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-            self._listed = table.version(), [_File.of(row) for row in rows]
-        return self._listed[1]
+        if self._listed is None or not self._listed.follow(table):
+            self._listed = _Listing.of(table)
+        return list(self._listed.files.values())
 
     def _index(self, owner: str) -> list[_File]:
         return [file for file in self._files() if file.owner == owner]
 
-    def _read(self, path: str, owner: str, *, shared: bool = False) -> tuple[R, ...]:
-        """The rows of one data file, which never changes once it is written."""
-        read = _shared_records if shared else _records
-        return read(self.record, str(self.path / path), owner)
+    def _read(self, file: _File, generation: int | None, low: int, high: int | None) -> list[R]:
+        """The rows of one data file with low <= epoch <= high, of one generation."""
+        rows = self._decoded.rows(self.path / file.path, file, low, high)
+        return [
+            self.record.from_row({**row, "owner": file.owner})
+            for row in rows
+            if low <= row["epoch"]
+            and (high is None or row["epoch"] <= high)
+            and (generation is None or row["generation"] == generation)
+        ]
+
+
+def _place(row: Record) -> tuple[int, int]:
+    return row.generation, row.epoch
+
+
+def _stored_schema(record: type[Record]) -> pa.Schema:
+    """What a data file holds: the partition's column is not in it."""
+    return pa.schema([field.with_nullable(True) for field in record.schema if field.name != "owner"])
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)
@@ -175,21 +300,161 @@ class _File:
     path: str
     epochs: tuple[int, int]
     generations: tuple[int, int]
+    rows: int
+    size: int
 
     @classmethod
     def of(cls, action: Mapping[str, Any]) -> _File:
-        epochs = action["min.epoch"], action["max.epoch"]
-        generations = action["min.generation"], action["max.generation"]
-        return cls(action["partition.owner"], unquote(action["path"]), epochs, generations)
+        """Of what the log says of it: epochs and generations are bounds."""
+        return cls(
+            action["partition.owner"],
+            unquote(action["path"]),
+            (action["min.epoch"], action["max.epoch"]),
+            (action["min.generation"], action["max.generation"]),
+            action["num_records"],
+            action["size_bytes"],
+        )
+
+    @classmethod
+    def added(cls, action: Mapping[str, Any]) -> _File:
+        """Of an `add` of a commit."""
+        stats = json.loads(action["stats"])
+        low, high = stats["minValues"], stats["maxValues"]
+        return cls(
+            action["partitionValues"]["owner"],
+            unquote(action["path"]),
+            (low["epoch"], high["epoch"]),
+            (low["generation"], high["generation"]),
+            stats["numRecords"],
+            action["size"],
+        )
+
+    def may_hold(self, generation: int | None, low: int, high: int | None) -> bool:
+        """Whether a row with low <= epoch <= high may be in it, of one generation."""
+        in_time = self.epochs[1] >= low and (high is None or self.epochs[0] <= high)
+        return in_time and (generation is None or self.generations[0] <= generation <= self.generations[1])
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Its epochs in spans that are decoded at once, the oldest first."""
+        first, last = self.epochs
+        if self.rows <= STEP:
+            return [(first, last)]
+        edges = range(last + 1, first, -STEP)
+        return [(max(edge - STEP, first), edge - 1) for edge in reversed(edges)]
 
 
-@lru_cache(maxsize=4096)
-def _stored(path: str) -> tuple[dict[str, Any], ...]:
-    return tuple(pq.ParquetFile(path).read().to_pylist())
+@dataclass
+class _Listing:
+    """The data files of a table as of one version of it."""
+
+    version: int
+    files: dict[str, _File]
+
+    @classmethod
+    def of(cls, table: DeltaTable) -> _Listing:
+        """By the whole table."""
+        actions = pa.table(table.get_add_actions(flatten=True))
+        names = ["partition.owner", "path", "num_records", "size_bytes"]
+        names += [f"{bound}.{column}" for bound in ("min", "max") for column in ("epoch", "generation")]
+        files = map(_File.of, actions.select(names).to_pylist()) if actions.num_rows else ()
+        return cls(table.version(), {file.path: file for file in files})
+
+    def follow(self, table: DeltaTable) -> bool:
+        """Take in what the commits since have changed; False where they can not tell."""
+        log, newest = delta_log.root_of(table) / "_delta_log", table.version()
+        if newest < self.version or newest - self.version > FEW:
+            return False
+        try:
+            while self.version < newest:
+                text = (log / f"{self.version + 1:020}.json").read_text()
+                actions = [json.loads(line) for line in text.splitlines() if line]
+                added = [_File.added(action["add"]) for action in actions if "add" in action]
+                for action in actions:
+                    if "remove" in action:
+                        self.files.pop(unquote(action["remove"]["path"]), None)
+                self.files.update({file.path: file for file in added})
+                self.version += 1
+        except (OSError, ValueError, KeyError, TypeError):  # cleaned up, or of a writer that says less of its files
+            return False
+        return True
 
 
-def _records(record: type[R], path: str, owner: str) -> tuple[R, ...]:
-    return tuple(record.from_row({**row, "owner": owner}) for row in _stored(path))
+class _Decoded:
+    """The rows of data files, which never change once they are written; few of them stay in memory."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Path, list[dict[str, Any]]] = OrderedDict()
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def rows(self, path: Path, file: _File, low: int, high: int | None) -> list[dict[str, Any]]:
+        """The rows of a file, at least those with low <= epoch <= high."""
+        with self._lock:
+            if path in self._kept:
+                self._kept.move_to_end(path)
+                return self._kept[path]
+        stored = pq.ParquetFile(path)
+        first, last = max(low, file.epochs[0]), file.epochs[1] if high is None else min(high, file.epochs[1])
+        groups = [group for group in range(stored.num_row_groups) if _meets(stored.metadata, group, first, last)]
+        table = stored.read_row_groups(groups) if groups else stored.schema_arrow.empty_table()
+        if (first, last) == file.epochs and table.num_rows <= CACHED_ROWS // 8:
+            rows = table.to_pylist()
+            self._keep(path, rows)
+            return rows
+        inside = pa.array([first <= epoch <= last for epoch in table["epoch"].to_pylist()], pa.bool_())
+        return table.filter(inside).to_pylist()
+
+    def _keep(self, path: Path, rows: list[dict[str, Any]]) -> None:
+        with self._lock:
+            self._kept[path] = rows
+            self._held = sum(map(len, self._kept.values()))
+            while self._held > CACHED_ROWS:
+                _, old = self._kept.popitem(last=False)
+                self._held -= len(old)
 
 
-_shared_records = lru_cache(maxsize=4096)(_records)
+def _meets(metadata: pq.FileMetaData, group: int, first: int, last: int) -> bool:
+    """Whether a row group may hold epochs from `first` to `last`."""
+    place = metadata.schema.names.index("epoch")
+    told = metadata.row_group(group).column(place).statistics
+    return told is None or not told.has_min_max or (told.min <= last and told.max >= first)
+
+
+Home = tuple[int, int, int]
+"""The file that rows are to lie in: of a generation, of so many full blocks, or of one block that is younger (else
+-1)."""
+
+
+def _home(generation: int, epoch: int, newest: tuple[int, int]) -> Home:
+    many = epoch // BLOCK // WHOLE
+    full = (generation, many) < (newest[0], newest[1] // BLOCK // WHOLE)
+    return generation, many, -1 if full else epoch // BLOCK
+
+
+def _scattered(files: Sequence[_File], newest: tuple[int, int]) -> list[_File]:
+    """The files of one owner whose rows are not in the file yet that they are to lie in, with what is there by now."""
+    homes: dict[str, set[Home]] = {}
+    for file in files:
+        generations = range(file.generations[0], file.generations[1] + 1)
+        blocks = range(file.epochs[0] // BLOCK, file.epochs[1] // BLOCK + 1)
+        homes[file.path] = {_home(each, block * BLOCK, newest) for each in generations for block in blocks}
+    there: dict[Home, list[_File]] = defaultdict(list)
+    for file in files:
+        for home in homes[file.path]:
+            there[home].append(file)
+    grows = _home(*newest, newest)
+    moving = {home for home, found in there.items() if len(found) > (FEW if home == grows else 1)}
+    moving |= {home for file in files if len(homes[file.path]) > 1 for home in homes[file.path]}
+    moving |= {
+        home for file in files if file.rows > BLOCK and not file.path.startswith(BLOCKS) for home in homes[file.path]
+    }
+    return [file for file in files if homes[file.path] & moving]
+
+
+def _columns_of(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a control table's data file; those that it is too old for are null."""
+    given = [
+        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(given, schema=schema)
