@@ -9,8 +9,7 @@ from orchestration.alerts.options import AlertOptions, in_ms
 from orchestration.alerts.watched import WatchedTable, last_run, opened, positions
 from orchestration.words import seconds
 from pipelines.lake import Lake
-from pipelines.runtime.accounting import where_rows_are
-from pipelines.runtime.history import history
+from pipelines.runtime.accounting import newest_of, where_rows_are
 from pipelines.runtime.landing.split_store import Splits, of_a_file
 
 
@@ -57,6 +56,9 @@ def _chunks(lake: Lake, table: str, generation: int) -> str:
 
 def _waiting(lake: Lake, watched: WatchedTable) -> int:
     """Landed rows that wait for this build, over all INSERTs that join to it."""
-    return sum(
-        where_rows_are(lake, insert, probe, history(lake, insert, None)).waiting for insert, probe in watched.waits
-    )
+    return sum(_waiting_for(lake, insert, probe) for insert, probe in watched.waits)
+
+
+def _waiting_for(lake: Lake, insert: str, probe: str) -> int:
+    _, rows = newest_of(lake, insert, None)
+    return (rows or where_rows_are(lake, insert, probe, ())).waiting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from itertools import takewhile
 from pathlib import Path
 
 import dagster as dg
@@ -140,7 +141,8 @@ def growing_quarantine(
         return None
     generation = newest.generation
     since = now - in_ms(options.quarantine_window)
-    late = [row for row in lake.staged.rows(watched.owner, generation=generation) if row.staged_at >= since]
+    newest_first = lake.staged.newest_first(watched.owner, generation=generation)
+    late = [*takewhile(lambda row: row.staged_at >= since, newest_first)]
     if sum(row.counts.get("to:quarantine", 0) for row in late) <= options.quarantine_rows:
         return None
     epochs = [

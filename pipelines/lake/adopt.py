@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.errors import ConcurrentRun, LakeError
-from pipelines.lake.delta_log import data_files, plain, root_of
+from pipelines.lake.delta_log import NO_CLEANING, data_files, plain, root_of
 from pipelines.lake.footers import bounds_of
 from pipelines.lake.records import StagedFile
 from pipelines.parquet import bounded
@@ -150,6 +150,7 @@ def _adopted(
             custom_metadata={"userMetadata": f"epoch {epoch}"},
             max_commit_retries=None if instead_of is None else NO_RETRIES,
         ),
+        post_commithook_properties=NO_CLEANING,
     )
     _leave(delta, old)
     found = DeltaTable(str(table)).transaction_version(application)
@@ -202,9 +203,8 @@ def replace(
         custom_metadata={"userMetadata": note},
         max_commit_retries=NO_RETRIES,
     )
-    hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
     delta.create_write_transaction(
-        actions, "append", delta.schema(), commit_properties=properties, post_commithook_properties=hooks
+        actions, "append", delta.schema(), commit_properties=properties, post_commithook_properties=NO_CLEANING
     )
     _leave(delta, old)
 

@@ -26,7 +26,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -57,9 +57,6 @@ BLOCKS = "_blocks"
 CACHED_ROWS = 2_048
 """Rows of small files that are kept in memory, decoded from Parquet: about what the last few hundred epochs wrote."""
 
-NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""A log is cleaned by upkeep alone: a commit would list all of it to find what is old."""
-
 
 class ControlTable(Generic[R]):
     """The rows of one record type, by owner."""
@@ -71,6 +68,7 @@ class ControlTable(Generic[R]):
         self._wide = False
         self._listed: _Listing | None = None
         self._decoded = _Decoded()
+        self._firsts: dict[tuple[str, int], R] = {}
 
     def create(self) -> DeltaTable:
         """The Delta table, made if it is not there yet."""
@@ -134,7 +132,7 @@ class ControlTable(Generic[R]):
             batch,
             mode="append",
             commit_properties=CommitProperties(app_transactions=[Transaction(application, version)]),
-            post_commithook_properties=NO_CLEANING,
+            post_commithook_properties=delta_log.NO_CLEANING,
         )
 
     def settle(self, row: R, *, application: str) -> R | None:
@@ -180,6 +178,15 @@ class ControlTable(Generic[R]):
             return None
         top = max(file.generations[1] for file in files) if generation is None else generation
         return next(self.newest_first(owner, generation=top), None)
+
+    def first(self, owner: str, generation: int) -> R | None:
+        """The row of epoch 1 of a generation, which never changes; nobody may change what is in it."""
+        if (owner, generation) not in self._firsts:
+            found = self.rows(owner, generation=generation, epoch=1)
+            if not found:
+                return None
+            self._firsts[owner, generation] = found[0]
+        return self._firsts[owner, generation]
 
     def owners(self) -> list[str]:
         """Every owner that has a row."""
@@ -229,7 +236,7 @@ class ControlTable(Generic[R]):
                 table.schema(),
                 partition_by=["owner"],
                 commit_properties=CommitProperties(max_commit_retries=0),
-                post_commithook_properties=NO_CLEANING,
+                post_commithook_properties=delta_log.NO_CLEANING,
             )
         except CommitFailedError:
             for action in made:

@@ -12,15 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 
 _open: dict[tuple[str, int], DeltaTable] = {}
 _lock = threading.Lock()
 
 OWN = {"delta.logRetentionDuration": "interval 7 days"}
-"""How a table is made that is Tidegate's alone (a source's, a control table): how long it keeps the log of its commits.
-Nobody reads that as a history, and every commit looks for its end."""
+"""How a table is made that is Tidegate's alone (a source's, a control table): how long it keeps the log of its commits,
+which nobody reads as a history."""
+
+NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""A log is cleaned by upkeep alone: a commit would list all of it to find what is old."""
 
 PLAIN_READER, MAPPING_READER = 1, 2
 """The reader version of tables whose rows are just what their Parquet files hold, and of those that may give columns

@@ -1,6 +1,6 @@
 """Where everything lies, and under which names commits are made.
 
-    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,stuck,leases,definitions} control tables, delta-rs
+    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,stuck,leases,definitions,ledger} control tables
     <lake>/tables/<table>                                                 landed rows, adopted by delta-rs
     <lake>/tables/<table>/_quarantine                                     what a source could not read as rows
     <lake>/targets/<target>                                               published rows, adopted by delta-rs
@@ -17,7 +17,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pipelines.clock import Clock, system_clock
 from pipelines.errors import LakeError
@@ -27,6 +27,7 @@ from pipelines.lake.records import (
     AlertRow,
     DefinitionRow,
     EpochRow,
+    LedgerRow,
     SplitRow,
     StagedRow,
     StuckRow,
@@ -74,6 +75,7 @@ CommitRole = Literal[
     "definition",
     "retention-rows",
     "stuck",
+    "ledger",
 ]
 
 FORMAT = 2
@@ -157,6 +159,7 @@ class Lake(Layout):
         self.alerts = ControlTable(self.control, AlertRow)
         self.stuck = ControlTable(self.control, StuckRow)
         self.definitions = ControlTable(self.control, DefinitionRow)
+        self.ledger = ControlTable(self.control, LedgerRow)
         self._refuse_newer()
 
     def exists(self) -> bool:
@@ -194,6 +197,21 @@ class Lake(Layout):
     def application(self, owner: str, role: CommitRole, generation: int) -> str:
         """The transaction name (txnAppId) of one kind of commit of one owner."""
         return f"{self.id}/{owner}/{role}/{generation}"
+
+    @property
+    def control_tables(self) -> tuple[ControlTable[Any], ...]:
+        """All of them but the leases."""
+        return (
+            self.epochs,
+            self.watermarks,
+            self.splits,
+            self.staged,
+            self.verdicts,
+            self.alerts,
+            self.stuck,
+            self.definitions,
+            self.ledger,
+        )
 
     def leases(self, label: str, clock: Clock = system_clock) -> Leases:
         """The leases of one runner."""

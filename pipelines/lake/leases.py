@@ -185,6 +185,7 @@ class Leases:
             mode="overwrite",
             predicate=f"owner = '{quoted}'",
             commit_properties=CommitProperties(max_commit_retries=0),
+            post_commithook_properties=delta_log.NO_CLEANING,
         )
 
     def _renew(self) -> None:

@@ -116,7 +116,8 @@ class WatermarkRow(Record):
     of a group. `rejected`: what the source could not read as rows; None where that is nothing. `kept`: until when the
     source surely has what comes after the epoch, and for how long it keeps anything (`until`, `for_ms`); None where it
     does not say so, or is asked itself. `told`: of a process's output, the last value of every watermark that functions
-    declare; None where there is none.
+    declare; None where there is none. `sums`: of this epoch and all before it, of the generation
+    (`pipelines/lake/ledger.py`); None in rows of an older lake.
     """
 
     table: ClassVar[str] = "watermarks"
@@ -139,6 +140,7 @@ class WatermarkRow(Record):
             pa.field("rejected", pa.int64()),
             pa.field("kept", pa.string()),
             pa.field("told", pa.string()),
+            pa.field("sums", pa.string()),
         ]
     )
 
@@ -158,6 +160,7 @@ class WatermarkRow(Record):
     rejected: int | None = None
     kept: Mapping[str, int] | None = _json_field(None)
     told: Mapping[str, int | bool] | None = _json_field(None)
+    sums: Mapping[str, int] | None = _json_field(None)
 
 
 @dataclass(frozen=True)
@@ -258,6 +261,25 @@ class VerdictRow(Record):
     passed: bool
     reasons: list[str] = _json_field()
     checks: list[dict[str, Any]] = _json_field()
+
+
+@dataclass(frozen=True)
+class LedgerRow(Record):
+    """A checkpoint of an INSERT: what its epochs up to this one have done with rows (`runtime/accounting.py`).
+
+    Written by upkeep. It saves reading them, and nothing else: without it, or with an older one, sums are the same.
+
+    `plan_digest`: of the plan of its last epoch; another one there, and the row is of another history.
+    """
+
+    table: ClassVar[str] = "ledger"
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [*_KEY, pa.field("made_at", pa.int64()), pa.field("plan_digest", pa.string()), pa.field("sums", pa.string())]
+    )
+
+    made_at: int
+    plan_digest: str
+    sums: Mapping[str, Any] = _json_field()
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate
+from pathlib import Path
 
-from pipelines.lake import Lake, WatermarkRow
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import ReleasePlan
+from pipelines.lake import Lake, LedgerRow, WatermarkRow
+from pipelines.lake.ledger import sums
+from pipelines.runtime.history import ReleasedEpoch, history
+from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.runtime.quarantine.kept import kept_out
 
 
@@ -64,21 +66,35 @@ class WhereRowsAre:
         return self.accounted == self.landed
 
 
-def where_rows_are(
-    lake: Lake, insert: str, probe: str, epochs: Sequence[ReleasedEpoch], generation: int | None = None
-) -> WhereRowsAre:
-    """Count the rows of `probe` for one INSERT, whose epochs are `epochs`.
+@dataclass(frozen=True)
+class Done:
+    """What epochs of an INSERT have done with rows; as of WhereRowsAre. `released`: the greatest probe epoch that a
+    published one has taken. `in_time`: the rows that published ones of event time took as they had landed; None where
+    there is none of them."""
 
-    `generation` of the probe is that of the newest plan; without a plan it is the given or the newest one.
-    """
-    if epochs:
-        generation = epochs[-1].plan.probe_generation
-    elif generation is None:
-        newest = lake.watermarks.last(probe)
-        generation = newest.generation if newest else 1
-    log = lake.watermarks.rows(probe, generation=generation)
-    matched, extended, dropped = 0, Counter[str](), Counter[str]()
-    released = 0
+    released: int = 0
+    matched: int = 0
+    null_extended: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    released_again: Mapping[str, int] = field(default_factory=dict)
+    in_time: int | None = None
+
+    def __add__(self, other: Done) -> Done:
+        return Done(
+            max(self.released, other.released),
+            self.matched + other.matched,
+            dict(Counter(self.null_extended) + Counter(other.null_extended)),
+            dict(Counter(self.quarantined) + Counter(other.quarantined)),
+            dict(Counter(self.dropped) + Counter(other.dropped)),
+            dict(Counter(self.released_again) + Counter(other.released_again)),
+            None if self.in_time is other.in_time is None else (self.in_time or 0) + (other.in_time or 0),
+        )
+
+
+def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
+    """What epochs have done with rows. None of them may look back at one that is not among them."""
+    released, matched, extended, dropped = 0, 0, Counter[str](), Counter[str]()
     for epoch in epochs:
         if not epoch.published or epoch.staged is None:
             continue
@@ -100,21 +116,99 @@ def where_rows_are(
             again[item.short] += item.rows
         else:
             quarantined["discarded" if item.state == "discarded" else item.short] += item.rows
-    held = sum(waiting_rows(log, epoch.plan) for epoch in epochs if epoch.state == "held")
-    in_time = [landed_rows(log, epoch.plan) for epoch in epochs if epoch.published and epoch.plan.time is not None]
-    waiting = [row.rows for row in log if in_time or row.epoch > released]
+    in_time = [landed_rows((), epoch.plan) for epoch in epochs if epoch.published and epoch.plan.time is not None]
+    return Done(
+        released,
+        matched,
+        dict(extended),
+        dict(quarantined),
+        dict(dropped),
+        dict(again),
+        sum(in_time) if in_time else None,
+    )
+
+
+CHECKPOINT = 1_000
+"""Epochs of an INSERT from checkpoint to checkpoint."""
+
+
+def checkpoint(lake: Lake, insert: str, at: int) -> bool:
+    """Store what an INSERT's epochs have done with rows, where there is no checkpoint of the last CHECKPOINT of them;
+    whether it was. The newest epoch is left out: of all before it is known what became of them. `at`: ms, UTC."""
+    owner = insert_owner(insert)
+    newest, stored = lake.epochs.last(owner), lake.ledger.last(owner)
+    if newest is None or newest.generation != 1 or newest.epoch - (stored.epoch if stored else 0) <= CHECKPOINT:
+        return False
+    before, epochs = _since_checkpoint(lake, insert, None)
+    settled = epochs[:-1]
+    if not settled:
+        return False
+    plan = settled[-1].plan
+    row = LedgerRow(owner, plan.generation, plan.epoch, at, plan.digest, asdict(before + done_by(settled)))
+    return lake.ledger.append([row], application=lake.application(owner, "ledger", 1), version=plan.epoch)
+
+
+def _since_checkpoint(lake: Lake, insert: str, target: Path | None) -> tuple[Done, list[ReleasedEpoch]]:
+    """What an INSERT's epochs up to the newest checkpoint have done with rows, and the epochs after it. All
+    epochs, where there is none, where it is of another history, and where an epoch after it looks back: it may
+    have changed what earlier ones count for."""
+    owner = insert_owner(insert)
+    stored = lake.ledger.last(owner)
+    if stored is not None:
+        last = lake.epochs.rows(owner, generation=stored.generation, epoch=stored.epoch)
+        epochs = history(lake, insert, target, stored.epoch + 1)
+        same = len(last) == 1 and last[0].digest == stored.plan_digest
+        if same and epochs and all(epoch.plan.follows and epoch.plan.generation == 1 for epoch in epochs):
+            return Done(**stored.sums), epochs
+    return Done(), history(lake, insert, target)
+
+
+def newest_of(lake: Lake, insert: str, target: Path | None) -> tuple[ReleasedEpoch | None, WhereRowsAre | None]:
+    """The newest epoch of an INSERT, and where the rows of its probe are; None before the first plan."""
+    before, epochs = _since_checkpoint(lake, insert, target)
+    if not epochs:
+        return None, None
+    return epochs[-1], where_rows_are(lake, insert, epochs[-1].plan.probe, epochs, before=before)
+
+
+def where_rows_are(
+    lake: Lake,
+    insert: str,
+    probe: str,
+    epochs: Sequence[ReleasedEpoch],
+    generation: int | None = None,
+    before: Done = Done(),
+) -> WhereRowsAre:
+    """Count the rows of `probe` for one INSERT, whose epochs are `epochs`, and those that have done `before`.
+
+    `generation` of the probe is that of the newest plan; without a plan it is the given or the newest one.
+    """
+    if epochs:
+        generation = epochs[-1].plan.probe_generation
+    elif generation is None:
+        newest = lake.watermarks.last(probe)
+        generation = newest.generation if newest else 1
+    done, landed = before + done_by(epochs), sums(lake, probe, generation).rows
+    held = 0
+    for plan in (epoch.plan for epoch in epochs if epoch.state == "held"):
+        log = lake.watermarks.rows(probe, generation=generation, since=plan.after) if plan.time is None else ()
+        held += waiting_rows(log, plan)
+    if done.in_time is None:
+        waiting = landed - (sums(lake, probe, generation, done.released).rows if done.released else 0)
+    else:
+        waiting = landed - done.in_time
     return WhereRowsAre(
         insert=insert,
         probe=probe,
         generation=generation,
-        landed=sum(row.rows for row in log),
-        matched=matched,
-        null_extended=dict(extended),
-        quarantined=dict(quarantined),
-        dropped=dict(dropped),
-        waiting=sum(waiting) - sum(in_time),
+        landed=landed,
+        matched=done.matched,
+        null_extended=done.null_extended,
+        quarantined=done.quarantined,
+        dropped=done.dropped,
+        waiting=waiting,
         held=held,
-        released_again=dict(again),
+        released_again=done.released_again,
     )
 
 

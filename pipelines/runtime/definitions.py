@@ -21,6 +21,7 @@ from pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHeld, Tidega
 from pipelines.lake import DefinitionRow, Lake
 from pipelines.lake.delta_log import committed
 from pipelines.lake.leases import Leases
+from pipelines.lake.ledger import rows_landed
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql import compile_script
 from pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
@@ -162,17 +163,18 @@ class Definitions:
     def _not_where_published(self, insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
         """Of an INSERT that is older than the lake's definitions: whether what it has published is in its target."""
         owner, path = insert_owner(insert.id), self.lake.target_path(self.pipeline.table(insert.target))
-        verdicts = self.lake.verdicts.rows(owner, generation=plan.generation)
-        passed = any(row.passed and row.epoch < plan.epoch for row in verdicts)
+        earlier = self.lake.verdicts.newest_first(owner, generation=plan.generation, upto=plan.epoch - 1)
+        passed = any(row.passed for row in earlier)
         if passed and committed(path, self.lake.application(owner, "publish", plan.generation)) < 0:
             yield Difference(owner, "target path", "another one", str(path), True)
 
     def _moved(self, insert: Insert, plan: ReleasePlan) -> bool:
         """Whether a target at another place is the same table: it has all that the INSERT has published."""
         path = self.lake.target_path(self.pipeline.table(insert.target))
-        verdicts = self.lake.verdicts.rows(insert_owner(insert.id), generation=plan.generation)
-        published = max((row.epoch for row in verdicts if row.passed and row.epoch < plan.epoch), default=0)
-        there = committed(path, self.lake.application(insert_owner(insert.id), "publish", plan.generation))
+        owner = insert_owner(insert.id)
+        earlier = self.lake.verdicts.newest_first(owner, generation=plan.generation, upto=plan.epoch - 1)
+        published = next((row.epoch for row in earlier if row.passed), 0)
+        there = committed(path, self.lake.application(owner, "publish", plan.generation))
         return there >= max(published, 1)
 
     def _staged(self, plan: ReleasePlan) -> bool:
@@ -465,8 +467,8 @@ def _stored_under(lake: Lake, table: str, generation: int, upto: int) -> set[str
     found = [row for row in rows if row.generation < generation or row.since == 1][-1:]
     for row in rows:
         if row.generation == generation and 1 < row.since <= upto:
-            landed = lake.watermarks.rows(table, generation=generation) if found else []
-            found = [*(found if any(item.rows for item in landed if item.epoch < row.since) else []), row]
+            before = rows_landed(lake, table, generation, 0, row.since - 1) if found else 0
+            found = [*(found if before else []), row]
     return {digest_of({name: part for name, part in row.form.items() if name not in _TAKEN_UP}) for row in found}
 
 

@@ -73,15 +73,20 @@ class ReleasedEpoch:
         return least if least in (MIN_TIMESTAMP, MAX_TIMESTAMP) else least // 1000
 
 
-def history(lake: Lake, insert: str, target: Path | None) -> list[ReleasedEpoch]:
-    """All epochs of the INSERT called `insert`, oldest first. `target` is where its target's table lies.
+def history(lake: Lake, insert: str, target: Path | None, since: int = 0) -> list[ReleasedEpoch]:
+    """All epochs of the INSERT called `insert`, oldest first; those from `since` on, of which none may look back at an
+    earlier one. `target` is where its target's table lies.
 
     Without a target the newest epoch that passed can not be told from a published one, and counts as passed.
     """
     owner = insert_owner(insert)
-    plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner)]
-    staged = {(row.generation, row.epoch, row.plan_digest): row for row in reversed(lake.staged.rows(owner))}
-    verdicts = {(row.generation, row.epoch, row.plan_digest): row for row in reversed(lake.verdicts.rows(owner))}
+    plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner, since=since)]
+    staged = {
+        (row.generation, row.epoch, row.plan_digest): row for row in reversed(lake.staged.rows(owner, since=since))
+    }
+    verdicts = {
+        (row.generation, row.epoch, row.plan_digest): row for row in reversed(lake.verdicts.rows(owner, since=since))
+    }
     newest = {
         generation: -1 if target is None else committed(target, lake.application(owner, "publish", generation))
         for generation in {plan.generation for plan in plans}

@@ -21,7 +21,8 @@ from pipelines.errors import LakeError
 from pipelines.lake import Lake, delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.delta_log import committed
-from pipelines.runtime.accounting import rows_between, rows_in_words
+from pipelines.lake.ledger import rows_landed
+from pipelines.runtime.accounting import rows_in_words
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.retention import gone
 
@@ -113,7 +114,7 @@ def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
     table, removed = delta_log.opened(path), gone(lake, pin.table, pin.generation)
     if removed.rows is None and not removed.nothing:
         return 0
-    landed = rows_between(lake.watermarks.rows(pin.table, generation=pin.generation), 0, pin.epoch)
+    landed = rows_landed(lake, pin.table, pin.generation, 0, pin.epoch)
     if landed == 0:
         return 0
     if table is None:

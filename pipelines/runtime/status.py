@@ -9,9 +9,9 @@ from typing import Any
 from pipelines.clock import Clock, system_clock
 from pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
 from pipelines.lake.leases import read_leases
-from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
-from pipelines.runtime.definitions import left_behind
-from pipelines.runtime.history import ReleasedEpoch, State, history, target_of
+from pipelines.lake.ledger import sums
+from pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
+from pipelines.runtime.history import State, target_of
 from pipelines.runtime.landing.alignment import Blocked, GroupStanding, standing_of
 from pipelines.runtime.landing.split_store import of_a_file
 from pipelines.runtime.plans import Pin, given_up_by, insert_owner
@@ -199,15 +199,26 @@ def status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_c
     found = tuple(_insert(lake, pipeline, name, holders.get(insert_owner(name))) for name in inserts)
     rows = [lake.stuck.last(owner) for owner in (*tables, *map(insert_owner, inserts))]
     stuck = tuple(row for row in rows if row is not None and not row.over)
-    behind = left_behind(lake, pipeline)
+    behind = _left_behind(lake, pipeline)
     return LakeStatus(str(lake.root), now, sources, found, _totals(sources, found), stuck, behind)
+
+
+def _left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, ...]]:
+    """INSERTs that were left out of their script, as `definitions.left_behind`: to tell, it needs an SQL parser, whose
+    import takes longer than all else."""
+    rows = map(lake.definitions.last, lake.definitions.owners())
+    if not any(row is not None and row.left_out for row in rows):
+        return {}
+    from pipelines.runtime.definitions import left_behind
+
+    return left_behind(lake, pipeline)
 
 
 def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None, now: int) -> SourceStatus:
     plan: EpochRow | None = lake.epochs.last(table)
     generation = plan.generation if plan else 1
-    log = lake.watermarks.rows(table, generation=generation)
-    last: WatermarkRow | None = log[-1] if log else None
+    last: WatermarkRow | None = lake.watermarks.last(table, generation)
+    all_of_it = sums(lake, table, generation)
     splits = lake.splits.rows(table, generation=generation)
     shown = last is not None and (last.flip_epoch is not None or last.timestamp > MIN_TIMESTAMP)
     heard = counting(stored_splits(last))
@@ -216,11 +227,11 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         generation=generation,
         epochs=last.epoch if last else 0,
         planned=plan.epoch if plan else 0,
-        rows=sum(row.rows for row in log),
+        rows=all_of_it.rows,
         phase=plan.plan.get("phase") if plan else None,
         step=plan.plan.get("summary", "") if plan else "",
         chunks=_chunks(splits),
-        flip=_flip(log, splits),
+        flip=_flip(lake, last, splits),
         watermark=last.timestamp if last and shown else None,
         use_processing_time=bool(last and last.use_processing_time),
         idle=bool(last and last.idle),
@@ -230,8 +241,8 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         holder=holder,
         idle_splits=tuple(split.split for split in heard if split.idle and not split.ended),
         ended_splits=tuple(split.split for split in stored_splits(last) if split.ended),
-        late=sum(row.late or 0 for row in log),
-        rejected=sum(row.rejected or 0 for row in log),
+        late=all_of_it.late,
+        rejected=all_of_it.rejected,
         aligned=standing_of(lake, last, now) if last else None,
         worked_on_at=worked_on_at,
     )
@@ -243,13 +254,13 @@ def _chunks(splits: list[SplitRow]) -> Chunks | None:
     return Chunks(len(done & planned), len(planned)) if planned else None
 
 
-def _flip(log: list[WatermarkRow], splits: list[SplitRow]) -> Flip | None:
-    if not log or log[-1].flip_epoch is None:
+def _flip(lake: Lake, last: WatermarkRow | None, splits: list[SplitRow]) -> Flip | None:
+    if last is None or last.flip_epoch is None:
         return None
-    epoch = log[-1].flip_epoch
-    row = next((row for row in log if row.epoch == epoch), log[-1])
+    epoch = last.flip_epoch
+    row = next(iter(lake.watermarks.rows(last.owner, generation=last.generation, epoch=epoch)), last)
     cuts = [row.cut for row in splits if row.cut is not None]
-    return Flip(epoch, log[-1].flipped_at, max(cuts, key=_place, default=None), row.position)
+    return Flip(epoch, last.flipped_at, max(cuts, key=_place, default=None), row.position)
 
 
 def _place(cut: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
@@ -262,8 +273,7 @@ def _place(cut: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
 
 def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None) -> InsertStatus:
     target = target_of(lake, pipeline, name)
-    epochs = history(lake, name, target)
-    last: ReleasedEpoch | None = epochs[-1] if epochs else None
+    last, rows = newest_of(lake, name, target)
     spec = pipeline.insert(name) if pipeline is not None else None
     probe = last.plan.probe if last else spec.probe if spec else None
     return InsertStatus(
@@ -278,7 +288,7 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
         pins=last.plan.pins if last else (),
         reasons=tuple(last.verdict.reasons) if last and last.verdict else (),
         waits_for=tuple(build for build in spec.builds if not _flipped(lake, build)) if spec else (),
-        rows=where_rows_are(lake, name, probe, epochs) if probe else None,
+        rows=rows or (where_rows_are(lake, name, probe, ()) if probe else None),
         holder=holder,
         given_up=given_up_by(last.plan) if last else "",
         process=last is not None and last.plan.process is not None,

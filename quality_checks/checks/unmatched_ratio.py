@@ -27,6 +27,9 @@ FLOOR = 0.02
 LEAST_EPOCHS = 5
 """With fewer remembered there is no range yet."""
 
+LOOKED_AT = 1_000
+"""Epochs that are looked at for it: that does not grow with the history."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -85,10 +88,13 @@ def check(evidence: Evidence) -> CheckResult:
 
 
 def recent(staged: StagedEpoch, limits: Limits) -> list[float]:
-    """The shares of the last epochs that the gate let pass, the newest last."""
+    """The shares of the last epochs that the gate let pass, the newest last; of LOOKED_AT epochs at most."""
     lake, plan, owner = staged.lake, staged.plan, insert_owner(staged.plan.insert)
-    passed = {(row.generation, row.epoch, row.plan_digest) for row in lake.verdicts.rows(owner) if row.passed}
-    plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner)]
+    since = max(plan.epoch - LOOKED_AT, 0) + 1
+    passed = {
+        (row.generation, row.epoch, row.plan_digest) for row in lake.verdicts.rows(owner, since=since) if row.passed
+    }
+    plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner, since=since)]
     fills = [item for item in plans if item.backfill and (item.generation, item.epoch, item.digest) in passed]
     # A backfill is of another time, and what it replaced was not as it should be.
     left_out = {(item.generation, item.epoch) for item in plans if not item.follows} | {
@@ -96,8 +102,10 @@ def recent(staged: StagedEpoch, limits: Limits) -> list[float]:
         for item in plans
         if item in fills or any(fill.takes_the_place_of(item) for fill in fills)
     }
-    shares = []
-    for row in sorted(lake.staged.rows(owner), key=lambda row: (row.generation, row.epoch)):
+    shares: list[float] = []
+    for row in lake.staged.newest_first(owner):
+        if len(shares) == limits.window or row.epoch < since:
+            break
         earlier = (row.generation, row.epoch) < (plan.generation, plan.epoch)
         if (
             earlier
@@ -107,7 +115,7 @@ def recent(staged: StagedEpoch, limits: Limits) -> list[float]:
             rows, unmatched = asked(row.counts)
             if rows >= max(limits.least_rows, 1) and not OutcomeCounts(row.counts).discarded:
                 shares.append(sum(unmatched.values()) / rows)
-    return shares[-limits.window :]
+    return shares[::-1]
 
 
 def usual(shares: list[float]) -> float:

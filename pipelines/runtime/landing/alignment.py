@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
+from itertools import takewhile
 from typing import Any
 
 from pipelines.lake import Lake, SplitWatermark, WatermarkRow
@@ -217,7 +218,7 @@ def _since(
     known, landed = next_rowtimes_of(own), now if own is None else own.landed_at
     later = []
     if own is not None and holder != source and any(item.split not in before for item in found.blocked):
-        later = [row for row in lake.watermarks.rows(holder) if row.landed_at > landed]
+        later = [*takewhile(lambda row: row.landed_at > landed, lake.watermarks.newest_first(holder))][::-1]
 
     def since(item: Blocked) -> int:
         if item.split in moved:

@@ -15,6 +15,7 @@ from pipelines.functions import UserFunction
 from pipelines.lake import Lake, WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.leases import Leases
+from pipelines.lake.ledger import with_sums
 from pipelines.progress import Progress
 from pipelines.runtime import faults
 from pipelines.runtime.definitions import Definitions
@@ -191,7 +192,7 @@ class Landing:
         row = self.membership.logged(row, stored.step.next_rowtimes)
         watermark = self.lake.application(row.owner, "watermark", row.generation)
         with explained(row.owner, place(stored), UNLOGGED):
-            self.lake.watermarks.append([row], application=watermark, version=row.epoch)
+            self.lake.watermarks.append([with_sums(self.lake, row)], application=watermark, version=row.epoch)
         faults.point("source.watermarked", self.table.name)
         flipped = row.flip_epoch == row.epoch
         return LandedEpoch(row.generation, row.epoch, row.rows, stored.step.phase, stored.step.summary, flipped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 
 from pipelines.clock import Clock
 from pipelines.lake import Lake, WatermarkRow
@@ -53,10 +54,10 @@ def refresh(context: SourceContext, lake: Lake) -> None:
     """Tell the source how far its generation has come: what is planned of it, and whether it has flipped."""
     name, generation = context.table.name, context.generation
     plans = lake.epochs.last(name, generation)
-    first = lake.epochs.rows(name, generation=generation, epoch=1)
     landed = lake.watermarks.last(name, generation)
     context.previous = stored_step(plans) if plans else None
-    context.first = stored_step(first[0]) if first else None
+    first = lake.epochs.first(name, generation)
+    context.first = stored_step(deepcopy(first)) if first else None
     context.flipped = landed is not None and landed.flip_epoch is not None
     if isinstance(context.splits, Splits):
         context.splits.epoch = plans.epoch if plans else 0

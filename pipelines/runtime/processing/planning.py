@@ -7,6 +7,7 @@ from typing import Literal
 
 from pipelines.errors import PlanningError
 from pipelines.lake import WatermarkRow
+from pipelines.lake.ledger import rows_landed
 from pipelines.process.spec import ProcessInput, ProcessSpec
 from pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
 from pipelines.runtime.processing.columns import key_columns, state_columns
@@ -131,8 +132,7 @@ class ProcessPlanner(ReleasePlanner):
         after = before.upto if before else 0
         if landed is None:
             return InputSpan(item.table, 1, after, after, 0)
-        log = self.standing.lake.watermarks.rows(item.table, generation=landed.generation, since=after)
-        rows = sum(row.rows for row in log if after < row.epoch <= landed.epoch)
+        rows = rows_landed(self.standing.lake, item.table, landed.generation, after, landed.epoch)
         flip = self._flip(item) or 0
         return InputSpan(item.table, landed.generation, after, landed.epoch, rows, flip if flip > after else 0)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from pipelines.lake import StagedRow, WatermarkRow
 from pipelines.lake.adopt import Epochs
 from pipelines.lake.lake import CommitRole
+from pipelines.lake.ledger import with_sums
 from pipelines.lake.records import StagedFile
 from pipelines.runtime import faults
 from pipelines.runtime.plans import ReleasePlan
@@ -118,4 +119,4 @@ class ProcessReleasing(Releasing):
                 told=time.declared or None,
             )
             application = self.lake.application(target.name, "watermark", plan.generation)
-            self.lake.watermarks.append([row], application=application, version=plan.epoch)
+            self.lake.watermarks.append([with_sums(self.lake, row)], application=application, version=plan.epoch)

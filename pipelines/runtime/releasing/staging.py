@@ -18,9 +18,9 @@ from pipelines.lake import StagedRow, delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import footers_of, surveyed
 from pipelines.lake.lake import mark
+from pipelines.lake.ledger import rows_landed
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
-from pipelines.runtime.accounting import rows_between
 from pipelines.runtime.definitions import Definitions
 from pipelines.runtime.lookups import Lookups, registered
 from pipelines.runtime.plans import Pin, ReleasePlan
@@ -139,7 +139,7 @@ class Stager:
 
     def _versions(self, pin: Pin) -> int:
         """About how many versions a build has at its pin, by its log."""
-        return rows_between(self.standing.lake.watermarks.rows(pin.table, generation=pin.generation), 0, pin.epoch)
+        return rows_landed(self.standing.lake, pin.table, pin.generation, 0, pin.epoch)
 
     def frame(self, spark: SparkSession, plan: ReleasePlan, observed: Observation) -> DataFrame:
         """The rows that a plan stages, as a DataFrame."""

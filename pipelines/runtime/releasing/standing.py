@@ -11,7 +11,8 @@ from pipelines.errors import GateHeld
 from pipelines.lake import Lake, StagedRow, VerdictRow
 from pipelines.lake.control import ControlTable
 from pipelines.lake.delta_log import committed
-from pipelines.runtime.accounting import released_rows, rows_between
+from pipelines.lake.ledger import rows_landed
+from pipelines.runtime.accounting import released_rows
 from pipelines.runtime.history import State, state_of
 from pipelines.runtime.plans import ReleasePlan, given_up_by, insert_owner
 from pipelines.sql.canonical import computes
@@ -126,10 +127,7 @@ class Standing:
 
     def rows_between(self, generation: int, after: int, upto: int) -> int:
         """Landed probe rows with after < epoch <= upto, by the watermark log."""
-        if upto <= after:
-            return 0
-        log = self.lake.watermarks.rows(self.insert.probe, generation=generation, since=after + 1)
-        return rows_between(log, after, upto)
+        return rows_landed(self.lake, self.insert.probe, generation, after, upto)
 
     def released(self, plan: ReleasePlan) -> int:
         """The probe rows that a plan releases, by the watermark log; in event time, and out of quarantine, as they were
