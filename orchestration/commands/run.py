@@ -258,7 +258,8 @@ def _continuous(
             active.progress = SilentProgress()
             names = ", ".join(insert.id for insert in pipeline.inserts)
             screen.say(f"Running {names} every {every:g} s. Ctrl-C or SIGTERM ends it.")
-            loop = Continuous(active, every=every, stop=stop, on_tick=show, give_up_after=give_up_after)
+            upkeep = active.maintenance().upkeep()
+            loop = Continuous(active, every=every, stop=stop, on_tick=show, give_up_after=give_up_after, upkeep=upkeep)
             ending = loop.run()
     if ending == "abandoned":
         ended = f"Stopped inside a step, which the next run finishes ({loop.abandoned_by})."

@@ -55,7 +55,7 @@ BLOCKS = "_blocks"
 """The folder of a control table with the files that were put together."""
 
 CACHED_ROWS = 2_048
-"""Rows of small files that are kept in memory, decoded from Parquet: about what the last few hundred epochs wrote."""
+"""Rows of a control table that stay in memory, read from Parquet: those of the last few hundred epochs."""
 
 
 class ControlTable(Generic[R]):
@@ -151,14 +151,14 @@ class ControlTable(Generic[R]):
             if file.may_hold(generation, low, high)
             for row in self._read(file, generation, low, high)
         ]
-        return sorted(found, key=_place)
+        return [self.record.from_row(row) for row in sorted(found, key=_place)]
 
     def newest_first(self, owner: str, *, generation: int | None = None, upto: int | None = None) -> Iterator[R]:
         """The rows of `owner` (of one generation, of epochs up to `upto`), the newest first; files are read as far as
         they are asked for."""
         files = [file for file in self._index(owner) if file.may_hold(generation, 0, upto)]
         files.sort(key=lambda file: (file.generations[1], file.epochs[1]), reverse=True)
-        waiting: list[R] = []
+        waiting: list[dict[str, Any]] = []
         for number, file in enumerate(files):
             for block in reversed(file.spans()):
                 waiting += self._read(file, generation, block[0], block[1] if upto is None else min(block[1], upto))
@@ -168,8 +168,8 @@ class ControlTable(Generic[R]):
                 if block[0] > file.epochs[0]:
                     rest.append((file.generations[1], block[0] - 1))
                 while waiting and all(_place(waiting[-1]) > later for later in rest):
-                    yield waiting.pop()
-        yield from reversed(waiting)
+                    yield self.record.from_row(waiting.pop())
+        yield from map(self.record.from_row, reversed(waiting))
 
     def last(self, owner: str, generation: int | None = None) -> R | None:
         """The newest row of `owner`, by generation and epoch."""
@@ -274,11 +274,11 @@ class ControlTable(Generic[R]):
     def _index(self, owner: str) -> list[_File]:
         return [file for file in self._files() if file.owner == owner]
 
-    def _read(self, file: _File, generation: int | None, low: int, high: int | None) -> list[R]:
-        """The rows of one data file with low <= epoch <= high, of one generation."""
+    def _read(self, file: _File, generation: int | None, low: int, high: int | None) -> list[dict[str, Any]]:
+        """The rows of one data file with low <= epoch <= high, of one generation, as they are stored."""
         rows = self._decoded.rows(self.path / file.path, file, low, high)
         return [
-            self.record.from_row({**row, "owner": file.owner})
+            {**row, "owner": file.owner}
             for row in rows
             if low <= row["epoch"]
             and (high is None or row["epoch"] <= high)
@@ -286,8 +286,8 @@ class ControlTable(Generic[R]):
         ]
 
 
-def _place(row: Record) -> tuple[int, int]:
-    return row.generation, row.epoch
+def _place(row: Mapping[str, Any]) -> tuple[int, int]:
+    return row["generation"], row["epoch"]
 
 
 def _stored_schema(record: type[Record]) -> pa.Schema:
@@ -390,30 +390,32 @@ class _Decoded:
     """The rows of data files, which never change once they are written; few of them stay in memory."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Path, list[dict[str, Any]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Path, int, int], list[dict[str, Any]]] = OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
 
     def rows(self, path: Path, file: _File, low: int, high: int | None) -> list[dict[str, Any]]:
-        """The rows of a file, at least those with low <= epoch <= high."""
-        with self._lock:
-            if path in self._kept:
-                self._kept.move_to_end(path)
-                return self._kept[path]
-        stored = pq.ParquetFile(path)
+        """The rows of a file with low <= epoch <= high; where it is small, all of them."""
         first, last = max(low, file.epochs[0]), file.epochs[1] if high is None else min(high, file.epochs[1])
+        if file.rows <= FEW:
+            first, last = file.epochs
+        with self._lock:
+            if (path, first, last) in self._kept:
+                self._kept.move_to_end((path, first, last))
+                return self._kept[path, first, last]
+        stored = pq.ParquetFile(path)
         groups = [group for group in range(stored.num_row_groups) if _meets(stored.metadata, group, first, last)]
         table = stored.read_row_groups(groups) if groups else stored.schema_arrow.empty_table()
-        if (first, last) == file.epochs and table.num_rows <= CACHED_ROWS // 8:
-            rows = table.to_pylist()
-            self._keep(path, rows)
-            return rows
-        inside = pa.array([first <= epoch <= last for epoch in table["epoch"].to_pylist()], pa.bool_())
-        return table.filter(inside).to_pylist()
+        if (first, last) != file.epochs:
+            table = table.filter(pa.array([first <= epoch <= last for epoch in table["epoch"].to_pylist()], pa.bool_()))
+        rows = table.to_pylist()
+        if len(rows) <= STEP:
+            self._keep((path, first, last), rows)
+        return rows
 
-    def _keep(self, path: Path, rows: list[dict[str, Any]]) -> None:
+    def _keep(self, what: tuple[Path, int, int], rows: list[dict[str, Any]]) -> None:
         with self._lock:
-            self._kept[path] = rows
+            self._kept[what] = rows
             self._held = sum(map(len, self._kept.values()))
             while self._held > CACHED_ROWS:
                 _, old = self._kept.popitem(last=False)

@@ -125,6 +125,13 @@ def settled(path: Path, generation: int, since: int, upto: int, watermark: int) 
     return max(since, min([*waiting, upto]))
 
 
+def over(table: DeltaTable, generation: int, upto: int, bound: int) -> set[str]:
+    """The files of a landed table, as its log names them, that hold no row of an epoch after `upto`, and none with a
+    time > bound (us)."""
+    found = _statistics(table, generation)
+    return {file.path for file in found if file.greatest_epoch <= upto and file.over(bound)}
+
+
 @dataclass(frozen=True)
 class _File:
     """A file of the landed table by its statistics; times in us, None where they are not known.

@@ -1,23 +1,47 @@
-"""OPTIMIZE and VACUUM of a lake's tables, by delta-rs: small files are put together, dead ones go. No row changes."""
+"""OPTIMIZE and VACUUM of a lake's tables: small files are put together, dead ones go, old logs too. No row changes.
+
+All at once (`tidy`), or in pieces that a run does between two ticks: `put_together`, `clean_log`, `remove_dead`.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import ColumnProperties, DeltaTable, PostCommitHookProperties, WriterProperties
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pipelines.errors import LakeError
+from pipelines.lake import delta_log
+from pipelines.lake.adopt import replace, survey
+from pipelines.parquet import bounded
 
 SMALL_FILES = 16
-"""A table with fewer files than this is left as it is."""
+"""A table with fewer files than this is left as it is; in pieces, with fewer of about one size."""
+
+LARGE = 64 << 20
+"""Bytes: a file of so many is put together with no other, in pieces."""
+
+PIECE = 32 << 20
+"""Bytes that are put together at once, in pieces: less than a tick's work."""
+
+LOOKED_AT = 2_000
+"""Names of a folder that are looked at, in one piece."""
+
+CONTROL_KEEP = timedelta(minutes=10)
+"""How long dead files and old logs of control tables stay: only Tidegate reads those, and never for long."""
 
 
 _FLOATING = ('PrimitiveType("float")', 'PrimitiveType("double")')
@@ -72,6 +96,159 @@ def _tidied(path: Path, keep: timedelta, together: Callable[[Path], None] | None
             retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
         )
         return Tidied(path, before, len(live_files(path)), len(gone), max(size - _size(path), 0))
+
+
+def put_together(path: Path, may: Callable[[DeltaTable], Collection[str]] | None = None) -> int:
+    """Put some small files of about one size together, by Arrow; how many went. `may` names those that it may take, as
+    the log names them; all, where it is None. The caller holds the leases of all that writes to the table.
+
+    A file is written again once for each of a few sizes, however old the table gets. Nothing is done where another
+    writer comes in between, or where its files are not plain, or not of the same types.
+    """
+    table = delta_log.opened(path)
+    if table is None or not delta_log.plain(table):
+        return 0
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = [name for name in ("path", "size_bytes", "num_records", "min._epoch") if name in actions.column_names]
+    chosen = _of_one_size(actions.select(names).to_pylist(), None if may is None else set(may(table)))
+    if not chosen:
+        return 0
+    paths = delta_log.paths_of(table, chosen)
+    files = [pq.ParquetFile(file) for file in paths]
+    try:
+        schema = pa.unify_schemas([file.schema_arrow.remove_metadata() for file in files])
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return 0
+    folder = path / f"together-{uuid.uuid4().hex[:8]}"
+    folder.mkdir()
+    statistics = bounded(schema)
+    with pq.ParquetWriter(folder / "0.parquet", schema, write_statistics=statistics) as writer:  # pyright: ignore[reportArgumentType] also a list
+        for file in files:
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group)
+                columns = [
+                    rows[field.name] if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+                    for field in schema
+                ]
+                writer.write_table(pa.table(columns, schema=schema))
+    try:
+        replace(path, folder, survey(folder), chosen, note="small files together", same_rows=True)
+    except CommitFailedError:
+        shutil.rmtree(folder)
+        return 0
+    return len(chosen) - 1
+
+
+def _of_one_size(files: list[dict[str, object]], may: set[str] | None) -> list[str]:
+    """The names of files to put together next: the smallest first, the older ones of them."""
+    sizes: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+    for file in files:
+        name, size = str(file["path"]), int(str(file["size_bytes"]))
+        if size < LARGE and file["num_records"] is not None and (may is None or name in may):
+            epoch = file.get("min._epoch")
+            sizes[size.bit_length() // 2].append((epoch if isinstance(epoch, int) else 0, size, name))
+    for _, found in sorted(sizes.items()):
+        if len(found) < SMALL_FILES:
+            continue
+        taken, total = [], 0
+        for _, size, name in sorted(found):
+            total += size
+            if total > PIECE and len(taken) > 1:
+                break
+            taken.append(name)
+        return taken
+    return []
+
+
+_OF_A_VERSION = re.compile(r"(\d{20})\.(json|crc|checkpoint(\..+)?\.parquet|compacted\.json)$")
+
+
+def clean_log(path: Path, *, keep: timedelta) -> Iterator[int]:
+    """Remove the log of versions before the newest one that was a checkpoint `keep` ago, piece by piece: how many
+    files each has removed. Every version from that one on can be read as before."""
+    log, oldest = path / "_delta_log", time.time() - keep.total_seconds()
+    checkpoint = -1
+    for names in _pieces(log):
+        for entry in names:
+            found = _OF_A_VERSION.fullmatch(entry.name)
+            if found is None or found[2] != "checkpoint.parquet" or int(found[1]) <= checkpoint:
+                continue
+            with suppress(FileNotFoundError):
+                if entry.stat().st_mtime < oldest:
+                    checkpoint = int(found[1])
+        yield 0
+    for names in _pieces(log):
+        gone = 0
+        for entry in names:
+            found = _OF_A_VERSION.fullmatch(entry.name)
+            if found is not None and int(found[1]) < checkpoint:
+                with suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+                    gone += 1
+        yield gone
+
+
+def log_keep(path: Path, keep: timedelta) -> timedelta | None:
+    """How long the log of a table is kept that people may read too: what its own properties say; `keep` where they say
+    nothing; None (for ever) where that is not understood, or cleaning is off."""
+    table = delta_log.opened(path)
+    told = table.metadata().configuration if table is not None else {}
+    if told.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
+        return None
+    text = told.get("delta.logRetentionDuration")
+    if text is None or text == delta_log.OWN["delta.logRetentionDuration"]:
+        return keep
+    found = re.fullmatch(r"(?:interval\s+)?(\d+)\s+(second|minute|hour|day|week)s?", text.strip(), re.IGNORECASE)
+    return timedelta(**{f"{found[2].lower()}s": int(found[1])}) if found else None
+
+
+def remove_dead(
+    path: Path, live: set[Path], *, keep: timedelta, hidden: bool = False, without: str | None = None
+) -> Iterator[int]:
+    """Remove the data files below `path` that are not `live` (as of now, or later) and were last touched longer than
+    `keep` ago, and the folders that are empty then, piece by piece: how many files each has removed.
+
+    Folders whose names begin with an underscore are passed over, as by VACUUM, unless `hidden`; the log always is,
+    and so are folders in `path` whose names begin with `without`.
+    """
+    oldest = time.time() - keep.total_seconds()
+    for names in _pieces(path):
+        gone = 0
+        for entry in names:
+            if entry.is_dir(follow_symlinks=False):
+                spared = entry.name == "_delta_log" or (without is not None and entry.name.startswith(without))
+                if not spared and (hidden or not entry.name.startswith("_")):
+                    old = entry.stat().st_mtime < oldest
+                    yield from remove_dead(Path(entry.path), live, keep=keep, hidden=hidden)
+                    if old:
+                        with suppress(OSError):  # it is not empty
+                            os.rmdir(entry.path)
+            elif _written(entry.name) and Path(entry.path) not in live:
+                with suppress(FileNotFoundError):
+                    if entry.stat().st_mtime < oldest:
+                        os.unlink(entry.path)
+                        gone += 1
+        yield gone
+
+
+def _written(name: str) -> bool:
+    """Whether a file is one that Spark, Arrow or delta-rs leaves in a table's folder."""
+    return name.endswith(".parquet") or name == "_SUCCESS" or (name.startswith(".") and name.endswith(".crc"))
+
+
+def _pieces(folder: Path) -> Iterator[list[os.DirEntry[str]]]:
+    """What is in a folder, LOOKED_AT names at a time; nothing, where it is gone."""
+    try:
+        with os.scandir(folder) as entries:
+            piece: list[os.DirEntry[str]] = []
+            for entry in entries:
+                piece.append(entry)
+                if len(piece) == LOOKED_AT:
+                    yield piece
+                    piece = []
+        yield piece
+    except FileNotFoundError:
+        return
 
 
 def sweep(staged: Path, finished: Sequence[Path], live: set[Path], *, keep: timedelta) -> Tidied:

@@ -3,6 +3,8 @@
 A tick lands one epoch of every source, then takes every INSERT as far as it goes: a process also to the timers that the
 system's time has reached, where its time is that (FLIP-326's scheduler of system time is the tick).
 
+After a tick it does upkeep: a piece of it at least, and more while there is time until the next tick.
+
 Between two steps the loop looks whether it should stop; a step that is under way is finished, and if its engine is
 taken away meanwhile it is abandoned, which is as safe as a crash: the next run finishes the epoch from its stored plan.
 A step that fails by itself after it was to stop fails.
@@ -37,6 +39,7 @@ from pipelines.runtime.failures import engine_lost
 from pipelines.runtime.landing.advances import Advance
 from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.runner import Released, Runner
+from pipelines.runtime.upkeep import Upkeep
 from pipelines.sql.model import Insert
 
 ENGINE_GOES_S = 2.0
@@ -97,6 +100,7 @@ class Continuous:
             is not kept waiting.
         stop: Set it (from a signal handler, or another thread) to leave after the step that is under way.
         on_tick: Called after every tick.
+        upkeep: What is done between ticks; nothing, where it is None.
         engine_lost: Whether Spark was taken away; asked where a step fails: without it none can go on.
         give_up_after: Seconds for which a table or an INSERT is tried again before its error ends the loop; None: for
             as long as it takes.
@@ -111,6 +115,7 @@ class Continuous:
     every: float = 1.0
     stop: threading.Event = field(default_factory=threading.Event)
     on_tick: Callable[[Tick], None] = lambda tick: None
+    upkeep: Upkeep | None = None
     engine_lost: Callable[[], bool] = engine_lost
     give_up_after: float | None = None
     now: Callable[[], float] = time.monotonic
@@ -140,9 +145,17 @@ class Continuous:
                 self.abandoned_by = error
                 return "abandoned"
             self.on_tick(tick)
+            next_one = started if tick.behind else started + self._pause(tick)
+            self._upkeep(next_one)
             if not tick.behind:
-                self.stop.wait(max(0.0, self._pause(tick) - (time.monotonic() - started)))
+                self.stop.wait(max(0.0, next_one - time.monotonic()))
         return "stopped"
+
+    def _upkeep(self, end: float) -> None:
+        """A piece of upkeep, and more until `end`."""
+        going = self.upkeep is not None and not self.stop.is_set() and self.upkeep.piece()
+        while going and self.upkeep is not None and not self.stop.is_set() and time.monotonic() < end:
+            going = self.upkeep.piece()
 
     def _engine_goes(self) -> bool:
         """Whether the engine is gone, or goes in a moment: a signal for all processes may reach its workers first."""

@@ -27,6 +27,7 @@ from pipelines.runtime.lookups import Copies, Lookups
 from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.releasing.staging import folder_prefix
 from pipelines.runtime.retention import Retained, Retention
+from pipelines.runtime.upkeep import Upkeep
 from pipelines.sql.model import Insert, Table
 from pipelines.sql.pipeline import Pipeline
 
@@ -90,6 +91,13 @@ class Maintenance:
             found.append(self._leased(target, owners, lambda target=target, own=inserts: self._target(target, own)))
             task.advance(1, target)
         return found
+
+    def upkeep(self) -> Upkeep:
+        """The same in pieces, for who holds the leases and goes on."""
+        return Upkeep(self.lake, self.pipeline, self.leases, self.clock, self.keep, self._retained_of)
+
+    def _retained_of(self, table: str) -> Retained | None:
+        return self._retained(self.pipeline.table(table))
 
     def _leased(self, name: str, owners: Sequence[str], work: Callable[[], Maintained]) -> Maintained:
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -43,6 +44,9 @@ from pipelines.sql.pipeline import Pipeline
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
 
 log = logging.getLogger(__name__)
+
+LONG_RUN_S, SHARE_OF_UPKEEP = 60.0, 0.1
+"""A run that took longer than the one does upkeep in the end, for this share of its time at most."""
 
 
 @dataclass(frozen=True)
@@ -406,7 +410,7 @@ class Runner:
         from pipelines.errors import GateHeld
 
         self.definitions.require(resnapshot)
-        said = len(self.notes)
+        said, began = len(self.notes), time.monotonic()
         self.definitions.leave_out(self.leases)
         names = [table.name for table in self.pipeline.sources] if tables is None else list(tables)
         advances = self.advance_all(names, resnapshot=resnapshot)
@@ -419,4 +423,6 @@ class Runner:
                 held = held or error
         if held is not None:
             raise held
+        if (took := time.monotonic() - began) > LONG_RUN_S:
+            self.maintenance().upkeep().until(time.monotonic() + took * SHARE_OF_UPKEEP)
         return RunReport(tuple(advances), tuple(releases), tuple(self.notes[said:]))

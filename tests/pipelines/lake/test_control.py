@@ -119,3 +119,90 @@ def test_a_table_of_an_older_version_is_read_and_takes_the_new_columns(tmp_path:
     assert table.rows("t") == [first, second]
     table.compact()
     assert ControlTable(tmp_path, WatermarkRow).rows("t") == [first, second]
+
+
+def _many(table: ControlTable[EpochRow], *spans: tuple[int, int, int]) -> None:
+    """Rows of (generation, first epoch, how many), a commit each."""
+    for number, (generation, first, count) in enumerate(spans):
+        rows = [row("t", epoch, generation) for epoch in range(first, first + count)]
+        table.append(rows, application="t", version=table.version("t") + 1 + number)
+
+
+def test_put_together_every_row_is_found_as_before_by_who_had_the_table_open_and_by_who_opens_it(
+    table: ControlTable[EpochRow], tmp_path: Path
+) -> None:
+    _many(table, (1, 1, 700), (1, 701, 700), *((1, epoch, 1) for epoch in range(1401, 1420)), (2, 1, 2500))
+    _many(table, *((2, epoch, 1) for epoch in range(2501, 2520)))
+    table.append([row("other", 1)], application="other", version=1)
+    before, newest = table.rows("t"), table.last("t")
+
+    assert table.together("t") > 0
+    for reader in (table, ControlTable(tmp_path, EpochRow)):
+        assert reader.rows("t") == before
+        assert reader.last("t") == newest
+        assert reader.rows("other") == [row("other", 1)]
+        assert list(reader.newest_first("t")) == before[::-1]
+        assert list(reader.newest_first("t", generation=1, upto=705)) == before[704::-1]
+        assert [found.epoch for found in reader.rows("t", generation=2, since=2518)] == [2518, 2519]
+        for generation, epoch in ((1, 1), (1, 999), (1, 1000), (1, 1419), (2, 1), (2, 2519)):
+            assert reader.rows("t", generation=generation, epoch=epoch) == [row("t", epoch, generation)]
+
+
+def test_a_full_block_is_not_written_again(table: ControlTable[EpochRow]) -> None:
+    _many(table, (1, 1, 1500), (1, 1501, 1500))
+    table.together("t")
+    full = {file.path for file in table._files() if file.epochs[1] < 2000}
+    _many(table, *((1, epoch, 1) for epoch in range(3001, 3030)))
+    table.together("t")
+    assert full <= {file.path for file in table._files()}
+    assert table.together("t") == 0
+    assert len(table._files()) <= 5
+
+
+def test_another_commit_in_between_makes_putting_together_give_up(
+    table: ControlTable[EpochRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _many(table, *((1, epoch, 1) for epoch in range(1, 40)))
+    written = table._written
+
+    def beside(owner: str, part: pa.Table) -> Any:
+        ControlTable(tmp_path, EpochRow).append([row("t", 99)], application="beside", version=1)
+        return written(owner, part)
+
+    monkeypatch.setattr(table, "_written", beside)
+    assert table.together("t") == 0
+    assert [found.epoch for found in table.rows("t")] == [*range(1, 40), 99]
+    assert not list((table.path / "_blocks").iterdir())
+
+
+def test_what_a_look_decodes_does_not_grow_with_the_history(
+    table: ControlTable[EpochRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decoded_by_a_look() -> int:
+        found: list[int] = []
+        of = EpochRow.from_row.__func__  # type: ignore[attr-defined]
+        with monkeypatch.context() as patched:
+            patched.setattr(EpochRow, "from_row", classmethod(lambda cls, row: found.append(1) or of(cls, row)))
+            newest = table.last("t")
+            assert newest is not None
+            table.rows("t", generation=1, epoch=newest.epoch)
+            table.rows("t", generation=1, epoch=1)
+            table.rows("t", generation=1, since=newest.epoch - 3)
+        return len(found)
+
+    _many(table, (1, 1, 400))
+    table.together("t")
+    young = decoded_by_a_look()
+    _many(table, *((1, 401 + 5_000 * number, 5_000) for number in range(8)))
+    table.together("t")
+    assert decoded_by_a_look() <= young
+    assert len(table._files()) <= 20
+    assert sum(map(len, table._decoded._kept.values())) <= 2_048
+
+
+def test_an_append_cleans_no_log(table: ControlTable[EpochRow]) -> None:
+    """It would list all of it."""
+    _many(table, (1, 1, 1))
+    table.create().alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    _many(table, *((1, epoch, 1) for epoch in range(2, 130)))
+    assert len(list((table.path / "_delta_log").glob("*.json"))) == 131

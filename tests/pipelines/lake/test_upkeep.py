@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.lake.upkeep import SMALL_FILES, live_files, tidy
+from pipelines.lake.delta_log import bring_up_to_date
+from pipelines.lake.upkeep import SMALL_FILES, clean_log, live_files, log_keep, put_together, remove_dead, tidy
 
 
 def test_numbers_that_may_be_nan_get_no_bounds(tmp_path: Path) -> None:
@@ -23,3 +25,106 @@ def test_numbers_that_may_be_nan_get_no_bounds(tmp_path: Path) -> None:
     assert (actions["min.n"], actions["max.n"]) == (0, SMALL_FILES - 1)
     assert [actions.get(name) for name in ("max.x", "min.x", "max.near")] == [None, None, None]
     assert pq.read_table(live_files(tmp_path).pop()).num_rows == 2 * SMALL_FILES
+
+
+def _files(path: Path, count: int, first: int = 0) -> None:
+    for number in range(first, first + count):
+        rows = pa.table({"_epoch": pa.array([number] * 3), "n": [number, None, 7], "x": [1.5, float("nan"), None]})
+        write_deltalake(path, rows, mode="append")
+
+
+def _rows(path: Path) -> list[tuple[object, ...]]:
+    found = DeltaTable(path).to_pyarrow_table().to_pylist()
+    return sorted((row["_epoch"], str(row["n"]), str(row["x"])) for row in found)
+
+
+def test_files_of_about_one_size_are_put_together_and_larger_ones_left_alone(tmp_path: Path) -> None:
+    _files(tmp_path, SMALL_FILES)
+    before = _rows(tmp_path)
+    assert put_together(tmp_path) == SMALL_FILES - 1
+    assert put_together(tmp_path) == 0
+    (whole,) = live_files(tmp_path)
+    assert pq.read_table(whole)["_epoch"].to_pylist() == sorted(3 * [*range(SMALL_FILES)])
+    assert _rows(tmp_path) == before
+    big = pa.table({"_epoch": pa.array(range(200_000)), "n": range(200_000), "x": [0.5] * 200_000})
+    write_deltalake(tmp_path, big, mode="append")
+    large = live_files(tmp_path)
+    _files(tmp_path, SMALL_FILES, first=SMALL_FILES)
+    put_together(tmp_path)
+    assert large <= live_files(tmp_path)
+    actions = pa.table(DeltaTable(tmp_path).get_add_actions(flatten=True)).to_pylist()
+    assert min(action["min._epoch"] for action in actions) == 0
+    assert {action.get("max.x") for action in actions if action["num_records"] == 3 * SMALL_FILES} == {None}
+
+
+def test_only_files_that_may_be_are_put_together(tmp_path: Path) -> None:
+    _files(tmp_path, SMALL_FILES + 2)
+    names = sorted(pa.table(DeltaTable(tmp_path).get_add_actions())["path"].to_pylist())
+    assert put_together(tmp_path, lambda table: names[:3]) == 0
+    assert put_together(tmp_path, lambda table: names[:SMALL_FILES]) == SMALL_FILES - 1
+    assert {tmp_path / name for name in names[SMALL_FILES:]} <= live_files(tmp_path)
+
+
+def test_putting_together_is_no_news_for_who_follows_the_table(tmp_path: Path) -> None:
+    _files(tmp_path, SMALL_FILES)
+    put_together(tmp_path)
+    newest = max((tmp_path / "_delta_log").glob("*.json")).read_text().splitlines()
+    actions = [json.loads(line) for line in newest]
+    changes = [part[kind]["dataChange"] for part in actions for kind in ("add", "remove") if kind in part]
+    assert len(changes) == SMALL_FILES + 1
+    assert not any(changes)
+
+
+def test_a_cleaned_log_has_every_version_since_the_checkpoint_and_the_same_rows(tmp_path: Path) -> None:
+    _files(tmp_path, 30)
+    DeltaTable(tmp_path).create_checkpoint()
+    _files(tmp_path, 5, first=30)
+    before, last = _rows(tmp_path), DeltaTable(tmp_path).version()
+    opened = DeltaTable(tmp_path)
+    assert sum(clean_log(tmp_path, keep=timedelta(hours=1))) == 0
+    assert sum(clean_log(tmp_path, keep=timedelta(0))) == 29
+    assert _rows(tmp_path) == before
+    assert DeltaTable(tmp_path).version() == last
+    for version in range(29, last + 1):
+        assert DeltaTable(tmp_path, version=version).version() == version
+    _files(tmp_path, 1, first=35)
+    bring_up_to_date(opened)
+    assert opened.version() == last + 1
+
+
+def test_a_log_without_a_checkpoint_stays(tmp_path: Path) -> None:
+    _files(tmp_path, 5)
+    assert sum(clean_log(tmp_path, keep=timedelta(0))) == 0
+
+
+def test_dead_files_go_after_their_time_and_what_lives_or_is_young_or_is_not_a_tables_stays(tmp_path: Path) -> None:
+    _files(tmp_path, SMALL_FILES)
+    put_together(tmp_path)
+    live = live_files(tmp_path)
+    (tmp_path / "notes.txt").write_text("a person's")
+    (tmp_path / "_staged").mkdir()
+    (tmp_path / "_staged" / "part-0.parquet").write_bytes(b"waits")
+    (tmp_path / "empty").mkdir()
+    assert sum(remove_dead(tmp_path, live, keep=timedelta(hours=1))) == 0
+    assert sum(remove_dead(tmp_path, live, keep=timedelta(0))) == SMALL_FILES
+    left = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*")}
+    assert left == {"_delta_log", "_staged", "notes.txt", live.pop().parent.name}
+    assert len(_rows(tmp_path)) == 3 * SMALL_FILES
+    assert sum(remove_dead(tmp_path / "_staged", set(), keep=timedelta(0), hidden=True, without="part")) == 1
+
+
+def test_the_log_of_a_table_of_somebodys_own_is_kept_as_its_properties_say(tmp_path: Path) -> None:
+    week = timedelta(days=7)
+    for number, (properties, kept) in enumerate(
+        [
+            ({}, week),
+            ({"delta.logRetentionDuration": "interval 2 hours"}, timedelta(hours=2)),
+            ({"delta.logRetentionDuration": "interval 1 month"}, None),
+            ({"delta.enableExpiredLogCleanup": "false"}, None),
+        ]
+    ):
+        path = tmp_path / str(number)
+        _files(path, 1)
+        if properties:
+            DeltaTable(path).alter.set_table_properties(properties)
+        assert log_keep(path, week) == kept

@@ -101,12 +101,29 @@ class HandmadeLake:
         supersedes: int | None = None,
     ) -> ReleasePlan:
         """The plan of an epoch of the INSERT."""
-        plan = ReleasePlan(
+        plan = self.planned_row(
+            epoch, after, upto, pin=pin, flip=flip, kind=kind, on_unmatched=on_unmatched, supersedes=supersedes
+        )
+        self.lake.epochs.append([plan.row()], application=self.lake.application(self.owner, "plan", 1), version=epoch)
+        return plan
+
+    def planned_row(
+        self,
+        epoch: int,
+        after: int,
+        upto: int,
+        *,
+        pin: int = 1,
+        flip: int = 1,
+        kind: ReleaseKind = "release",
+        on_unmatched: OnUnmatched = "quarantine",
+        supersedes: int | None = None,
+    ) -> ReleasePlan:
+        """The same, not stored."""
+        return ReleasePlan(
             self.insert.id, 1, epoch, kind, epoch * 1000, self.insert.probe, 1, after, upto,
             (Pin("users", 1, pin, flip),), on_unmatched, self.pipeline.digest(self.insert), supersedes,
         )  # fmt: skip
-        self.lake.epochs.append([plan.row()], application=self.lake.application(self.owner, "plan", 1), version=epoch)
-        return plan
 
     def staged(self, plan: ReleasePlan, **found: int) -> StagedRow:
         """What an epoch staged; `found` names outcomes with `_` for every other sign (matched, unmatched_deleted_u)."""

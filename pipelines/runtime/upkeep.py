@@ -1,0 +1,234 @@
+"""Upkeep of a pipeline that goes on: what `tidegate maintain` does at once, in pieces of less than a tick each.
+
+Done by who runs the pipeline, under the leases that it holds anyway, so that a pipeline that never stops is maintained
+too, and nothing that a tick looks at grows with how long it has run. A piece that fails costs nothing but space: it is
+logged, and tried again in the next round.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from pipelines.clock import Clock
+from pipelines.errors import TidegateError
+from pipelines.lake import Lake, delta_log
+from pipelines.lake.areas import micros
+from pipelines.lake.due import over
+from pipelines.lake.leases import Leases
+from pipelines.lake.upkeep import (
+    CONTROL_KEEP,
+    SMALL_FILES,
+    clean_log,
+    live_files,
+    log_keep,
+    put_together,
+    remove_dead,
+)
+from pipelines.runtime.accounting import checkpoint
+from pipelines.runtime.plans import ReleasePlan, insert_owner
+from pipelines.runtime.releasing.staging import folder_prefix
+from pipelines.sql.model import Insert
+from pipelines.sql.pipeline import Pipeline
+from pipelines.watermarks import MIN_TIMESTAMP
+
+log = logging.getLogger(__name__)
+
+Read = Callable[[DeltaTable], Collection[str]]
+
+FAILED = (TidegateError, DeltaError, OSError, pa.ArrowException)
+AFTER_A_FAILURE_S = 60.0
+
+OFTEN_S, RARELY_S = 60.0, 3600.0
+"""From one look for dead files and old logs to the next, at least and at most; in between, a hundredth of what is
+kept."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A table that upkeep is done on, under the leases of `owners`. `may`: the files that may be put together; `own`:
+    its log is Tidegate's alone."""
+
+    path: Path
+    owners: tuple[str, ...]
+    may: Read | None = None
+    own: bool = False
+
+
+@dataclass
+class Upkeep:
+    """The upkeep of one pipeline. `retain` lets the old versions of one build go, where it has a
+    'changelog.retention'; None: that is left to others.
+
+    What is `keep` old and dead is removed: somebody may be reading it until then.
+    """
+
+    lake: Lake
+    pipeline: Pipeline
+    leases: Leases
+    clock: Clock
+    keep: timedelta
+    retain: Callable[[str], object] | None = None
+    now: Callable[[], float] = time.monotonic
+    _round: Iterator[None] | None = field(default=None, init=False)
+    _looked_at: dict[Path, int] = field(default_factory=dict, init=False)
+    _done_at: dict[str, float] = field(default_factory=dict, init=False)
+    _rests_until: float = field(default=0.0, init=False)
+
+    def piece(self) -> bool:
+        """Do the next piece; False where nothing is left to do for now."""
+        if self.now() < self._rests_until:
+            return False
+        if self._round is None:
+            self._round = self._pieces()
+        try:
+            next(self._round)
+        except StopIteration:
+            self._round = None
+            return False
+        except FAILED as error:
+            log.warning("upkeep has failed, and is tried again in %d s: %s", AFTER_A_FAILURE_S, error)
+            self._round, self._rests_until = None, self.now() + AFTER_A_FAILURE_S
+            return False
+        return True
+
+    def until(self, end: float) -> None:
+        """Do what there is to do, until `end` (of the same clock) at most."""
+        while self.now() < end and self.piece():
+            pass
+
+    def _pieces(self) -> Iterator[None]:
+        yield from self._control()
+        for place in self._places():
+            if self._held(place):
+                yield from self._small_files(place)
+        yield from self._dead_of_control()
+        for place in self._places():
+            if self._held(place) and self._due(f"dead {place.path}", self.keep):
+                yield from self._dead(place)
+        for insert in self.pipeline.inserts:
+            if self.leases.holds(insert_owner(insert.id)) and self._due(f"staged {insert.id}", self.keep):
+                yield from self._staged(insert)
+        for table in self.pipeline.sources if self.retain is not None else ():
+            retained = table.role == "build" and table.options.get("changelog.retention") is not None
+            if retained and self.leases.holds(table.name) and self._due(f"retention {table.name}", None):
+                self.retain(table.name)  # type: ignore[misc]
+                yield
+
+    # --- control tables ------------------------------------------------------------------------------------------
+
+    def _control(self) -> Iterator[None]:
+        for table in self.lake.control_tables:
+            for owner in table.owners():
+                if table.together(owner):
+                    yield
+        for insert in self.pipeline.inserts:
+            if self.leases.holds(insert_owner(insert.id)) and checkpoint(self.lake, insert.id, self.clock()):
+                yield
+
+    def _dead_of_control(self) -> Iterator[None]:
+        if not self._due("control", CONTROL_KEEP):
+            return
+        keep = min(CONTROL_KEEP, self.keep)
+        for path in [*(table.path for table in self.lake.control_tables), self.lake.control / "leases"]:
+            if not DeltaTable.is_deltatable(str(path)):
+                continue
+            for _ in remove_dead(path, live_files(path), keep=keep, hidden=True):
+                yield
+            for _ in clean_log(path, keep=keep):
+                yield
+
+    # --- tables, targets, quarantines ----------------------------------------------------------------------------
+
+    def _places(self) -> Iterator[_Place]:
+        for table in self.pipeline.sources:
+            yield _Place(self.lake.table_path(table.name), (table.name,), self._released(table.name), own=True)
+            yield _Place(self.lake.rejected_path(table.name), (table.name,), own=True)
+        owners: dict[str, list[Insert]] = {}
+        for insert in self.pipeline.inserts:
+            outputs = [insert.target] if insert.process is None else insert.process.outputs
+            for name in outputs:
+                owners.setdefault(name, []).append(insert)
+        for name, inserts in owners.items():
+            target = self.pipeline.table(name)
+            yield _Place(self.lake.target_path(target), tuple(insert_owner(insert.id) for insert in inserts))
+            for insert in inserts:
+                yield _Place(self.lake.quarantine_path(target, insert), (insert_owner(insert.id),))
+
+    def _held(self, place: _Place) -> bool:
+        """Whether this runner alone writes to a table."""
+        return all(map(self.leases.holds, place.owners)) and DeltaTable.is_deltatable(str(place.path))
+
+    def _small_files(self, place: _Place) -> Iterator[None]:
+        table = delta_log.opened(place.path)
+        if table is None or table.version() - self._looked_at.get(place.path, -SMALL_FILES) < SMALL_FILES:
+            return
+        while put_together(place.path, place.may):
+            yield
+        table = delta_log.opened(place.path)
+        self._looked_at[place.path] = table.version() if table is not None else 0
+
+    def _released(self, name: str) -> Read | None:
+        """Of a table that INSERTs release in event time: the files of which no row waits for its time any more. The
+        others stay apart, as a release looks for what is due by the statistics of files. None: of any other, all."""
+        probing = [
+            insert
+            for insert in self.pipeline.inserts
+            if insert.probe == name and insert.process is None and insert.time == "event"
+        ]
+        if not probing:
+            return None
+
+        def may(table: DeltaTable) -> Collection[str]:
+            found: set[str] | None = None
+            for insert in probing:
+                row = self.lake.epochs.last(insert_owner(insert.id))
+                plan = ReleasePlan.of(row) if row else None
+                if plan is None or plan.time is None:
+                    return ()
+                upto, reached = plan.after, plan.time.before  # of the newest epoch nobody knows yet
+                names = over(table, plan.probe_generation, upto, micros(reached)) if reached > MIN_TIMESTAMP else set()
+                found = names if found is None else found & names
+            return found or ()
+
+        return may
+
+    def _dead(self, place: _Place) -> Iterator[None]:
+        for _ in remove_dead(place.path, live_files(place.path), keep=self.keep):
+            yield
+        keep = self.keep if place.own else log_keep(place.path, self.keep)
+        if keep is not None:
+            for _ in clean_log(place.path, keep=keep):
+                yield
+
+    def _staged(self, insert: Insert) -> Iterator[None]:
+        """Staged files that were adopted and put together with others since. What the newest epoch has staged stays:
+        it may not be published yet."""
+        row = self.lake.epochs.last(insert_owner(insert.id))
+        if row is None:
+            return
+        newest = folder_prefix(ReleasePlan.of(row))
+        outputs: Sequence[str] = [insert.target] if insert.process is None else insert.process.outputs
+        for target in map(self.pipeline.table, outputs):
+            live = live_files(self.lake.target_path(target)) | live_files(self.lake.quarantine_path(target, insert))
+            staged = self.lake.staged_path(target, insert)
+            if not staged.exists():
+                continue
+            for _ in remove_dead(staged, live, keep=self.keep, hidden=True, without=newest):
+                yield
+
+    def _due(self, what: str, keep: timedelta | None) -> bool:
+        """Whether it is time to look after `what` again; if so, it is done now."""
+        every = RARELY_S if keep is None else min(max(keep.total_seconds() / 100, OFTEN_S), RARELY_S)
+        if self.now() - self._done_at.get(what, -RARELY_S * 2) < every:
+            return False
+        self._done_at[what] = self.now()
+        return True

@@ -1,0 +1,195 @@
+"""What a tick and a status look at does not grow with how long a pipeline has run: counted, not timed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines.clock import system_clock
+from pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow
+from pipelines.lake.ledger import with_sums
+from pipelines.lake.records import EpochRow, Record
+from pipelines.runtime.accounting import CHECKPOINT, Done, checkpoint, newest_of, where_rows_are
+from pipelines.runtime.history import history_of
+from pipelines.runtime.landing.opening import refresh
+from pipelines.runtime.landing.split_store import Splits
+from pipelines.runtime.lost_commits import refuse_lost_source
+from pipelines.runtime.plans import FromQuarantine, Lot, source_row
+from pipelines.runtime.releasing.standing import Standing
+from pipelines.runtime.status import status
+from pipelines.runtime.upkeep import Upkeep
+from pipelines.sources.protocol import SourceContext, Step
+from tests.pipelines.runtime.handmade import HandmadeLake, all_counts
+
+ROWS = 3
+"""Of every epoch: one is published, one dropped, one quarantined."""
+
+
+def grown(root: Path, epochs: int) -> HandmadeLake:
+    """A lake whose INSERT has published `epochs`; the last of them by commits of their own, as ticks leave them."""
+    made = HandmadeLake(root)
+    made.landed("users", 1, 5, flip=1)
+    _grow(made, 1, epochs - 20)
+    for epoch in range(max(epochs - 20, 0) + 1, epochs + 1):
+        _grow(made, epoch, epoch)
+    made.published(_plan(made, epochs))
+    made.appended("clicks", epochs)
+    return made
+
+
+def _plan(made: HandmadeLake, epoch: int, **changed: object):
+    plan = replace(made.planned_row(epoch, epoch - 1, epoch), **changed)  # type: ignore[arg-type]
+    return plan
+
+
+def _grow(made: HandmadeLake, first: int, last: int) -> None:
+    lake, owner, epochs = made.lake, made.owner, range(first, last + 1)
+    if not epochs:
+        return
+    plans = [_plan(made, epoch) for epoch in epochs]
+    steps = [
+        source_row("clicks", 1, epoch, epoch * 1000, Step({"from": epoch - 1, "to": epoch}, "unbounded"))
+        for epoch in epochs
+    ]
+    log = []
+    for epoch in epochs:
+        row = WatermarkRow("clicks", 1, epoch, epoch * 1000, ROWS, 0, True, flip_epoch=1, flipped_at=1, late=1)
+        log.append(replace(row, sums={"epochs": epoch, "rows": ROWS * epoch, "late": epoch, "rejected": 0}))
+    counts = {"matched": 1, "dropped_where": 1, "unmatched_deleted_u": 1}
+    staged = [
+        StagedRow(owner, 1, plan.epoch, plan.digest, 0, "f", [], all_counts(made.insert, plan, counts), {})
+        for plan in plans
+    ]
+    verdicts = [VerdictRow(owner, 1, plan.epoch, plan.digest, 0, True, [], []) for plan in plans]
+    for table, rows, role, whose in (
+        (lake.epochs, steps, "plan", "clicks"),
+        (lake.watermarks, log, "watermark", "clicks"),
+        (lake.epochs, [plan.row() for plan in plans], "plan", owner),
+        (lake.staged, staged, "stage", owner),
+        (lake.verdicts, verdicts, "verdict", owner),
+    ):
+        table.append(rows, application=lake.application(whose, role, 1), version=last)  # type: ignore[arg-type]
+
+
+@contextmanager
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How many control rows are decoded meanwhile, by their table."""
+    found: Counter[str] = Counter()
+    of = Record.from_row.__func__  # type: ignore[attr-defined]
+
+    def seen(cls: type[Record], row: Mapping[str, Any]) -> Record:
+        found[cls.table] += 1
+        return of(cls, row)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Record, "from_row", classmethod(seen))
+        yield found
+
+
+def upkeep(made: HandmadeLake, lake: Lake) -> None:
+    """All that there is to do, as the loop does it."""
+    leases = lake.leases("test")
+    for owner in ("users", "clicks", made.owner):
+        leases.acquire(owner)
+    kept = Upkeep(lake, made.pipeline, leases, system_clock, timedelta(0))
+    while kept.piece():
+        pass
+    leases.close()
+
+
+def looked_at(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], Counter[str], int]:
+    """What a tick, and a status, of a process that has just started decode; and the data files of control tables."""
+    lake = Lake(made.root)
+    with decoded(monkeypatch) as tick:
+        splits = Splits(lake, "clicks", 1)
+        context = SourceContext(made.pipeline.table("clicks"), {}, 1, splits, "", system_clock)
+        refresh(context, lake)
+        assert context.first is not None
+        refuse_lost_source(lake, "clicks", 1)
+        standing = Standing(lake, made.pipeline, made.insert)
+        position = standing.position()
+        assert position.state == "published"
+        assert standing.waiting(position) == 0
+        newest = lake.watermarks.last("clicks")
+        assert newest is not None
+        with_sums(lake, replace(newest, epoch=newest.epoch + 1))
+    fresh = Lake(made.root)
+    with decoded(monkeypatch) as shown:
+        found = status(fresh, made.pipeline)
+    epochs = newest.epoch
+    assert found.imbalanced == ()
+    rows = found.inserts[0].rows
+    assert rows is not None
+    assert (rows.landed, rows.matched, rows.waiting) == (ROWS * epochs, epochs, 0)
+    assert (rows.dropped, rows.quarantined) == ({"where": epochs}, {"deleted@u": epochs})
+    assert found.sources[1].late == epochs
+    return tick, shown, sum(len(table._files()) for table in fresh.control_tables)
+
+
+def test_a_tick_and_a_status_look_at_no_more_after_many_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    young, old = grown(tmp_path / "young", 90), grown(tmp_path / "old", 12_345)
+    for made in (young, old):
+        upkeep(made, made.lake)
+    small, large = looked_at(young, monkeypatch), looked_at(old, monkeypatch)
+    assert sum(large[0].values()) <= sum(small[0].values())
+    # Of an INSERT what came after the last checkpoint, three tables of it, and what a checkpoint leaves out.
+    assert sum(large[1].values()) <= sum(small[1].values()) + 3 * CHECKPOINT
+    assert large[2] <= small[2] + 5 * 16
+
+
+@pytest.mark.parametrize("without", ["nothing is missing", "the checkpoint is lost", "it is of another history"])
+def test_a_checkpoint_changes_no_answer(tmp_path: Path, without: str) -> None:
+    made = grown(tmp_path, CHECKPOINT + 60)
+    lake, insert = made.lake, made.insert.id
+    expected = where_rows_are(lake, insert, "clicks", history_of(lake, made.pipeline, made.insert))
+    if without == "it is of another history":
+        wrong = LedgerRow(made.owner, 1, CHECKPOINT + 59, 0, "another", asdict(Done(matched=7)))
+        lake.ledger.append([wrong], application=lake.application(made.owner, "ledger", 1), version=wrong.epoch)
+    else:
+        assert checkpoint(lake, insert, 0)
+        stored = lake.ledger.last(made.owner)
+        assert stored is not None
+        assert stored.epoch == CHECKPOINT + 59
+    assert not checkpoint(lake, insert, 0)
+    if without == "the checkpoint is lost":
+        max((lake.ledger.path / "_delta_log").glob("*.json")).unlink()
+    target = lake.target_path(made.target)
+    newest, rows = newest_of(Lake(tmp_path), insert, target)
+    assert rows == expected
+    assert newest is not None
+    assert newest.state == "published"
+
+
+def test_a_checkpoint_counts_no_more_where_a_later_epoch_looks_back(tmp_path: Path) -> None:
+    made = grown(tmp_path, CHECKPOINT + 60)
+    lake, insert, epochs = made.lake, made.insert.id, CHECKPOINT + 60
+    assert checkpoint(lake, insert, 0)
+    lot = Lot("unmatched:deleted@u", 1, 10, 10, 0, 10)
+    again = FromQuarantine(discards=True, lots=(lot,))
+    plan = _plan(made, epochs + 1, kind="quarantine-discard", upto=epochs, from_quarantine=again)
+    lake.epochs.append([plan.row()], application=lake.application(made.owner, "plan", 1), version=plan.epoch)
+    made.staged(plan)
+    made.judged(plan)
+    made.published(plan)
+    full = where_rows_are(lake, insert, "clicks", history_of(lake, made.pipeline, made.insert))
+    _, rows = newest_of(Lake(tmp_path), insert, lake.target_path(made.target))
+    assert rows == full
+    assert full.quarantined == {"deleted@u": epochs - 10, "discarded": 10}
+
+
+def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_path: Path) -> None:
+    made = grown(tmp_path, 300)
+    before = made.lake.epochs.rows(made.owner), made.lake.watermarks.rows("clicks")
+    files = len([*(tmp_path / "_control").rglob("*.parquet")])
+    upkeep(made, made.lake)
+    assert len([*(tmp_path / "_control").rglob("*.parquet")]) < files / 2
+    for lake in (made.lake, Lake(tmp_path)):
+        assert (lake.epochs.rows(made.owner), lake.watermarks.rows("clicks")) == before
+    made.landed("clicks", 301, ROWS)
+    assert isinstance(made.lake.epochs.last("clicks"), EpochRow)
