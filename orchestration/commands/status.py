@@ -49,19 +49,23 @@ def status(
     """
     from orchestration.console.standing import standing
     from pipelines.lake import Lake
-    from pipelines.runtime.definitions import as_kept
-    from pipelines.runtime.scripts import load_script
     from pipelines.runtime.status import settled_status
     from pipelines.runtime.status import status as read_status
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
-        pipeline = load_script(script) if script else None
+        pipeline = None
+        if script is not None:
+            from pipelines.runtime.scripts import load_script
+
+            pipeline = load_script(script)
         if watch:
             _watch(screen, lambda: read_status(Lake(lake, create=False), pipeline), every)
             return
         folder = Lake(lake, create=False)
         if pipeline is not None:
+            from pipelines.runtime.definitions import as_kept
+
             pipeline, told = as_kept(folder, pipeline)
             for line in told:
                 screen.say(escape(line))

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
 
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -69,6 +71,8 @@ class Area:
 
     def expression(self) -> pc.Expression:
         """The same for Arrow."""
+        import pyarrow.compute as pc
+
         time, epoch = pc.field("_rowtime"), pc.field("_epoch")
         timed = time.is_valid() if self.timed else pc.scalar(False)
         if self.timed and self.low > MIN_TIMESTAMP:
@@ -147,6 +151,8 @@ def _any_sql(areas: Sequence[Area]) -> str:
 def any_of(rows: Sequence[Area] | Sequence[Part]) -> pc.Expression:
     """Rows of any of these, for Arrow. Halved again and again: Arrow walks an expression by recursion, a step deeper
     for each term in a row."""
+    import pyarrow.compute as pc
+
     if len(rows) > 1:
         middle = len(rows) // 2
         return any_of(rows[:middle]) | any_of(rows[middle:])

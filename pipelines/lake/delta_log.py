@@ -6,14 +6,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.fs as fs
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
+
+if TYPE_CHECKING:  # what looks at a lake's state alone does without: their import takes longer than the look
+    import pyarrow.dataset as ds
 
 _open: dict[tuple[str, int], DeltaTable] = {}
 _lock = threading.Lock()
@@ -93,6 +94,8 @@ def read(table: DeltaTable, *columns: str, where: ds.Expression | None = None) -
     Arrow opens the files itself. delta-rs would lend it a file system written in Python, which Arrow's threads let go
     of a moment after the answer: a process that ends in that moment is aborted (SIGABRT) on its way out.
     """
+    import pyarrow.fs as fs
+
     files = fs.SubTreeFileSystem(str(root_of(table)), fs.LocalFileSystem())
     return table.to_pyarrow_table(columns=list(columns) or None, filters=where, filesystem=files)
 
@@ -143,6 +146,9 @@ def rows_of(table: DeltaTable, generation: int, upto: int | None = None) -> int 
     hold others too; None where its files alone do not tell the rows."""
     if not plain(table):
         return None
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
     wanted = {"_generation": (generation, generation), **({} if upto is None else {"_epoch": (0, upto)})}
     chosen = pc.field("_generation") == generation
     chosen = chosen if upto is None else chosen & (pc.field("_epoch") <= upto)

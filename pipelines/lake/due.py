@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from pipelines.lake import delta_log
@@ -22,6 +20,7 @@ from pipelines.lake.areas import Area, Part, any_of, micros
 from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -56,6 +55,8 @@ class Due:
 
     def expression(self) -> pc.Expression:
         """The same for Arrow."""
+        import pyarrow.compute as pc
+
         return (pc.field("_generation") == self.generation) & any_of(self.parts)
 
     def count(self, path: Path, spark: Callable[[], SparkSession]) -> int:
@@ -70,6 +71,8 @@ class Due:
         files = self.files(table)
         if not files:
             return 0
+        import pyarrow.dataset as ds
+
         return ds.dataset(files, format="parquet").count_rows(filter=self.expression())
 
     def measured(self, path: Path, spark: Callable[[], SparkSession]) -> tuple[int, int]:
@@ -87,6 +90,9 @@ class Due:
         files = self.files(table)
         if not files:
             return rows, least
+        import pyarrow.compute as pc
+        import pyarrow.dataset as ds
+
         due = ds.dataset(files, format="parquet")
         for batch in due.to_batches(columns=["_rowtime"], filter=self.expression()):
             rows += batch.num_rows

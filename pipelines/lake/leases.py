@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -227,8 +227,14 @@ def read_leases(root: Path, owner: str | None = None) -> list[Lease]:
     path = root / "leases"
     if not DeltaTable.is_deltatable(str(path)):
         return []
-    rows = delta_log.read(DeltaTable(str(path)), where=None if owner is None else pc.field("owner") == owner)
-    return [Lease(**row) for row in rows.to_pylist()]
+    table = DeltaTable(str(path))
+    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return [
+        Lease(**row, owner=file["partition.owner"])
+        for file in files
+        if owner is None or file["partition.owner"] == owner
+        for row in pq.ParquetFile(delta_log.paths_of(table, [file["path"]])[0]).read().to_pylist()
+    ]
 
 
 def _open(path: Path) -> DeltaTable:

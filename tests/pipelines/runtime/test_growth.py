@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -194,3 +196,24 @@ def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_p
         assert (lake.epochs.rows(made.owner), lake.watermarks.rows("clicks")) == before
     made.landed("clicks", 301, ROWS)
     assert isinstance(made.lake.epochs.last("clicks"), EpochRow)
+
+
+NOT_FOR_A_LOOK = ("pyspark", "great_expectations", "dagster", "pandas", "sqlglot", "pyarrow.dataset", "py4j")
+"""Each takes longer to import than a status takes to read; sqlglot comes with a script alone."""
+
+
+def test_a_status_imports_no_engine(tmp_path: Path) -> None:
+    grown(tmp_path, 40)
+    code = f"""
+import sys
+from orchestration.cli import main
+sys.argv = ["tidegate", "status", "--lake", {str(tmp_path)!r}, "--json"]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print([name for name in {NOT_FOR_A_LOOK!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert '"matched": 40' in done.stdout
