@@ -407,8 +407,10 @@ class _Decoded:
         groups = [group for group in range(stored.num_row_groups) if _meets(stored.metadata, group, first, last)]
         table = stored.read_row_groups(groups) if groups else stored.schema_arrow.empty_table()
         if (first, last) != file.epochs:
-            table = table.filter(pa.array([first <= epoch <= last for epoch in table["epoch"].to_pylist()], pa.bool_()))
-        rows = table.to_pylist()
+            inside = [place for place, epoch in enumerate(table["epoch"].to_pylist()) if first <= epoch <= last]
+            # They lie together, but for files of other writers. (Arrow's own filter would import pandas.)
+            table = table.slice(inside[0], inside[-1] - inside[0] + 1) if inside else table.slice(0, 0)
+        rows = [row for row in table.to_pylist() if first <= row["epoch"] <= last]
         if len(rows) <= STEP:
             self._keep((path, first, last), rows)
         return rows
