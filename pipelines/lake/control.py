@@ -360,10 +360,9 @@ class _Listing:
     @classmethod
     def of(cls, table: DeltaTable) -> _Listing:
         """By the whole table."""
-        actions = pa.table(table.get_add_actions(flatten=True))
         names = ["partition.owner", "path", "num_records", "size_bytes"]
         names += [f"{bound}.{column}" for bound in ("min", "max") for column in ("epoch", "generation")]
-        files = map(_File.of, actions.select(names).to_pylist()) if actions.num_rows else ()
+        files = map(_File.of, delta_log.files_of(table, *names))
         return cls(table.version(), {file.path: file for file in files})
 
     def follow(self, table: DeltaTable) -> bool:

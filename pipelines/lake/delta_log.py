@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -98,6 +98,15 @@ def read(table: DeltaTable, *columns: str, where: ds.Expression | None = None) -
 
     files = fs.SubTreeFileSystem(str(root_of(table)), fs.LocalFileSystem())
     return table.to_pyarrow_table(columns=list(columns) or None, filters=where, filesystem=files)
+
+
+def files_of(table: DeltaTable, *columns: str) -> list[dict[str, Any]]:
+    """What a table's log says of its files. (`pa.table` of it would import pandas.)"""
+    actions = table.get_add_actions(flatten=True)
+    if not actions.num_rows:
+        return []
+    values = [actions.column(name).to_pylist() for name in columns]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def all_files(table: DeltaTable) -> list[str]:

@@ -228,7 +228,7 @@ def read_leases(root: Path, owner: str | None = None) -> list[Lease]:
     if not DeltaTable.is_deltatable(str(path)):
         return []
     table = DeltaTable(str(path))
-    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    files = delta_log.files_of(table, "path", "partition.owner")
     return [
         Lease(**row, owner=file["partition.owner"])
         for file in files
