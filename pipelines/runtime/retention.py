@@ -258,7 +258,13 @@ class Retention:
         if time is None or time == MAX_TIMESTAMP:
             # No watermark tells how far back it was: the versions themselves do.
             time = MAX_TIMESTAMP if furthest == MAX_TIMESTAMP else -(-furthest // 1000)
-        removed = over + before.rows if before.rows is not None else over if before.nothing else None
+        removed = over + (before.rows or 0)
+        if before.rows is None and not before.nothing:
+            # Of an older lake: what is not there now was removed; what is lost from here on is found.
+            landed = sum(row.rows for row in self.lake.watermarks.rows(last.owner, generation=last.generation))
+            opened = delta_log.opened(self.lake.table_path(last.owner))
+            there = None if opened is None else delta_log.rows_of(opened, last.generation)
+            removed = None if there is None else max(landed - there, 0) + over
         reached = (max(time, before.time or 0), max(epoch, before.epoch or 0), removed)
         return {
             self.lake.application(last.owner, mark, last.generation): value

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 
 from pipelines.errors import PlanningError
@@ -202,6 +202,26 @@ def test_what_was_removed_is_in_every_pin_that_is_planned_from_then_on(tmp_path:
         "unmatched:beyond-retention@r",
         "dropped:beyond-retention@r",
     ]
+
+
+def test_what_an_older_lake_had_removed_is_counted_by_what_is_not_there(tmp_path: Path) -> None:
+    """So that a commit that is lost later is told from what retention has removed."""
+    hand = ByHand(tmp_path)
+    hand.landed("rates", 1, 2, 1_000, rows=7)
+    last, path = hand.lake.watermarks.last("rates"), hand.lake.table_path("rates")
+    assert last is not None
+
+    def removed() -> int:
+        marks = hand.retention._marks(last, Horizon(50, None), furthest=40_000, over=2)
+        return marks[hand.lake.application("rates", "retention-rows", 1)]
+
+    assert removed() == 2  # nothing was removed before
+    columns = pa.table({"_generation": [1, 1, 1], "_epoch": [1, 1, 1], "id": [1, 2, 3]})
+    write_deltalake(str(path), columns)
+    hand.mark(path, {hand.lake.application("rates", "retention-time", 1): 40})
+    assert removed() == 7 - 3 + 2
+    hand.mark(path, {hand.lake.application("rates", "retention-rows", 1): 5})
+    assert removed() == 5 + 2
 
 
 def held(hand: ByHand, plan: ReleasePlan) -> Position:
