@@ -160,12 +160,14 @@ class Retention:
         read = self._read_by_processes(table.name, generation)
         if isinstance(read, str):
             return read
-        pins, unpublished = (pins and [*pins, *read]), [*unpublished, *read]
+        pins, unpublished = (pins and [*pins, *read.values()]), [*unpublished, *read.values()]
         landed = self.lake.watermarks.rows(table.name, generation=generation)
         old = [row.epoch for row in landed if row.landed_at <= self.clock() - keep]
         if times:
             times.append(landed[-1].timestamp)
         held_by = ""
+        if read and min(read.values()) < landed[-1].epoch:
+            held_by = f"{min(read, key=lambda name: read[name])}, which has to meet every row, has not read all of it"
         if beside and min(beside)[0] <= min(times):
             held_by = f"{min(beside)[1]}, which this script does not name, has come no further"
         if quarantined and min(quarantined)[0] < min(times):
@@ -180,7 +182,7 @@ class Retention:
             return "nothing is old enough" + (f": {held_by}" if held_by else "")
         return Horizon(time, epoch, min(unpublished, default=None), held_by)
 
-    def _read_by_processes(self, table: str, generation: int) -> list[int] | str:
+    def _read_by_processes(self, table: str, generation: int) -> dict[str, int] | str:
         """Up to which epoch each process of the lake has read a table for certain: it has to meet every row once. Or
         why that can not be told yet."""
         found: dict[str, int] = {}
@@ -196,7 +198,7 @@ class Retention:
             inputs = insert.process.inputs if insert.process is not None else ()
             if insert.id not in found and any(item.table == table for item in inputs):
                 return f"{insert.id} has not read anything yet"
-        return list(found.values())
+        return found
 
     def spares(self, epoch: ReleasedEpoch, pin: Pin, removed: Gone) -> bool:
         """Whether what retention has removed of a build takes nothing from what an epoch had joined."""

@@ -153,7 +153,8 @@ def test_a_process_holds_the_rows_that_it_has_not_read(tmp_path: Path) -> None:
         plan = ReleasePlan("copied", 1, epoch, "release", 0, "rates", 1, 0, 1, (), "quarantine", "", process=span)
         application = hand.lake.application(insert_owner("copied"), "plan", 1)
         hand.lake.epochs.append([plan.row()], application=application, version=epoch)
-        assert reading.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, pinned=after)
+        told = "" if after else "copied, which has to meet every row, has not read all of it"
+        assert reading.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, pinned=after, held_by=told)
     assert hand.horizon() == Horizon(890, None, pinned=3)  # another script's process reads it as well
     assert reading.horizon(RATES_TABLE, 2, TEN) == "converted still joins generation 1"
 
