@@ -28,7 +28,7 @@ def interval_value(tree: exp.Expr) -> Value | None:
     """The interval as a value; None when its text does not fit its units."""
     first, last = _units(tree)
     text, negative, amount = _amount(tree)
-    if amount is None:
+    if amount is None or amount >= (2**31 if first in _MONTHS else 2**63):  # Spark's INT of months, BIGINT of µs
         return None
     sign = "-" if negative and amount else ""
     plain = f"INTERVAL '{sign}{text}' {first}" if last is None and first in _SPARK_UNITS else None

@@ -216,18 +216,29 @@ def spanned(node: E, span: Span) -> E:
 
 
 def place(node: exp.Expr) -> Span | None:
-    """Where a tree stands: its own place, or from its first part to its last."""
-    parts: list[Span] = []
-    waiting = [node]
-    while waiting:  # no recursion: a long chain of ORs is a deep tree
-        found = waiting.pop()
-        if "start" in found.meta:
-            parts.append(Span(found.meta["start"], found.meta["end"] + 1))
-        else:
-            waiting.extend(found.iter_expressions())
-    if not parts:
-        return None
-    return Span(min(part.start for part in parts), max(part.end for part in parts))
+    """Where a tree stands: its own place, or from its first part to its last. Found once for all of its parts, as each
+    of them is asked for its own: a long chain of operators is a deep tree."""
+    if "start" not in node.meta and _PLACED not in node.meta:
+        parts: list[exp.Expr] = []
+        waiting = [node]
+        while waiting:  # no recursion, for the same reason
+            part = waiting.pop()
+            if "start" not in part.meta and _PLACED not in part.meta:
+                parts.append(part)
+                waiting.extend(part.iter_expressions())
+        for part in reversed(parts):  # what a part is made of comes after it
+            spans = [span for span in map(_placed, part.iter_expressions()) if span is not None]
+            whole = Span(min(span.start for span in spans), max(span.end for span in spans)) if spans else None
+            part.meta[_PLACED] = whole
+    return _placed(node)
+
+
+_PLACED = "placed"
+
+
+def _placed(node: exp.Expr) -> Span | None:
+    """The place that a node has, or that `place` has found."""
+    return Span(node.meta["start"], node.meta["end"] + 1) if "start" in node.meta else node.meta[_PLACED]
 
 
 class CastTo(Expression):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -46,11 +47,15 @@ def null_value() -> Value:
 
 
 def number_value(text: str) -> Value | None:
-    """A numeric constant: INT, BIGINT, DECIMAL or, with an exponent, DOUBLE. None when it has more than 38 digits."""
+    """A numeric constant: INT, BIGINT, DECIMAL or, with an exponent, DOUBLE. None when it has more than 38 digits,
+    or is more than a DOUBLE can be."""
     if "e" in text.lower():
+        if math.isinf(float(text)):
+            return None
         return Value(f"{text}D", FlinkType(Kind.DOUBLE), literal=True, constant=Decimal(text))
     if text.isdecimal():
-        return integer_value(int(text))
+        digits = text.lstrip("0") or "0"
+        return integer_value(int(digits)) if len(digits) <= MAX_PRECISION else None
     number = Decimal(text)
     exponent = number.as_tuple().exponent
     scale = -exponent if isinstance(exponent, int) else 0

@@ -169,6 +169,9 @@ class Binding:
         self.states = StateManager(self.current, states)
         self.non_partitioned = NonPartitionedContext(self.states, self.watermarks, apply)
         self.partitioned = PartitionedContext(self.states, self.non_partitioned)
+
+    def init_event_time(self) -> None:
+        """Hand the timers to the function, where it uses event time. Raises what the function raises."""
         if isinstance(self.function, EventTimeProcessFunction):
             self.function.init_event_time_process_function(self.manager)
 

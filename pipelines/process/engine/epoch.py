@@ -108,6 +108,7 @@ class TaskRun:
         self._versions: list[tuple[int, Entries]] = [(-1, self._binding.broadcast_entries())]
         self._place = (0, steps.before)
         self._binding.manager.now = steps.before
+        self._guarded("init_event_time_process_function", self._binding.init_event_time)
         self._guarded("open", lambda: self._binding.function.open(self._binding.non_partitioned))
         self._run_unkeyed(list(broadcast_records))
         if not first:

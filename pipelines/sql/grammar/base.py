@@ -15,6 +15,9 @@ T = TypeVar("T")
 NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 NOT_WORDS = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.HEX_STRING)
 
+MAX_DIGITS = 19
+"""Of a number that says how large something is: what there is more of is no size. (Python converts 4,300 digits.)"""
+
 
 class TokenReader(parser.Parser):
     """sqlglot's parser with errors of our own: the first one stops, and points at its token."""
@@ -126,8 +129,11 @@ class TokenReader(parser.Parser):
         token = self._curr
         if token.token_type != TokenType.NUMBER or not token.text.isdecimal():
             self.expected(what)
+        digits = token.text.lstrip("0") or "0"
+        if len(digits) > MAX_DIGITS:
+            self.refuse(span_of(token), f"{what} has {len(digits)} digits, more than any that is taken")
         self._advance()
-        return int(token.text), span_of(token)
+        return int(digits), span_of(token)
 
     def listed(self, read: Callable[[], T]) -> list[T]:
         """`(` one or more, separated by commas `)`."""

@@ -59,10 +59,11 @@ def delay_of(source: Source, expression: Scalar, call: exp.Anonymous) -> timedel
     value = interval_value(delay) if isinstance(delay, exp.Interval) else None
     if not isinstance(delay, exp.Interval):
         raise source.error(span, f"the delay of {name}() is an interval that is written out", hint)
-    if value is None:
-        raise source.error(span, "the interval's value does not fit its unit", hint)
     micros = length(delay)
+    if value is None and (micros is None or micros < _LONGEST):
+        raise source.error(span, "the interval's value does not fit its unit", hint)
     if micros is None:
+        assert value is not None
         assert value.type.kind is Kind.MONTH_INTERVAL
         raise source.error(span, "a delay is of days, hours, minutes or seconds: months are not all as long", hint)
     if micros < 0:

@@ -20,6 +20,8 @@ def literal(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         return string_value(tree.this)
     value = number_value(tree.this)
     if value is None:
+        if "e" in tree.this.lower():
+            walker.refuse(span, "the number is greater than a DOUBLE can be")
         walker.refuse(span, "the number has more than 38 digits", "write it as a string")
     return value
 

@@ -372,6 +372,8 @@ class Misused(OneInputEventTimeStreamProcessFunction):
 
     def init_event_time_process_function(self, event_time_manager) -> None:
         self.time = event_time_manager
+        if self.at == "init":
+            self.wrong(self, None)
 
     def open(self, ctx) -> None:
         if self.at == "open":
@@ -411,6 +413,11 @@ AS_LIST = StateDeclarations.list_state("count", "BIGINT")
     [
         (lambda f, ctx: f.time.register_timer(1), "watermark", r"at watermark 7: NotKeyed: a timer needs a key"),
         (lambda f, ctx: f.time.delete_timer(1), "open", r"at open: NotKeyed: a timer needs a key"),
+        (
+            lambda f, ctx: f.nothing,
+            "init",
+            r"function Misused failed at init_event_time_process_function: AttributeError: .* \(test_functions.py:\d+\)",
+        ),
         (lambda f, ctx: f.time.register_timer("soon"), "record", r"InvalidDeclaration: a timer's time"),
         (lambda f, ctx: f.time.register_timer(True), "record", r"InvalidDeclaration: a timer's time"),
         (lambda f, ctx: f.time.register_timer(2**63), "record", r"InvalidDeclaration: a timer's time"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlglot import exp
 
 from pipelines.errors import TidegateError
 from pipelines.sql import SqlError, compile_script
@@ -84,6 +86,40 @@ def test_deep_nesting_is_an_error_not_a_crash() -> None:
     deep = "(" * 5000 + "1" + ")" * 5000
     error = error_of(f"CREATE TABLE t (a INT, b AS {deep}) WITH ('connector' = 'scripted')")
     assert "nested too deeply" in error.what
+
+
+def test_a_deep_chain_of_operators_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    children = exp.Expression.iter_expressions
+
+    def counted(node: exp.Expr, *args: bool) -> Iterator[exp.Expr]:
+        nonlocal looks
+        looks += 1
+        return children(node, *args)
+
+    monkeypatch.setattr(exp.Expression, "iter_expressions", counted)
+    chain = " + ".join(["a"] * 2000)
+    error = error_of(f"CREATE TABLE t (a INT, b AS {chain}) WITH ('connector' = 'scripted')")
+    assert "nested too deeply" in error.what
+    assert 0 < looks < 10 * 2000, "once for each of its parts would be 500 times 2,000"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("a INT, b AS {}", "the number has more than 38 digits"),
+        ("a INT, b AS a + {}", "the number has more than 38 digits"),
+        ("a INT, b AS a + 1e{}", "greater than a DOUBLE"),
+        ("a TIMESTAMP({})", "has 4301 digits"),
+        ("a DECIMAL({}, 2)", "has 4301 digits"),
+        ("a TIMESTAMP(3), b AS a - INTERVAL '{}' SECOND", "does not fit"),
+        ("a TIMESTAMP(3), b AS a - INTERVAL '{}' YEAR", "does not fit"),
+    ],
+)
+def test_a_number_that_python_itself_would_not_read_is_an_error_at_its_place(text: str, what: str) -> None:
+    error = error_of(f"CREATE TABLE t ({text.format('9' * 4301)}) WITH ('connector' = 'scripted')")
+    assert what in error.what
+    assert error.line == 1
 
 
 def test_a_long_chain_of_conditions_is_no_deep_nesting() -> None:
