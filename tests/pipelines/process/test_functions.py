@@ -416,7 +416,7 @@ AS_LIST = StateDeclarations.list_state("count", "BIGINT")
         (
             lambda f, ctx: f.nothing,
             "init",
-            r"function Misused failed at init_event_time_process_function: AttributeError: .* \(test_functions.py:\d+\)",
+            r"Misused failed at init_event_time_process_function: AttributeError: .* \(test_functions.py:\d+\)",
         ),
         (lambda f, ctx: f.time.register_timer("soon"), "record", r"InvalidDeclaration: a timer's time"),
         (lambda f, ctx: f.time.register_timer(True), "record", r"InvalidDeclaration: a timer's time"),
