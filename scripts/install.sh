@@ -89,7 +89,7 @@ install() {
 checked=(--require-hashes --no-deps --only-binary ":all:")
 : >"$log"
 if ! { install "${checked[@]}" --requirement requirements-build.txt &&
-    install "${checked[@]}" --no-binary pyspark --no-build-isolation "${files[@]/#/--requirement=}" &&
+    install "${checked[@]}" --no-binary pyspark --use-pep517 --no-build-isolation "${files[@]/#/--requirement=}" &&
     install --no-index --no-deps --no-build-isolation --editable .; }; then
     if grep -q 'THESE PACKAGES DO NOT MATCH THE HASHES' "$log"; then
         fail "a package is not the one that Tidegate was tested with: its SHA-256 is another, and nothing of it was run" \

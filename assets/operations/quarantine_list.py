@@ -91,9 +91,14 @@ def of_quarantine(
         "rows by reason": dg.MetadataValue.md(markdown_table(headers, lines) + more),
     }
     if rows:
-        values = [(insert, row.kept.epoch, row.kept.short, _json(row.values)) for insert, row in rows]
+        values = [
+            (insert, row.kept.epoch, row.kept.short, _json(row.values), "" if row.probe is None else _json(row.probe))
+            for insert, row in rows
+        ]
         left = "" if total == len(rows) else f"\n\n… and {total - len(rows):,} more: `limit`"
-        told["rows"] = dg.MetadataValue.md(markdown_table(("INSERT", "epoch", "reason", "row"), values) + left)
+        told["rows"] = dg.MetadataValue.md(
+            markdown_table(("INSERT", "epoch", "reason", "row", "came as"), values) + left
+        )
     if keys:
         nearest = [
             (
