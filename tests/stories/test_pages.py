@@ -63,6 +63,7 @@ ELSEWHERE = {
     ),
     "dagster-webserver -w workspace.yaml": ("serves until it is stopped", "tests/orchestration/test_definitions.py"),
     "dagster-daemon run -w workspace.yaml": ("runs until it is stopped", "tests/orchestration/test_definitions.py"),
+    ".venv/bin/python scripts/hashes.py": ("asks the package index", "tests/scripts/test_install.py"),
     "pip install --require-hashes -r CLONE/requirements-build.txt": ("downloads packages", "scripts/install.sh"),
     "pip install --require-hashes --no-build-isolation -r CLONE/requirements.txt": (
         "downloads packages",
