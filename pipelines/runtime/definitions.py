@@ -63,6 +63,7 @@ class Definitions:
     """A pipeline's definitions, beside those of a lake.
 
     `say` is told what is taken up, a line each. `resnapshot`: the tables that begin a new generation just now.
+    `pipeline` has the lake's columns of a table of which a script declares fewer: all of them are landed.
     """
 
     lake: Lake
@@ -74,6 +75,10 @@ class Definitions:
     _numbers: dict[str, int] = field(default_factory=dict, init=False)
     _anew: dict[str, int] = field(default_factory=dict, init=False)
     _passed: tuple[int, frozenset[str]] | None = field(default=None, init=False)
+    _undeclared: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.pipeline, self._undeclared = covered(self.lake, self.pipeline, self.environment)
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -81,6 +86,8 @@ class Definitions:
         """All that the lake and the script say differently. Changes nothing."""
         found: list[Difference] = []
         for table in self.pipeline.sources:
+            for name, column in self._undeclared.get(table.name, {}).items():
+                found.append(Difference(table.name, name, column, NOT_THERE, False))
             found += self._of_table(table, table.name in resnapshot)
         for insert in self.pipeline.inserts:
             found += self._of_insert(insert)
@@ -94,9 +101,10 @@ class Definitions:
         as_of = (table.version() if table else -1, frozenset(resnapshot))
         if as_of == self._passed:
             return
-        refused = [item for item in self.differences(resnapshot) if item.refused]
-        if refused:
-            raise changed(refused, self.lake)
+        found = self.differences(resnapshot)
+        owners = {item.owner for item in found if item.refused}
+        if owners:  # all that is said of them otherwise: a column that is renamed is one less, and one more
+            raise changed([item for item in found if item.owner in owners], self.lake)
         self._passed = as_of
 
     def _of_table(self, table: Table, anew: bool) -> Iterator[Difference]:
@@ -246,6 +254,15 @@ class Definitions:
             self.say(f"{name} is in the script again, and goes on from epoch {since}")
         if told:
             self.say(f"{name} changes from epoch {since} on: {told}")
+
+    def say_undeclared(self) -> None:
+        """Say, once, which columns are landed though the script does not declare them."""
+        for table, columns in self._undeclared.items():
+            names = " and ".join(name.removeprefix("columns ") for name in columns)
+            self.say(
+                f"table {table} is landed with {names}, as the lake keeps it: the script does not declare all of it"
+            )
+        self._undeclared = {}
 
     def leave_out(self, leases: Leases) -> None:
         """Store which INSERTs the script has had and does not name any more. One that somebody works on is another
@@ -472,10 +489,36 @@ def _stored_under(lake: Lake, table: str, generation: int, upto: int) -> set[str
     return {digest_of({name: part for name, part in row.form.items() if name not in _TAKEN_UP}) for row in found}
 
 
+def covered(
+    lake: Lake, pipeline: Pipeline, environment: Mapping[str, str] | None = None
+) -> tuple[Pipeline, dict[str, dict[str, str]]]:
+    """A pipeline whose source tables have the columns that the lake has of them, where the script declares fewer and
+    nothing else: rows that land keep all of them. Beside it what each lacks, by table."""
+    lacking: dict[str, dict[str, str]] = {}
+    for table in pipeline.sources:
+        kept = lake.definitions.last(table.name)
+        if kept is None or kept.digest == digest_of(form := _read_back(table_form(pipeline, table, environment))):
+            continue
+        found = _compared(table.name, kept.form, form)
+        if not found or not all(item.what.startswith("columns ") and item.script == NOT_THERE for item in found):
+            continue
+        whole = _table_as_kept(lake, pipeline, table.name)
+        if whole is not None:
+            lacking[table.name] = {item.what: item.lake for item in found}
+            pipeline = replace(pipeline, tables={**pipeline.tables, table.name: whole})
+    return pipeline, lacking
+
+
+def _read_back(form: Mapping[str, Any]) -> dict[str, Any]:
+    """A form as it is read back from the lake."""
+    return json.loads(json.dumps(form))
+
+
 def as_kept(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
     """A pipeline whose INSERTs are what the lake keeps, for looking at it; and a line of each that the script says
     otherwise than it could go on with."""
     told: list[str] = []
+    pipeline, _ = covered(lake, pipeline)
     script = pipeline
     differing = Definitions(lake, pipeline, os.environ, system_clock).differences()
     owners = dict.fromkeys(item.owner for item in differing if item.refused)

@@ -109,6 +109,7 @@ class Runner:
         self._ready: set[Path] = set()
         self.notes: list[str] = []
         self.definitions = Definitions(self.lake, self.pipeline, self._environment, self.clock, self._say)
+        self.pipeline = self.definitions.pipeline
         self._heavy = HeavyKeysByTable()
 
     def __enter__(self) -> Self:
@@ -411,6 +412,7 @@ class Runner:
 
         self.definitions.require(resnapshot)
         said, began = len(self.notes), time.monotonic()
+        self.definitions.say_undeclared()
         self.definitions.leave_out(self.leases)
         names = [table.name for table in self.pipeline.sources] if tables is None else list(tables)
         advances = self.advance_all(names, resnapshot=resnapshot)

@@ -18,7 +18,7 @@ from pipelines.errors import PlanningError
 from pipelines.lake import Lake
 from pipelines.progress import Progress, SilentProgress
 from pipelines.runtime.accounting import rows_in_words
-from pipelines.runtime.definitions import as_defined
+from pipelines.runtime.definitions import as_defined, covered
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.quarantine.kept import claims, kept_out
 from pipelines.runtime.verifying.comparing import Comparison
@@ -52,6 +52,7 @@ def verify(
             state="nothing was looked at",
             next_command="declare it once more under another name, run it, and compare the two tables",
         )
+    pipeline, _ = covered(lake, pipeline, environment)
     stored = as_defined(lake, pipeline, insert) or pipeline
     found = stored.insert(insert)
     report = _Verification(stored, lake, spark, found, progress or SilentProgress(), environment).report()
