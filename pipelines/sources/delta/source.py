@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 COLUMNS = "columns"
 """Where a step's ranges hold who the script's columns were (`identities`)."""
 
-_GONE = r"FILE_NOT_EXIST|FileNotFoundException|FILE_NOT_FOUND|VERSION_NOT_FOUND|VersionNotFound|File not found"
+_FILE_GONE = r"FILE_NOT_EXIST|FILE_NOT_FOUND|FileNotFoundException|File not found"
+_VERSION_GONE = r"VERSION_NOT_FOUND|VersionNotFound|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG"
 
 MAX_STEP_VERSIONS = 50
 MAX_STEP_FILES = 10_000
@@ -228,7 +229,7 @@ class DeltaSource:
                 next_command="set 'format.on-error' = 'quarantine' to keep such rows apart (or correct the columns), "
                 "then run the same command again",
             )
-        if not re.search(_GONE, said):
+        if not re.search(f"{_FILE_GONE}|{_VERSION_GONE}", said):
             return None
         path = re.escape(self._log.path.name)
         named = re.search(rf"{path}/([^\s'\",;)]+?\.(?:parquet|json|bin))", unquote(said))

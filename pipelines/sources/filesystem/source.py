@@ -7,10 +7,12 @@ not finished then, and is awaited, belongs to them.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pipelines.errors import SourceError
 from pipelines.sources import paths, phaseless, source_time
@@ -183,6 +185,16 @@ class FilesystemSource:
                 f"{'rows' if what == 'row' else 'lines'} apart (or correct the columns), then run the same command "
                 "again",
             )
+        if broken := re.search(r"FAILED_READ_FILE.*?while reading file (file:\S+)", said):
+            path = Path(re.sub("^file:/+", "/", unquote(broken.group(1).rstrip("."))))
+            if path.exists():
+                name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
+                return self._folder.error(
+                    f"is damaged: its footer can be read, and its rows can not ({step.step.summary})",
+                    f"tidegate run SCRIPT --resnapshot {self._table.name}   (once the right file is in its place)",
+                    name=name,
+                )
+            said = f"{CHANGED}{path}"
         if CHANGED in said:
             path = Path(said[said.index(CHANGED) + len(CHANGED) :].splitlines()[0])
             name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()

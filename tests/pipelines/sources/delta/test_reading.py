@@ -274,3 +274,22 @@ def test_files_that_vacuum_took(spark, tmp_path, mode):
     assert gone.name in told.what
     assert "is gone" in told.what
     assert "--resnapshot t" in told.next_command
+
+
+def test_a_version_whose_log_was_cleaned_up(spark, tmp_path):
+    path = tmp_path / "t"
+    write_deltalake(path, rows(0))
+    bench = bench_of(path)
+    bench.plan()
+    for key in range(1, 4):
+        write_deltalake(path, rows(key), mode="append")
+    DeltaTable(path).create_checkpoint()
+    for version in range(3):
+        (path / "_delta_log" / f"{version:020d}.json").unlink()
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    source = bench.source()
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        source.read(spark, bench.steps[0]).collect()
+    told = source.explain(caught.value, bench.steps[0])
+    assert told is not None, str(caught.value)
+    assert "is gone, which snapshot of version 0 needs" in told.what

@@ -9,6 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
@@ -230,6 +231,25 @@ def test_a_parquet_file_that_does_not_fit_is_passed_over_whole(spark, files: Fil
     bench.plan()
     with pytest.raises(SourceError, match=r"half\.parquet has column id as halffloat, the script as FLOAT"):
         bench.source().read(spark, bench.steps[0])
+
+
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_a_parquet_file_whose_rows_can_not_be_read(spark, files: Files, how: str) -> None:
+    path = files.write("a +é.parquet", "")
+    pq.write_table(pa.table({"id": pa.array(range(10_000), pa.int32())}), path, compression="gzip")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4] + b"\xff" * 60 + whole[64:])
+    files.touch("a +é.parquet", LONG_AGO)
+    bench = files.bench(format="parquet")
+    bench.plan()
+    frame = bench.source().read(spark, bench.steps[0])
+    if how == "gone":
+        path.unlink()
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        frame.collect()
+    told = bench.source().explain(caught.value, bench.steps[0])
+    assert told is not None
+    assert told.what.startswith(f"t: the file a +é.parquet {'is damaged' if how == 'damaged' else 'changed'}")
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "zst"])
