@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import Result
 
-from tests.stories.changes.bases import BASES, Story
+from tests.stories.changes.bases import BASES, Story, tidegate
 
 Stories = Callable[[str], Story]
 
@@ -73,6 +74,42 @@ def test_the_old_script_goes_on_after_refusals(script: str, stories: Stories, tm
         result = story.run()
         assert result.exit_code == 0, result.output
         assert story.targets() == story.wanted()
+
+
+PLAN_OR_WRITE = (
+    ["run", "--dry-run"],
+    ["release", "converted"],
+    ["discard", "converted"],
+    ["quarantine", "release", "converted"],
+    ["quarantine", "discard", "converted", "--because", "nobody wants them", "--yes"],
+    ["maintain"],
+)
+LOOK = (["verify"], ["status"], ["quarantine", "list", "converted"], ["report", "--out", "report.html"])
+
+
+@pytest.mark.xdist_group("changes of rates")
+def test_what_plans_or_writes_is_refused_and_what_looks_goes_by_the_lake(stories: Stories, tmp_path: Path) -> None:
+    story = stories("rates")
+    with story.on_a_copy(tmp_path / "lake"):
+        story.write({"rates.sql": [["LEFT JOIN", "INNER JOIN"]]})
+        before = story.files()
+        for command in PLAN_OR_WRITE:
+            result = command_of(story, command)
+            assert result.exit_code == 1, (command, result.output)
+            assert "something else of insert converted" in result.stderr, (command, result.stderr)
+            assert story.files() == before, command
+        for command in LOOK:
+            result = command_of(story, [word.replace("report.html", str(tmp_path / word)) for word in command])
+            assert result.exit_code == 0, (command, result.output)
+            assert "definition that the lake keeps" in result.output, (command, result.output)
+            assert story.files() == before, command
+
+
+def command_of(story: Story, words: Sequence[str]) -> Result:
+    """A command, or one of a group, on the story's script and lake."""
+    count = 2 if words[0] == "quarantine" else 1
+    command, rest = words[:count], words[count:]
+    return tidegate(story.folder, *command, story.folder / story.base.script, *rest, "--lake", story.lake)
 
 
 SAID = [case for case in CASES if "says" in case and "options" not in case]
