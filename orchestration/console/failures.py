@@ -30,9 +30,39 @@ def reported(screen: Screen) -> Iterator[None]:
         if screen.debug:
             screen.err.print_exception()
         raise typer.Exit(FAILED) from error
+    except Exception as error:
+        typed = of_the_engine(error)
+        if typed is None:
+            raise
+        show(screen, typed)
+        if screen.debug:
+            screen.err.print_exception()
+        raise typer.Exit(FAILED) from error
     except KeyboardInterrupt as error:
         screen.say("Stopped. Nothing is committed in half; the same command goes on where this one stopped.")
         raise typer.Exit(FAILED) from error
+
+
+def of_the_engine(error: Exception) -> TidegateError | None:
+    """What the disk, Delta Lake, Arrow or Spark threw where no step had a word for it; None for a mistake of ours."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from pipelines.lake.delta_log import UNREADABLE
+    from pipelines.runtime.failures import StepFailed, first_line
+
+    if isinstance(error, BrokenPipeError) or not isinstance(error, (*UNREADABLE, PySparkException, Py4JError)):
+        return None
+    where = getattr(error, "filename", None)
+    # Libraries that speak HTTP put addresses, with what is secret in them, into an OSError of their own.
+    said = (error.strerror or "") if isinstance(error, OSError) else first_line(error)
+    return StepFailed(
+        f"{type(error).__name__}: {said}" if said else type(error).__name__,
+        where=str(where or ""),
+        state="what was committed before stands, and nothing is half done: the next run goes on from its stored plan",
+        next_command="mend the cause (a disk that is full or read-only, a file that is damaged or gone: bring it back "
+        "from a backup), then run the same command again; --debug shows the stack",
+    )
 
 
 def show(screen: Screen, error: TidegateError) -> None:

@@ -94,12 +94,20 @@ class ControlTable(Generic[R]):
 
     def refresh(self) -> DeltaTable | None:
         """The table as it is now; None when nothing was ever written."""
-        if self._table is None:
-            if not DeltaTable.is_deltatable(str(self.path)):
-                return None
-            self._table = DeltaTable(str(self.path))
-        self._table = delta_log.brought_up_to_date(self._table)
-        return self._table
+        with delta_log.damage_told(self.path, self._remedy):
+            if self._table is None:
+                if not DeltaTable.is_deltatable(str(self.path)):
+                    return None
+                self._table = DeltaTable(str(self.path))
+            self._table = delta_log.brought_up_to_date(self._table)
+            return self._table
+
+    @property
+    def _remedy(self) -> str:
+        """What to do where the table cannot be read: most hold what nothing else knows."""
+        if self.record.for_people:
+            return f"remove {self.path} (nothing is decided by it), then run the same command again"
+        return f"bring {self.path} back from a backup, then run the same command again"
 
     def version(self, application: str) -> int:
         """The last transaction version of `application`; -1 when there is none."""
@@ -276,7 +284,9 @@ class ControlTable(Generic[R]):
 
     def _read(self, file: _File, generation: int | None, low: int, high: int | None) -> list[dict[str, Any]]:
         """The rows of one data file with low <= epoch <= high, of one generation, as they are stored."""
-        rows = self._decoded.rows(self.path / file.path, file, low, high)
+        place = self.path / file.path
+        with delta_log.damage_told(place, self._remedy):
+            rows = self._decoded.rows(place, file, low, high)
         return [
             {**row, "owner": file.owner}
             for row in rows

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,29 @@ import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 
+from pipelines.errors import LakeError
+
 if TYPE_CHECKING:  # what looks at a lake's state alone does without: their import takes longer than the look
     import pyarrow.dataset as ds
+
+UNREADABLE = (DeltaError, pa.ArrowException, OSError)
+"""What a table or a file raises that is damaged, missing, half written, or may not be read."""
+
+
+@contextmanager
+def damage_told(path: Path, remedy: str) -> Iterator[None]:
+    """Raise what a damaged table or file at `path` throws as LakeError. `remedy`: what to do."""
+    try:
+        yield
+    except UNREADABLE as error:
+        words = " ".join(str(error).split())[:300]
+        raise LakeError(
+            f"the lake is damaged, or may not be read: {type(error).__name__}: {words}",
+            where=str(path),
+            state="nothing was changed",
+            next_command=remedy,
+        ) from error
+
 
 _open: dict[tuple[str, int], DeltaTable] = {}
 _lock = threading.Lock()
@@ -39,14 +61,15 @@ def opened(path: Path) -> DeltaTable | None:
         return None
     with _lock:
         table = _open.get(key)
-        if table is None:
-            if not DeltaTable.is_deltatable(str(path)):
-                return None
-            table = DeltaTable(str(path))
-            _open[key] = table
-        else:
-            table = _open[key] = brought_up_to_date(table)
-        return table
+        with damage_told(path, f"bring {path} back from a backup, then run the same command again"):
+            if table is None:
+                if not DeltaTable.is_deltatable(str(path)):
+                    return None
+                table = DeltaTable(str(path))
+                _open[key] = table
+            else:
+                table = _open[key] = brought_up_to_date(table)
+            return table
 
 
 def brought_up_to_date(table: DeltaTable) -> DeltaTable:

@@ -146,7 +146,7 @@ class Leases:
         for owner in list(self._held):
             try:
                 self.release(owner)
-            except (DeltaError, OSError) as error:
+            except (DeltaError, OSError, LakeError) as error:
                 log.warning(
                     "%s: the end of its lease was not written (%s); runners on this machine may take it now, others"
                     " in %d s at most",
@@ -217,7 +217,7 @@ def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:
             return
         try:
             alive.renew()
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, LakeError) as error:
             log.warning("leases were not renewed (%s); tried again in %d s", error, RENEW_EVERY_S)
         del alive
 
@@ -227,14 +227,16 @@ def read_leases(root: Path, owner: str | None = None) -> list[Lease]:
     path = root / "leases"
     if not DeltaTable.is_deltatable(str(path)):
         return []
-    table = DeltaTable(str(path))
-    files = delta_log.files_of(table, "path", "partition.owner")
-    return [
-        Lease(**row, owner=file["partition.owner"])
-        for file in files
-        if owner is None or file["partition.owner"] == owner
-        for row in pq.ParquetFile(delta_log.paths_of(table, [file["path"]])[0]).read().to_pylist()
-    ]
+    remedy = f"stop every run on this lake, remove {path} (it only says who works on what), and run the command again"
+    with delta_log.damage_told(path, remedy):
+        table = DeltaTable(str(path))
+        files = delta_log.files_of(table, "path", "partition.owner")
+        return [
+            Lease(**row, owner=file["partition.owner"])
+            for file in files
+            if owner is None or file["partition.owner"] == owner
+            for row in pq.ParquetFile(delta_log.paths_of(table, [file["path"]])[0]).read().to_pylist()
+        ]
 
 
 def _open(path: Path) -> DeltaTable:

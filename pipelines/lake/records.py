@@ -23,6 +23,8 @@ class Record:
 
     table: ClassVar[str]
     schema: ClassVar[pa.Schema]
+    for_people: ClassVar[bool] = False
+    """Whether nothing is decided by it."""
 
     owner: str
     generation: int
@@ -291,6 +293,7 @@ class AlertRow(Record):
     """
 
     table: ClassVar[str] = "alerts"
+    for_people: ClassVar[bool] = True
     schema: ClassVar[pa.Schema] = pa.schema(
         [
             *_KEY,
@@ -320,6 +323,7 @@ class StuckRow(Record):
     """
 
     table: ClassVar[str] = "stuck"
+    for_people: ClassVar[bool] = True
     schema: ClassVar[pa.Schema] = pa.schema(
         [
             *_KEY,

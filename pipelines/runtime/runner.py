@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock, system_clock
-from pipelines.errors import TidegateError
+from pipelines.errors import LakeError, TidegateError
 from pipelines.joins import HeavyKeysByTable
 from pipelines.lake import Lake, StagedRow, StuckRow
 from pipelines.lake import rows as lake_rows
@@ -139,7 +139,7 @@ class Runner:
                 type(error).__name__, error.what, error.where, error.next_command,
             )  # fmt: skip
             self.lake.stuck.append([row], application=self.lake.application(owner, "stuck", 1), version=row.epoch)
-        except (DeltaError, OSError) as unwritten:
+        except (DeltaError, OSError, LakeError) as unwritten:
             log.warning("%s is stuck, which could not be stored for alerts: %s", owner, unwritten)
         self._stuck.add(owner)
 

@@ -7,8 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import typer
+from deltalake.exceptions import TableNotFoundError
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
 
 from orchestration.console import Screen, reported
@@ -58,3 +61,32 @@ def test_a_check_that_raises_is_told_by_its_type_and_with_what_to_do(
     else:
         assert f"Error: {what}\n" in told.err
         assert f"  next:  {then}" in told.err
+
+
+@pytest.mark.parametrize(
+    ("raised", "what"),
+    [
+        (PermissionError(30, "Read-only file system", "/data/lake/_control"), "Read-only file system"),
+        (pa.ArrowInvalid("Parquet magic bytes not found in footer"), "Parquet magic bytes"),
+        (TableNotFoundError("no log files"), "no log files"),
+        (Py4JNetworkError("Answer from Java side is empty"), "Answer from Java side"),
+        (HttpError("https://user:hunter2@host"), "HttpError"),
+    ],
+)
+def test_what_the_disk_or_the_engine_throws_is_no_stack_and_json_where_that_is_asked_for(
+    capsys: pytest.CaptureFixture[str], raised: Exception, what: str
+) -> None:
+    with pytest.raises(typer.Exit) as left, reported(Screen(as_json=True)):
+        raise raised
+    assert left.value.exit_code == 1
+    told = capsys.readouterr()
+    error = json.loads(told.out)["error"]
+    assert what in error["what"]
+    assert "run the same command again" in error["next"]
+    assert "hunter2" not in told.out + told.err
+    assert error["where"] == ("/data/lake/_control" if isinstance(raised, PermissionError) else "")
+
+
+def test_a_mistake_of_the_program_keeps_its_stack() -> None:
+    with pytest.raises(KeyError), reported(Screen(as_json=True)):
+        raise KeyError("x")

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from pipelines.lake import EpochRow, Lake, WatermarkRow
+from pipelines.errors import LakeError
+from pipelines.lake import EpochRow, Lake, StuckRow, WatermarkRow
 from pipelines.lake.control import ControlTable
 
 
@@ -206,3 +207,28 @@ def test_an_append_cleans_no_log(table: ControlTable[EpochRow]) -> None:
     table.create().alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     _many(table, *((1, epoch, 1) for epoch in range(2, 130)))
     assert len(list((table.path / "_delta_log").glob("*.json"))) == 131
+
+
+DAMAGE = {
+    "a data file is gone": lambda data, log: data.unlink(),
+    "a data file is cut": lambda data, log: data.write_bytes(data.read_bytes()[:40]),
+    "a data file holds something else": lambda data, log: data.write_text("no Parquet"),
+    "a commit holds something else": lambda data, log: log.write_text("{no JSON"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    ("record", "remedy"), [(EpochRow, "back from a backup"), (StuckRow, "remove .*nothing is decided by it")]
+)
+def test_a_damaged_table_says_which_file_to_bring_back(
+    tmp_path: Path, damage: str, record: type[EpochRow] | type[StuckRow], remedy: str
+) -> None:
+    row: Any = EpochRow("t", 1, 1, "source", 0, {}, "d") if record is EpochRow else StuckRow("t", 1, 1, 0, 0)
+    ControlTable(tmp_path, record).append([row], application="a", version=1)
+    (data,) = (tmp_path / record.table).glob("owner=t/*.parquet")
+    log = max((tmp_path / record.table / "_delta_log").glob("*.json"))
+    DAMAGE[damage](data, log)
+    with pytest.raises(LakeError, match=remedy) as caught:
+        ControlTable(tmp_path, record).last("t")
+    assert str(tmp_path / record.table) in caught.value.where

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake.exceptions import DeltaError
 
-from pipelines.errors import LeaseHeld
+from pipelines.errors import LakeError, LeaseHeld
 from pipelines.lake.leases import TIME_TO_LIVE_MS, Leases, read_leases
 
 HOLD = """
@@ -107,3 +107,13 @@ def test_a_process_that_ends_right_after_reading_ends_well(tmp_path: Path) -> No
     ]
     ends = [(reader.communicate()[0].splitlines(), reader.returncode) for reader in readers]
     assert ends == [(owners, 0)] * 6
+
+
+def test_damaged_leases_say_that_they_may_be_removed(tmp_path: Path) -> None:
+    leases = Leases(tmp_path, label="one")
+    leases.acquire("t")
+    (file,) = (tmp_path / "leases").glob("owner=t/*.parquet")
+    file.write_text("no Parquet")
+    with pytest.raises(LakeError, match="it only says who works on what"):
+        read_leases(tmp_path)
+    leases.close()  # on the way out of an error: it must not take that error's place
