@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from difflib import get_close_matches
+
 import pytest
 
 from pipelines.sql import SqlError, compile_script
+from tests.pipelines.sql.connectors import CONNECTORS
+from tests.pipelines.sql.test_errors import CASES, FIXTURE, error_of
 
 CDC = """WITH ('connector' = 'mysql-cdc', 'hostname' = 'h', 'username' = 'u', 'password' = '${PW}',
     'database-name' = 'd', 'table-name' = 't')"""
@@ -85,3 +90,32 @@ def test_a_build_that_can_be_nothing_else_is_not_to_be_declared_twice() -> None:
     with pytest.raises(SqlError, match="e is a build side already") as refused:
         compile_script(TABLES + table + first + again)
     assert refused.value.hint is None
+
+
+SUGGESTED = re.compile(r"did you mean `([^`]+)`")
+
+
+def test_what_was_meant_is_not_refused_for_the_same_reason_again() -> None:
+    """Every error of the catalogue that suggests a word: with that word in its place."""
+    followed = 0
+    for case in CASES:
+        marked = FIXTURE["tables"].get(case.get("with"), "") + case["script"]
+        first = error_of(marked.replace("⟦", "").replace("⟧", ""))
+        meant = SUGGESTED.match(first.hint or "")
+        if meant is None:
+            continue
+        place = marked[marked.index("⟦") + 1 : marked.index("⟧")]
+        words = [word for word in (place.strip("`'"), *re.findall(r"[\w.-]+", place)) if word != meant[1]]
+        (wrong,) = get_close_matches(meant[1], words, 1, 0.3)
+        mended = marked.replace(f"⟦{place}⟧", place.replace(wrong, meant[1]))
+        followed += 1
+        assert _refusal(mended) != first.what, mended
+    assert followed >= 25
+
+
+def _refusal(script: str) -> str | None:
+    try:
+        compile_script(script, connectors=CONNECTORS)
+    except SqlError as error:
+        return error.what
+    return None
