@@ -31,11 +31,11 @@ InsertId = Annotated[
 
 def folder(said: str | Path) -> Path:
     """A folder of this machine, as it was written. Raises typer.BadParameter for what is none."""
-    from pipelines.sources.paths import local, problem
+    from pipelines.sources.paths import plain, problem
 
     if why := problem(said):
         raise typer.BadParameter(why)
-    found = local(said, "") if str(said).startswith("file:") else Path(said)
+    found = Path(plain(str(said)))
     if found.is_file():
         raise typer.BadParameter(f"{found} is a file")
     return found

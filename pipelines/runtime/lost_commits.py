@@ -11,7 +11,7 @@ else is missing has to come back from a backup. Nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -69,12 +69,10 @@ def refuse_lost_insert(lake: Lake, owner: str, target: Path) -> None:
             raise _lost(path, f"the {what} of epoch {later[0]} of {insert}", f"the {later[2]} of that epoch is there")
 
 
-def refuse_lost_part(insert: str, path: Path, there: int, before: Sequence[int]) -> None:
-    """Raise LakeError where a table beside a target (a quarantine, a second output, the state of a process) has lost
-    more than the last epoch's commit, which can be made again. `there`: the epoch that it has come to; `before`: those
-    that were published before the last one."""
-    if lost := [epoch for epoch in before if epoch > there]:
-        raise _lost(path, f"what epoch {lost[0]} of {insert} had put there", "later epochs are published")
+def lost_part(insert: str, path: Path, epoch: int) -> LakeError:
+    """That a table beside a target (a quarantine, a second output, the state of a process) has lost more than the last
+    epoch's commit, which can be made again."""
+    return _lost(path, f"what epoch {epoch} of {insert} had put there", "later epochs are published")
 
 
 def refuse_lost_quarantine(target: Path, quarantine: Path) -> None:

@@ -70,12 +70,15 @@ class ProcessReleasing(Releasing):
         faults.point("process.state", plan.insert)
         return self._publish(plan, staged, self.target, staged.of("publish")), kept_out
 
-    def _places(self) -> list[tuple[CommitRole, Path]]:
+    def _places(self, staged: StagedRow) -> list[tuple[CommitRole, Path, bool]]:
         second = self.stager.targets[1:]
+        of_second = staged.facts["second"]["files"] if second else []
+        adds = {file["disposition"] for file in of_second}
         return [
-            *(("publish", self.lake.target_path(target)) for target in second),
-            *(("quarantine", self.lake.quarantine_path(target, self.insert)) for target in (*second, self.target)),
-            ("state", self.lake.state_path(self.insert)),
+            *(("publish", self.lake.target_path(target), "publish" in adds) for target in second),
+            *(("quarantine", self.lake.quarantine_path(each, self.insert), "quarantine" in adds) for each in second),
+            ("quarantine", self.quarantine_path, bool(staged.of("quarantine"))),
+            ("state", self.lake.state_path(self.insert), bool(StateFiles.of(staged).files)),
         ]
 
     def _publish(self, plan: ReleasePlan, staged: StagedRow, target: Table, files: Sequence[StagedFile]) -> int:

@@ -28,8 +28,8 @@ from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from pipelines.runtime.history import ReleasedEpoch, history_of
 from pipelines.runtime.judging import ask
 from pipelines.runtime.lost_commits import (
+    lost_part,
     refuse_lost_insert,
-    refuse_lost_part,
     refuse_lost_quarantine,
     refuse_lost_rows,
 )
@@ -183,18 +183,22 @@ class Releasing(Standing):
         plan = position.plan
         if plan is None or position.staged is None or position.state != "published":
             return False
-        places = {path: committed(path, self._application(role, plan)) for role, path in self._places()}
-        behind = {path: epoch for path, epoch in places.items() if epoch < plan.epoch}
-        if behind:
-            done = [item.plan for item in self._history() if item.published or item.replaced]
-            before = [each.epoch for each in done if each.generation == plan.generation and each.epoch < plan.epoch]
-            for path, epoch in behind.items():
-                refuse_lost_part(self.insert.id, path, epoch, before)
-        return bool(behind)
+        there = {
+            path: committed(path, self._application(role, plan)) for role, path, _ in self._places(position.staged)
+        }
+        behind = False
+        for item in self._history() if min(there.values()) < plan.epoch else ():
+            if item.staged is None or item.plan.generation != plan.generation or not (item.published or item.replaced):
+                continue
+            for _, path, adds in self._places(item.staged):
+                if adds and there[path] < item.plan.epoch < plan.epoch:
+                    raise lost_part(self.insert.id, path, item.plan.epoch)
+                behind |= adds and there[path] < item.plan.epoch
+        return behind
 
-    def _places(self) -> list[tuple[CommitRole, Path]]:
-        """What an epoch commits to before the target."""
-        return [("quarantine", self.quarantine_path)]
+    def _places(self, staged: StagedRow) -> list[tuple[CommitRole, Path, bool]]:
+        """What an epoch commits to before the target, and whether it adds files there."""
+        return [("quarantine", self.quarantine_path, bool(staged.of("quarantine")))]
 
     def _unfinished(self, position: Position) -> ReleasePlan | None:
         """The epoch that is not published yet. One that was planned for another text of the INSERT is planned anew for
