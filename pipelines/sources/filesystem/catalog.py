@@ -98,7 +98,10 @@ class Catalog:
             if file.name in known:
                 self.check(known[file.name], file)
                 names[file.device, file.inode] = file.name
-        gone = [file for name, file in known.items() if name not in there]
+        gone: dict[tuple[int, int], list[File]] = {}
+        for name, file in known.items():
+            if name not in there:
+                gone.setdefault((file.size, file.modified), []).append(file)
         for file in listed:
             if file.name in known:
                 continue
@@ -106,7 +109,8 @@ class Catalog:
             if first != file.name:
                 self._check_link(first, file.name)
                 continue
-            before = next((other for other in gone if other.is_still(file)), None)
+            alike = gone.get((file.size, file.modified), ())
+            before = next((other for other in alike if other.is_still(file)), None)
             if before is not None:
                 raise self._folder.error(
                     f"is {before.name}, which was taken up already: it was renamed or moved, and is not read again",
