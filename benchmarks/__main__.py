@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import alignment, asof, binlog_decode, checks, growth, kafka, memory, mysql, process, release, watermark
+from benchmarks import (
+    age,
+    alignment,
+    asof,
+    binlog_decode,
+    checks,
+    growth,
+    kafka,
+    memory,
+    mysql,
+    process,
+    release,
+    watermark,
+)
 from benchmarks.measure import Figure, show
 
 BENCHMARKS = {
@@ -21,6 +34,7 @@ BENCHMARKS = {
     "alignment": alignment.measure,
     "asof": asof.measure,
     "growth": growth.measure,
+    "age": age.measure,
     "memory": memory.measure,
     "process": process.measure,
 }

@@ -100,6 +100,26 @@ class Due:
             least = least if earliest is None else min(least, earliest // 1000)
         return rows, least
 
+    def reaching(self, path: Path, spark: Callable[[], SparkSession], most: int) -> int:
+        """The least moment (ms, UTC) up to which at least `most` of the due rows lie; MAX where fewer have a time."""
+        table = delta_log.opened(path)
+        if table is None:
+            return MAX_TIMESTAMP
+        if not delta_log.plain(table):
+            from pipelines.lake.rows import read
+
+            due = read(spark(), path).where(self.condition()).where("_rowtime IS NOT NULL")
+            found = due.selectExpr("unix_micros(_rowtime) AS at").orderBy("at").offset(most - 1).limit(1).collect()
+            return -(-int(found[0][0]) // 1000) if found else MAX_TIMESTAMP
+        import numpy as np
+        import pyarrow.dataset as ds
+
+        due = ds.dataset(self.files(table), format="parquet")
+        batches = due.to_batches(columns=["_rowtime"], filter=self.expression())
+        times = [batch["_rowtime"].drop_null().cast(pa.int64()).to_numpy() for batch in batches]
+        at = np.concatenate(times) if times else np.empty(0, np.int64)
+        return -(-int(np.partition(at, most - 1)[most - 1]) // 1000) if at.size >= most else MAX_TIMESTAMP
+
     def rows(self, spark: SparkSession, path: Path) -> DataFrame:
         """The due rows."""
         from pipelines.lake.rows import of_files, read

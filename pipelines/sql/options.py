@@ -74,6 +74,14 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         doc="How long the checks of one epoch may take. Past it the run fails, and nothing of the epoch is published.",
         changes="neither",
     ),
+    OptionSpec(
+        "release.max-rows",
+        "integer",
+        default="10000000",
+        doc="About how many rows one epoch of the INSERT releases: what is more goes in several, each with its "
+        "verdict. An epoch has at least one of its probe, and in event time one millisecond; a backfill is never cut.",
+        changes="neither",
+    ),
 )
 """Options of every table that an INSERT writes to."""
 
@@ -182,7 +190,7 @@ def spelled(known: Sequence[OptionSpec], columns: Sequence[str]) -> list[str]:
 NAMES = ("scan.watermark.alignment.group",)
 """Options that are names: no table is in a group without one."""
 
-AT_LEAST_ONE = ("scan.max-rows-per-epoch", "scan.watermark.emit.on-event.gap")
+AT_LEAST_ONE = ("scan.max-rows-per-epoch", "release.max-rows", "scan.watermark.emit.on-event.gap")
 LONGER_THAN_NOTHING = ("scan.watermark.idle-timeout", "scan.watermark.alignment.update-interval", "gate.timeout")
 LEAST_WINDOW = 5
 """Epochs that 'gate.unmatched-ratio.window' needs to know a range."""

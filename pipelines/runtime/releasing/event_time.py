@@ -61,6 +61,12 @@ class EventTimePlanner(ReleasePlanner):
         rows, least = plan.due.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
         if rows == 0:
             return Waiting(_reason(insert, seen.waiting, seen.watermark, seen.holds), seen.waiting)
+        if rows > self.standing.max_rows:
+            cut = max(span.before, plan.due.reaching(path, self.spark, self.standing.max_rows))
+            if cut < span.watermark:
+                span = replace(span, watermark=cut)
+                plan = replace(plan, time=span)
+                rows, least = plan.due.measured(path, self.spark)
         return replace(plan, time=replace(span, rows=rows, least=least))
 
     def _seen(self, last: ReleasePlan | None) -> Seen | Waiting:

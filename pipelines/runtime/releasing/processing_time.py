@@ -23,4 +23,19 @@ class ProcessingTimePlanner(ReleasePlanner):
             return replace(pins, rows=rows)
         if landed is None or landed.epoch <= after or rows == 0:
             return Waiting(f"no rows of {insert.probe} have landed since the last release", 0)
+        if rows > self.standing.max_rows:
+            landed = replace(landed, epoch=self._within(landed.generation, after, landed.epoch))
         return self._plan(last, landed, pins)
+
+    def _within(self, generation: int, after: int, upto: int) -> int:
+        """The last probe epoch, after `after`, up to which no more rows wait than an epoch may have; at least the
+        first that has any."""
+        most = self.standing.max_rows
+        low, high = after, upto  # more than that lie up to `high`
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.standing.rows_between(generation, after, middle) <= most:
+                low = middle
+            else:
+                high = middle
+        return low if self.standing.rows_between(generation, after, low) else high

@@ -87,6 +87,11 @@ class Standing:
         """How long the checks of an epoch may take."""
         return parse_duration(self._option("gate.timeout", "10 min")).total_seconds()
 
+    @property
+    def max_rows(self) -> int:
+        """About how many rows an epoch releases."""
+        return int(self._option("release.max-rows", "10000000"))
+
     def _option(self, name: str, default: str) -> str:
         """One option of the target, `${VAR}` in it replaced. Raises PlanningError."""
         return Options({name: self.target.options.get(name, default)}).resolve()[name]

@@ -289,3 +289,20 @@ def test_timers_of_one_s_own_look_at_the_clock_at_every_tick() -> None:
     now[0] = 5
     active.run(max_ticks=1)
     assert fired == [("a", 5)]
+
+
+class CountedUpkeep:
+    """Always has more to do."""
+
+    def __init__(self) -> None:
+        self.pieces = 0
+
+    def piece(self) -> bool:
+        self.pieces += 1
+        return True
+
+
+def test_a_tick_that_is_late_already_does_one_piece_of_upkeep() -> None:
+    upkeep = CountedUpkeep()
+    loop(ScriptedRunner(), upkeep=upkeep).run(max_ticks=3)
+    assert upkeep.pieces == 3

@@ -433,3 +433,20 @@ def test_rows_leave_while_their_probe_is_still_catching_up_and_never_before_a_bu
         assert event_tape.published(lake, pipeline) == [(0, 0), (1, 0), (2, 0), (3, 0)]
         active.run()
         assert [number for number, _ in event_tape.published(lake, pipeline)] == list(range(34))
+
+
+CUT = RATES.replace("'gate.on-unmatched'", "'release.max-rows' = '2', 'gate.on-unmatched'")
+
+
+def test_a_large_release_is_cut_at_times_and_nothing_leaves_twice(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path, script=CUT)
+    play.rate("EUR", 100, 10)
+    for number, at in enumerate([15, 12, 15, 11, 15, 13, 30]):
+        play.order(number, "EUR", at)
+    assert play.upto(rates=20, orders=20) == [(number, 100) for number in range(6)]
+    epochs = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))
+    # Three rows of one millisecond stay together.
+    assert [epoch.plan.time.rows for epoch in epochs if epoch.plan.time] == [2, 4]
+    play.order(7, "EUR", 12)  # late, and in a release that is cut again
+    assert play.upto(rates=40, orders=40) == [(6, 100), (7, 100)]
+    play.prove()

@@ -198,6 +198,44 @@ def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_p
     assert isinstance(made.lake.epochs.last("clicks"), EpochRow)
 
 
+def test_upkeep_that_fails_is_said_and_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, now = grown(tmp_path, 60), [100.0]
+    leases = made.lake.leases("test")
+    upkeep = Upkeep(made.lake, made.pipeline, leases, system_clock, timedelta(0), now=lambda: now[0])
+
+    def full(owner: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(made.lake.epochs, "together", full)
+        assert not upkeep.piece()
+    assert "No space left on device" in caplog.text
+    assert not upkeep.piece()  # it rests
+    now[0] += 61
+    assert upkeep.piece()
+    leases.close()
+
+
+def test_what_is_not_leased_is_left_alone(tmp_path: Path) -> None:
+    made = grown(tmp_path, 60)
+    for number in range(40):
+        made.appended("clicks", 61 + number)
+    leases = made.lake.leases("test")
+    upkeep = Upkeep(made.lake, made.pipeline, leases, system_clock, timedelta(0))
+    looked_at = []
+    upkeep._small_files = lambda place: looked_at.append(place.path) or iter(())  # type: ignore[method-assign]
+    while upkeep.piece():
+        pass
+    assert looked_at == []
+    leases.acquire("clicks")
+    while upkeep.piece():
+        pass
+    assert looked_at == [made.lake.table_path("clicks")]
+    leases.close()
+
+
 NOT_FOR_A_LOOK = ("pyspark", "great_expectations", "dagster", "pandas", "sqlglot", "pyarrow.dataset", "py4j")
 """Each takes longer to import than a status takes to read; sqlglot comes with a script alone."""
 

@@ -266,3 +266,19 @@ def test_an_insert_that_fails_at_a_row_takes_the_same_rows_once_it_is_mended(
     report = harness.verify("enriched")
     assert report.passed
     assert not report.unproved
+
+
+def test_a_large_release_is_cut_at_epochs_of_the_probe(spark: SparkSession, tmp_path: Path) -> None:
+    script = SCRIPT.format(kind="LEFT", policy="quarantine")
+    script = script.replace("'gate.on-unmatched'", "'release.max-rows' = '3', 'gate.on-unmatched'")
+    harness = Harness(script, spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+    item = 0
+    for rows in (1, 1, 5, 2, 2):
+        harness.push("click_event", [{"user_id": 1, "item_id": item + number} for number in range(rows)])
+        item += rows
+        harness.runner.advance("click_event")
+    harness.end_of_snapshot("user_info")
+    assert seen(harness.advance()) == [(number, "f") for number in range(11)]
+    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("enriched"))
+    assert [(epoch.plan.after, epoch.plan.upto) for epoch in epochs] == [(0, 2), (2, 3), (3, 4), (4, 5)]
