@@ -111,10 +111,13 @@ class Due:
             due = read(spark(), path).where(self.condition()).where("_rowtime IS NOT NULL")
             found = due.selectExpr("unix_micros(_rowtime) AS at").orderBy("at").offset(most - 1).limit(1).collect()
             return -(-int(found[0][0]) // 1000) if found else MAX_TIMESTAMP
+        files = self.files(table)
+        if not files:
+            return MAX_TIMESTAMP
         import numpy as np
         import pyarrow.dataset as ds
 
-        due = ds.dataset(self.files(table), format="parquet")
+        due = ds.dataset(files, format="parquet")
         batches = due.to_batches(columns=["_rowtime"], filter=self.expression())
         times = [batch["_rowtime"].drop_null().cast(pa.int64()).to_numpy() for batch in batches]
         at = np.concatenate(times) if times else np.empty(0, np.int64)
