@@ -92,15 +92,15 @@ def start_session(
         with step(progress, "start Spark"):
             _start_engine({"spark.master": master, "spark.jars": ",".join(map(str, jars)), **settings(master, config)})
             session = builder.getOrCreate()
+            session.sparkContext.setLogLevel(os.environ.get("TIDEGATE_SPARK_LOG", "ERROR"))
     except (PySparkException, Py4JError) as error:
         raise EngineNotStarted(
             f"Spark did not start: {first_line(error)}",
             where=f"master {master}, driver memory {settings(master, config)['spark.driver.memory']}",
             state="nothing was read or written",
-            next_command="check --master (or $TIDEGATE_MASTER), $TIDEGATE_DRIVER_MEMORY and `java -version`, then run "
-            "the same command again",
+            next_command="check --master (or $TIDEGATE_MASTER), $TIDEGATE_DRIVER_MEMORY, $TIDEGATE_SPARK_LOG and "
+            "`java -version`, then run the same command again",
         ) from error
-    session.sparkContext.setLogLevel(os.environ.get("TIDEGATE_SPARK_LOG", "ERROR"))
     return session
 
 

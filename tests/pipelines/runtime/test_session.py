@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Mapping
 
+import pytest
+from pyspark.errors import PySparkRuntimeError
+
+from pipelines.runtime import session
 from pipelines.runtime.session import settings
 
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -26,3 +30,18 @@ def test_what_a_component_says_is_laid_over_all(monkeypatch: pytest.MonkeyPatch)
     assert settings("local")["spark.driver.memory"] == "3g"
     given = settings("local", {"spark.driver.memory": "5g", "spark.driver.host": "here"})
     assert (given["spark.driver.memory"], given["spark.driver.host"]) == ("5g", "here")
+
+
+def test_an_engine_that_does_not_start_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(config: Mapping[str, str]) -> None:
+        assert config["spark.driver.memory"] == "abc"
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setenv("TIDEGATE_DRIVER_MEMORY", "abc")
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(session, "java", lambda: None)
+    monkeypatch.setattr(session, "resolve", lambda *_, **__: [])
+    monkeypatch.setattr(session, "_start_engine", ends)
+    with pytest.raises(session.EngineNotStarted, match=r"\$TIDEGATE_DRIVER_MEMORY") as caught:
+        session.start_session(master="local[1]")
+    assert caught.value.where == "master local[1], driver memory abc"
