@@ -22,7 +22,6 @@ from benchmarks.measure import Figure, show
 
 BENCHMARKS = {
     "tick": release.tick,
-    "lookup-tick": release.lookup_tick,
     "cold-tick": release.cold_tick,
     "event-tick": release.event_tick,
     "large": release.large,

@@ -26,7 +26,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
 from pipelines.frames import as_views
-from pipelines.joins.latest import latest_sql
 from pipelines.lake import WatermarkRow
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.rows import quoted
@@ -38,6 +37,7 @@ from pipelines.sources.protocol import Comparable, Comparison, LogPlace
 from pipelines.sources.registry import connector
 from pipelines.sql.model import Table
 from pipelines.sql.pipeline import Pipeline
+from quality_checks.latest import latest_sql
 from quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed
 from quality_checks.row_hashes import before as seen_at
 from quality_checks.words import many

@@ -57,12 +57,11 @@ def maintenance_asset(pipeline: Pipeline, lake: Layout, names: Names, look: Pres
                 item.files_after,
                 item.freed,
                 item.retained.removed if item.retained else None,
-                item.copies.size if item.copies else None,
-                item.skipped or (item.retained.reason if item.retained else ""),
+                item.skipped or (item.retained.reason if item.retained else "") or item.note,
             )
             for item in found
         ]
-        headers = ("table", "files before", "files", "bytes freed", "versions removed", "bytes of copies", "")
+        headers = ("table", "files before", "files", "bytes freed", "versions removed", "")
         return dg.MaterializeResult(
             asset_key=key,
             metadata={

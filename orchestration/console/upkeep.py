@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from pipelines.runtime.maintenance import Maintained
@@ -26,7 +25,7 @@ def _table(item: Maintained) -> dict[str, Any]:
         "versions": None if retained is None else retained.looked_at,
         "versions removed": None if retained is None else retained.removed,
         "nothing removed because": None if retained is None else retained.reason or None,
-        "copies": None if item.copies is None else asdict(item.copies),
+        "note": item.note,
     }
 
 
@@ -41,9 +40,5 @@ def _told(item: Maintained) -> str:
     told = [f"{item.files_before:,} files, now {item.files_after:,}", f"{item.freed / 1e6:,.1f} MB freed"]
     if item.retained is not None:
         told.append(f"{item.retained.removed:,} old versions gone" if item.retained.removed else item.retained.reason)
-    if item.copies is not None:
-        why = f"; none is made: {item.copies.reason}" if item.copies.reason else ""
-        told.append(
-            f"{item.copies.made} files copied to look rows up in, {item.copies.size / 1e6:,.1f} MB of copies{why}"
-        )
+    told += [item.note] if item.note else []
     return ", ".join(told)

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from pipelines.joins.query import literal
 from pipelines.sql.model import Insert, Join
 
 Disposition = Literal["publish", "quarantine", "drop"]
@@ -59,16 +58,6 @@ def outcomes(insert: Insert, *, retained: bool = False) -> list[str]:
     return [name for name in Outcomes(insert).names if name not in never]
 
 
-def possible(insert: Insert, *, publish_unmatched: bool, discard: bool, retained: bool = False) -> list[str]:
-    """Of `outcomes`, those that a row can have in a release like this: the rest need not be counted."""
-    never = set() if insert.conditions else {WHERE}
-    never |= set() if discard else {DISCARDED}
-    for join in insert.joins:
-        told = "dropped" if publish_unmatched and join.kind == "INNER" else "unmatched"
-        never |= {_named(kind, name, join) for kind in _KINDS for name in WHYS if kind != told}
-    return [name for name in outcomes(insert, retained=retained) if name not in never]
-
-
 @dataclass(frozen=True)
 class Outcomes:
     """The outcomes of an INSERT as numbers, in an order that makes every disposition a range: what is published comes
@@ -85,10 +74,6 @@ class Outcomes:
 
     def number(self, name: str) -> int:
         return self.names.index(name)
-
-    def named_sql(self, outcome: str = "_outcome") -> str:
-        """SQL: the name of the outcome with this number."""
-        return f"get(array({', '.join(map(literal, self.names))}), {outcome})"
 
     def missed_sql(self, kind: Literal["unmatched", "dropped"], joins: Sequence[tuple[int, Join]]) -> str:
         """SQL: the outcome by the first of the numbered `joins` that gave no version; null where all gave one."""

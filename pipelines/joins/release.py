@@ -1,202 +1,317 @@
-"""One release: landed probe rows in, staged rows out, every outcome counted in the same pass.
+"""One release: landed probe rows in, staged files out, every outcome counted in the same pass; one Spark job.
 
-What comes out has the target's columns, then
-    _op, _generation, _epoch          what a published row carries
-    _probe_epoch, _split, _offset     which probe row it is; null where published
-    _reason                           why it is kept out; of a published row only with 'gate.proof'
-    _disposition                      publish | quarantine
-    _violated                         which constraints it violates (joins.violations), where the target has any
+    a task reads its share of the probe and finds what its rows meet (task)  ->  Spark SQL, for all that is an
+    expression  ->  a task writes and counts (writer)
+
+An INSERT that asks for columns alone has no SQL, and one task does both. A join whose key is an expression, or follows
+from what ON has left of an earlier join, is a second look-up behind the SQL that gives the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from functools import cached_property
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.frames import as_views
-from pipelines.joins.matching import Build, Side, match
-from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, WHERE, Disposition, Outcomes, outcomes, possible
-from pipelines.joins.query import Query, aliased, flat, scoped
-from pipelines.joins.violations import MASK, ask
+from pipelines.joins.outcome import DISCARDED, MATCHED, PREDICATE, TIME_NULL, WHERE, Outcomes, why_number
+from pipelines.joins.query import Query, flat
+from pipelines.joins.task import OWN, Frame, Groups, Meeting, Pass, Reading, frames_of
+from pipelines.joins.violations import ask
 from pipelines.joins.where import split_where
-from pipelines.lake.rows import quoted
-from pipelines.sql.model import Insert, OnUnmatched
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from pipelines.joins.writer import Release, Staged, Writer, merged
+from pipelines.lake.due import Due
+from pipelines.lake.rows import LAKE_COLUMNS, ddl, quoted
+from pipelines.sources.arrow_types import arrow_type
+from pipelines.sources.protocol import SEQ_TYPE
+from pipelines.sql.model import Insert, Table
+from pipelines.versions import IndexOf
 
-EXTENT = {
-    "least-time": f"coalesce(min(_probe_time), {MAX_TIMESTAMP}L)",
-    "greatest-time": f"coalesce(max(_probe_time), {MIN_TIMESTAMP + 1}L - 1L)",
-}
-"""The least and the greatest time of the released rows, in us, UTC; MAX and MIN where none has a time."""
+_WIDTHS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+_CAST = re.compile(rf"CAST\((`[^`]*`\.`[^`]*`) AS ({'|'.join(_WIDTHS)})\)")
+
+Columns = Mapping[str, str]
+"""Name -> Spark type."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build side at its pin. `horizon`: retention has removed versions that ended at or before it (us, UTC), so a row
+    before it finds nothing."""
+
+    index: IndexOf
+    horizon: int | None = None
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The landed rows that a plan releases, `count` of them; `columns` are the table's."""
+    """The landed rows that a plan releases: row groups for each task, of which the `due` rows are taken; or `rows`, of
+    a table whose files alone do not tell its rows."""
 
-    rows: DataFrame
-    columns: Sequence[str]
-    count: int
+    due: Due
+    shares: Sequence[Sequence[Groups]] = ()
+    rows: DataFrame | None = None
 
 
 @dataclass(frozen=True)
-class Release:
-    """Which epoch this is: `instant` (ms, UTC) is its PROCTIME(); `discard` quarantines all that would leave.
+class Joining:
+    """The join of one INSERT over its `tables` (by name)."""
 
-    `late_upto` (us, UTC): in event time, a row at or below it is late; None while no row can be.
-    """
+    insert: Insert
+    tables: Mapping[str, Table]
+    release: Release
 
-    generation: int
-    epoch: int
-    instant: int
-    on_unmatched: OnUnmatched
-    discard: bool = False
-    late_upto: int | None = None
+    # --- columns -------------------------------------------------------------------------------------------------
 
-
-def joined(
-    spark: SparkSession,
-    insert: Insert,
-    probe: Probe,
-    builds: Mapping[str, Build],
-    release: Release,
-    observation: Observation,
-) -> DataFrame:
-    """The rows that this release stages; `observation` receives the counts (see `count_names`) as they are written."""
-    frames = {"probe": probe.rows, **{f"build{n}": builds[j.build].changelog for n, j in enumerate(insert.joins)}}
-    heavy = {f"heavy{n}": builds[j.build].heavy for n, j in enumerate(insert.joins)}
-    frames |= {name: keys for name, keys in heavy.items() if keys is not None}
-    with as_views(frames) as views:
-        matched = spark.sql(_match_all(insert, probe, builds, release, views).text())
-    counted = matched.observe(observation, *_counts(insert, builds, release))
-    observed = counted.where(f"NOT {Outcomes(insert).dropped_sql()}")
-    if insert.constraints:
-        return observed.selectExpr(*_staged(insert, release))
-    scope = {insert.probe_alias: probe.columns, **{j.alias: builds[j.build].columns for j in insert.joins}}
-    return observed.selectExpr(*scoped(scope, release.instant)).selectExpr(*_staged(insert, release))
-
-
-def _match_all(
-    insert: Insert, probe: Probe, builds: Mapping[str, Build], release: Release, views: Mapping[str, str]
-) -> Query:
-    """Every probe row, with the version of each build that it matches and its `_outcome`."""
-    query = Query(release.instant)
-    own = {flat(insert.probe_alias, name): quoted(name) for name in probe.columns}
-    own |= {f"_probe{name}": name for name in ("_op", "_epoch", "_split", "_offset")}
-    if insert.time == "event":
-        own["_probe_time"] = "unix_micros(_rowtime)"
-    query.step("landed", f"SELECT {aliased(own)} FROM {views['probe']}", list(own))
-    query.scope[insert.probe_alias] = probe.columns
-    for number, join in enumerate(insert.joins):
-        side = Side(
-            join, number, builds[join.build], views[f"build{number}"], views.get(f"heavy{number}"), insert.proof
-        )
-        match(query, side, probe.count)
-    _conclude(query, insert, release)
-    if insert.constraints:
-        ask(query, insert, _goes(insert, release, "publish"))
-    return query
-
-
-def _conclude(query: Query, insert: Insert, release: Release) -> None:
-    """Add `_outcome`, a number (`Outcomes`)."""
-    known = Outcomes(insert)
-    of_probe, of_all = split_where(insert)
-    query.select("tested", {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"})
-    numbered = list(enumerate(insert.joins))
-    missing = known.missed_sql("unmatched", numbered)
-    lost = known.missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
-    where, matched = known.number(WHERE), known.number(MATCHED)
-    left_out, rest = f"IF(_of_probe, NULL, {where})", f"IF(_of_all, NULL, {where})"
-    if insert.time == "event":
-        left_out += f", IF(_probe_time IS NULL, {known.number(TIME_NULL)}, NULL)"
-    if release.on_unmatched == "publish":
-        outcome = f"coalesce({left_out}, {lost}, {rest}, {missing}, {matched})"
-    else:
-        outcome = f"coalesce({left_out}, {missing}, {rest}, {matched})"
-    if release.discard:
-        outcome = f"IF({known.dropped_sql(outcome)}, {outcome}, {known.number(DISCARDED)})"
-    query.select("concluded", {"_outcome": outcome})
-
-
-def _goes(insert: Insert, release: Release, kind: Disposition) -> str:
-    """SQL: whether this is the disposition of a row that has its `_outcome`."""
-    return Outcomes(insert).disposition_sql(kind, publish_unmatched=release.on_unmatched == "publish")
-
-
-def _staged(insert: Insert, release: Release) -> list[str]:
-    """The target's columns and the lake's, of what was matched.
-
-    Which probe row it was and why it did not match is told of what is kept out only: of a published row nobody asks for
-    it (but for the proof), and four columns of nulls are written in no time.
-    """
-    kept_out, asked = _goes(insert, release, "quarantine"), bool(insert.constraints)
-    known = Outcomes(insert)
-    told = f"_outcome <> {known.number(MATCHED)}" if insert.proof else kept_out
-    items = {quoted(item.name): quoted(item.name) if asked else item.expression for item in insert.projections}
-    items |= {
-        "_op": "_probe_op",
-        "_generation": f"CAST({release.generation} AS INT)",
-        "_epoch": f"CAST({release.epoch} AS BIGINT)",
-        "_probe_epoch": f"IF({kept_out}, _probe_epoch, NULL)",
-        "_split": f"IF({kept_out}, _probe_split, NULL)",
-        "_offset": f"IF({kept_out}, _probe_offset, NULL)",
-        "_reason": f"IF({told}, {known.named_sql()}, NULL)",
-        "_disposition": f"IF({kept_out}, 'quarantine', 'publish')",
-        **({MASK: MASK} if asked else {}),
-        **(_proof(insert) if insert.proof else {}),
-    }
-    return [f"{expression} AS {name}" for name, expression in items.items()]
-
-
-def _proof(insert: Insert) -> dict[str, str]:
-    """The match proof of one row: the versions that it met, and whether every build had one."""
-    found = {}
-    for number, (epoch, seq) in enumerate(insert.proofs):
-        found[quoted(epoch)] = f"IF(_why{number} IS NULL, _build{number}_epoch, NULL)"
-        found[quoted(seq)] = f"IF(_why{number} IS NULL, _build{number}_seq, NULL)"
-    matched = " AND ".join(f"_why{number} IS NULL" for number in range(len(insert.joins))) or "true"
-    return {**found, "_matched": matched}
-
-
-def _counts(insert: Insert, builds: Mapping[str, Build], release: Release) -> list[Column]:
-    """What the gate wants to know, as aggregates over all released rows.
-
-    `rows`; one count an outcome and a disposition; per join, its matches and how many of them are outside its pin, or
-    of a version that is younger than the row; in event time, how many rows came late, the least and the greatest time
-    (us).
-    """
-    found = {"rows": "count(1)"}
-    if insert.time == "event":
-        late = "false" if release.late_upto is None else f"_probe_time <= {release.late_upto}L"
-        found[f"late@{insert.probe_alias}"] = _count_if(late)
-        found |= {f"{name}@{insert.probe_alias}": expression for name, expression in EXTENT.items()}
-    known = Outcomes(insert)
-    publish, retained = release.on_unmatched == "publish", any(build.horizon is not None for build in builds.values())
-    had = possible(insert, publish_unmatched=publish, discard=release.discard, retained=retained)
-    found |= {
-        name: _count_if(f"_outcome = {known.number(name)}" if name in had else "false")
-        for name in outcomes(insert, retained=retained)
-    }
-    found |= {f"to:{kind}": _count_if(_goes(insert, release, kind)) for kind in get_args(Disposition)}
-    for number, join in enumerate(insert.joins):
-        build, match = builds[join.build], f"_why{number} IS NULL"
-        inside = f"_build{number}_generation = {build.generation} AND _build{number}_epoch <= {build.epoch}"
-        if join.time == "event":
-            inside += f" AND _build{number}_since <= _probe_time"
-            inside += "" if build.horizon is None else f" AND _probe_time >= {build.horizon}L"
-        found |= {
-            f"matches@{join.alias}": _count_if(match),
-            f"outside-pin@{join.alias}": _count_if(f"{match} AND NOT coalesce({inside}, false)"),
-            f"greatest-epoch@{join.alias}": f"max(IF({match}, _build{number}_epoch, NULL))",
+    @cached_property
+    def _types(self) -> dict[str, Columns]:
+        """By alias, the columns that some expression names."""
+        named = {self.insert.probe_alias: self.tables[self.insert.probe]}
+        named |= {join.alias: self.tables[join.build] for join in self.insert.joins}
+        text = "\n".join(self._expressions()).lower()
+        return {
+            alias: {
+                column.name: column.spark_type
+                for column in table.stored_columns
+                if f"{quoted(alias)}.{quoted(column.name)}".lower() in text
+            }
+            for alias, table in named.items()
         }
-    return [F.expr(f"{expression} AS {quoted(name)}") for name, expression in found.items()]
+
+    def _expressions(self) -> list[str]:
+        insert = self.insert
+        found = [item.expression for item in insert.projections]
+        found += [condition.expression for condition in insert.conditions]
+        found += [each.condition for each in insert.constraints]
+        found += [join.predicate or "" for join in insert.joins]
+        return found + [key.probe for join in insert.joins for key in join.keys]
+
+    @cached_property
+    def _refs(self) -> dict[str, tuple[str, str]]:
+        """A column, by how SQL names it: the name under which it travels, and its type."""
+        return {
+            f"{quoted(alias)}.{quoted(name)}": (flat(alias, name), kind)
+            for alias, columns in self._types.items()
+            for name, kind in columns.items()
+        }
+
+    @cached_property
+    def _asks_instant(self) -> bool:
+        return any("_instant" in text for text in self._expressions())
+
+    def _own(self) -> Columns:
+        """What travels of the landed row beside the probe's columns."""
+        found = {name: LAKE_COLUMNS[column] for name, column in OWN.items()}
+        found |= {"_probe_time": "BIGINT"} if self.insert.time == "event" else {}
+        return found | ({"_instant": "TIMESTAMP"} if self._asks_instant else {})
+
+    def _of_join(self, number: int) -> Columns:
+        """What travels of a join."""
+        join = self.insert.joins[number]
+        found = {flat(join.alias, name): kind for name, kind in self._types[join.alias].items()}
+        found |= {f"_why{number}": "TINYINT", f"_build{number}_epoch": "BIGINT", f"_outside{number}": "BOOLEAN"}
+        return found | ({f"_build{number}_seq": SEQ_TYPE} if self.insert.proof else {})
+
+    def _of_probe(self) -> Columns:
+        probe = self.insert.probe_alias
+        return {**{flat(probe, name): kind for name, kind in self._types[probe].items()}, **self._own()}
+
+    @cached_property
+    def _groups(self) -> list[list[int]]:
+        """The joins that are looked up together, by number: at first those (there may be none) whose keys are known
+        when the probe is read; each further group begins with a key that SQL has to give."""
+        joins, first = self.insert.joins, list[int]()
+        while len(first) < len(joins) and self._plain_keys(len(first)) is not None:
+            first.append(len(first))
+        found = [first]
+        for number in range(len(first), len(joins)):
+            keys = " ".join(key.probe for key in joins[number].keys).lower()
+            again = any(f"{quoted(joins[one].alias)}.".lower() in keys for one in found[-1])
+            if len(found) == 1 or again:
+                found.append([number])
+            else:
+                found[-1].append(number)
+        return found
+
+    def _plain_keys(self, number: int) -> list[str] | None:
+        """The columns of the first frames that the keys of a join are; None where SQL has to give them."""
+        join, found = self.insert.joins[number], list[str]()
+        hidden = [f"{quoted(each.alias)}." for each in self.insert.joins[:number] if each.predicate is not None]
+        for key in join.keys:
+            cast = _CAST.fullmatch(key.probe)
+            column = cast[1] if cast else key.probe
+            name, kind = self._refs.get(column, ("", ""))
+            wanted = self.tables[join.build].column(key.column).spark_type
+            kinds = [kind, *([cast[2]] if cast else []), wanted]
+            whole = all(each in _WIDTHS for each in kinds) and kinds[0] in _WIDTHS[: _WIDTHS.index(kinds[-2]) + 1]
+            if not name or not (whole or (kind == wanted and not cast)) or column.startswith(tuple(hidden)):
+                return None
+            found.append(name)
+        return found
+
+    # --- the job -------------------------------------------------------------------------------------------------
+
+    def staged(self, spark: SparkSession, probe: Probe, builds: Mapping[str, Build], folder: str) -> Staged:
+        """Write what comes of the probe's rows below `folder`. A task's error comes as Spark's, with its whole text."""
+        if probe.rows is None and not probe.shares:
+            return merged([], self.insert, self.release)
+        first, *more = self._groups
+        work = self._pass(first, [self._plain_keys(number) or [] for number in first], builds, self._of_probe())
+        if self._columns_alone:
+            columns = {item.name: self._refs[item.expression][0] for item in self.insert.projections}
+            found = self._read(spark, probe, work, Writer(self.insert, self.release, columns, folder))
+            return merged([row["told"] for row in found.collect()], self.insert, self.release)
+        rows, columns = self._read(spark, probe, work), work[1]
+        for before, group in zip([first, *more], more, strict=False):
+            keys = {name: text for number in group for name, text in self._keys(number).items()}
+            rows = self._sql(rows, columns, before, lambda query, keys=keys: query.select("keyed", keys))
+            names = [[f"_key{n}_{place}" for place in range(len(self.insert.joins[n].keys))] for n in group]
+            work = self._pass(group, names, builds, columns)
+            rows, columns = _mapped(rows, frames_of, *work), work[1]
+        rows = self._sql(rows, columns, [first, *more][-1], self._conclude)
+        names = {item.name: item.name for item in self.insert.projections}
+        found = _mapped(rows, frames_of, None, {}, Writer(self.insert, self.release, names, folder))
+        return merged([row["told"] for row in found.collect()], self.insert, self.release)
+
+    @property
+    def _columns_alone(self) -> bool:
+        insert = self.insert
+        return (
+            len(self._groups) == 1
+            and not (insert.conditions or insert.constraints or self.release.discard)
+            and all(join.predicate is None for join in insert.joins)
+            and all(self._refs.get(item.expression, ("", ""))[1] == item.spark_type for item in insert.projections)
+        )
+
+    def _keys(self, number: int) -> dict[str, str]:
+        """SQL of a join's keys, as values of the build's types; and whether one is of none of them, so that nothing is
+        equal to it."""
+        join, found, other = self.insert.joins[number], dict[str, str](), list[str]()
+        for place, key in enumerate(join.keys):
+            own = f"try_cast(({key.probe}) AS {self.tables[join.build].column(key.column).spark_type})"
+            found[f"_key{number}_{place}"] = own
+            other.append(f"NOT coalesce(({key.probe}) = {own}, false)")
+        known = " AND ".join(f"({key.probe}) IS NOT NULL" for key in join.keys)
+        return {**found, f"_other{number}": f"{known} AND ({' OR '.join(other)})"}
+
+    def _pass(
+        self, numbers: Sequence[int], keys: Sequence[Sequence[str]], builds: Mapping[str, Build], columns: Columns
+    ) -> tuple[Pass, Columns]:
+        """The look-up of some joins in frames of `columns`, and the columns that it gives."""
+        insert, meetings = self.insert, list[Meeting]()
+        for number, names in zip(numbers, keys, strict=True):
+            join, other = insert.joins[number], None if number in self._groups[0] else f"_other{number}"
+            build, asked = builds[join.build], tuple(self._types[join.alias])
+            event, horizon = join.time == "event", build.horizon
+            meetings.append(
+                Meeting(number, join.alias, tuple(names), other, build.index, asked, event, horizon, insert.proof)
+            )
+            columns = {**columns, **self._of_join(number)}
+        open_after = self.release.discard or insert.constraints or any(join.predicate for join in insert.joins)
+        settled = not open_after and len(numbers) == len(insert.joins)
+        instant = self.release.instant if self._asks_instant else None
+        return Pass(tuple(meetings), tuple(columns), instant, settled), columns
+
+    def _read(
+        self, spark: SparkSession, probe: Probe, work: tuple[Pass, Columns], writer: Writer | None = None
+    ) -> DataFrame:
+        """The first look-up over the probe's rows: as rows, or written."""
+        alias, event = self.insert.probe_alias, self.insert.time == "event"
+        if probe.rows is not None:
+            names = {quoted(flat(alias, name)): quoted(name) for name in self._types[alias]} | OWN
+            names |= {"_probe_time": "unix_micros(_rowtime)"} if event else {}
+            rows = probe.rows.selectExpr(*(f"{expression} AS {name}" for name, expression in names.items()))
+            return _mapped(rows, frames_of, *work, writer)
+        types = {name: arrow_type(kind) for name, kind in self._types[alias].items()}
+        reading, shares = Reading(alias, types, probe.due, event), list(probe.shares)
+
+        def frames(numbers: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    yield from reading.frames(shares[number])
+
+        return _mapped(spark.range(0, len(shares), 1, len(shares)), frames, *work, writer)
+
+    def _sql(
+        self, rows: DataFrame, columns: Columns, looked_up: Sequence[int], then: Callable[[Query], None]
+    ) -> DataFrame:
+        """What the rest of ON says of the joins that were just looked up, then what `then` adds."""
+        with as_views({"rows": rows}) as views:
+            query = Query(views["rows"], [quoted(name) for name in columns])
+            for alias, types in self._types.items():
+                if types and quoted(flat(alias, next(iter(types)))) in query.columns:
+                    query.scope[alias] = list(types)
+            for number in looked_up:
+                if self.insert.joins[number].predicate is not None:
+                    self._test(query, number)
+            then(query)
+            return rows.sparkSession.sql(query.text())
+
+    def _test(self, query: Query, number: int) -> None:
+        """The rest of ON, which is tested on the version that was met; of another one nothing is seen."""
+        join, why = self.insert.joins[number], quoted(f"_why{number}")
+        failed = f"{why} IS NULL AND NOT coalesce(({join.predicate}), false)"
+        tested = f"CAST(IF({failed}, {why_number(PREDICATE)}, {why}) AS TINYINT)"
+        query.select(f"tested{number}", {why: tested}, keep=[name for name in query.columns if name != why])
+        own = {quoted(flat(join.alias, name)) for name in self._types[join.alias]}
+        shown = {name: f"IF({why} IS NULL, {name}, NULL)" if name in own else name for name in query.columns}
+        query.step(f"chosen{number}", shown)
+
+    def _conclude(self, query: Query) -> None:
+        """Add `_outcome`, a number (`Outcomes`), and the target's columns, in the place of the tables'."""
+        insert, release, known = self.insert, self.release, Outcomes(self.insert)
+        of_probe, of_all = split_where(insert)
+        if insert.conditions:
+            told = {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"}
+            query.select("tested", told)
+        numbered = list(enumerate(insert.joins))
+        missing = known.missed_sql("unmatched", numbered)
+        lost = known.missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
+        where, matched = known.number(WHERE), known.number(MATCHED)
+        left_out, rest = (
+            f"IF({asked}, NULL, {where})" if insert.conditions else "NULL" for asked in ("_of_probe", "_of_all")
+        )
+        if insert.time == "event":
+            left_out += f", IF(_probe_time IS NULL, {known.number(TIME_NULL)}, NULL)"
+        by = [left_out, lost, rest, missing] if release.on_unmatched == "publish" else [left_out, missing, rest]
+        outcome = f"coalesce({', '.join(by)}, {matched})"
+        if release.discard:
+            outcome = f"IF({known.dropped_sql(outcome)}, {outcome}, {known.number(DISCARDED)})"
+        query.select("concluded", {"_outcome": outcome})
+        flats = {quoted(flat(alias, name)) for alias, types in self._types.items() for name in types}
+        own = [name for name in query.columns if name not in {*flats, "_of_probe", "_of_all"}]
+        # What is dropped is only counted: an expression that fails on such a row fails nothing.
+        guard = f"CASE WHEN NOT {known.dropped_sql()} THEN ({{}}) END" if self._drops else "{}"
+        items = {quoted(item.name): guard.replace("{}", item.expression) for item in insert.projections}
+        query.select("projected", items, keep=own)
+        if insert.constraints:
+            ask(query, insert, known.disposition_sql("publish", publish_unmatched=release.on_unmatched == "publish"))
+
+    @property
+    def _drops(self) -> bool:
+        inner = any(join.kind == "INNER" for join in self.insert.joins)
+        return bool(self.insert.conditions) or (inner and self.release.on_unmatched == "publish")
 
 
-def _count_if(condition: str) -> str:
-    """`count_if` makes a column of its condition, which each row then carries to where it is counted."""
-    return f"count(IF({condition}, 1, NULL))"
+def _mapped(
+    rows: DataFrame,
+    frames: Callable[[Iterable[pa.RecordBatch]], Iterator[Frame]],
+    work: Pass | None,
+    columns: Columns,
+    writer: Writer | None = None,
+) -> DataFrame:
+    """The rows once a task has looked them up (`work`): as rows of `columns`, or what was told of their files."""
+
+    def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = frames(batches)
+        if writer is not None:
+            told = writer.write(given if work is None else work.over(given))
+            yield pa.RecordBatch.from_pydict({"told": [told]})
+        elif work is not None:
+            yield from work.batches(given)
+
+    return rows.mapInArrow(call, "told STRING" if writer is not None else ddl(dict(columns)))

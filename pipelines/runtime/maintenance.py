@@ -6,6 +6,7 @@ scheduled beside the pipeline: what a run works on just then is passed over, and
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,13 +24,14 @@ from pipelines.runtime.compaction import Compaction
 from pipelines.runtime.definitions import Definitions, inserts_beside
 from pipelines.runtime.failures import explained
 from pipelines.runtime.history import history_of
-from pipelines.runtime.lookups import Copies, Lookups
 from pipelines.runtime.plans import insert_owner
 from pipelines.runtime.releasing.staging import folder_prefix
 from pipelines.runtime.retention import Retained, Retention
 from pipelines.runtime.upkeep import Upkeep
 from pipelines.sql.model import Insert, Table
 from pipelines.sql.pipeline import Pipeline
+
+NO_LOOKUP = "'changelog.lookup' has no effect any more: every release finds rows by key"
 
 KEEP = timedelta(days=7)
 """VACUUM spares what a version younger than this names: somebody may be reading it."""
@@ -43,7 +45,7 @@ class Maintained:
     retained: Retained | None = None
     tidied: tuple[Tidied, ...] = ()
     skipped: str = ""
-    copies: Copies | None = None
+    note: str = ""
 
     @property
     def files_before(self) -> int:
@@ -120,8 +122,9 @@ class Maintenance:
         together = Compaction(self.lake, self.pipeline, self.spark).of(table)
         retained = self._retained(table)
         tidied = tidy(self.lake.table_path(table.name), keep=self.keep, together=together)
-        copies = Lookups(self.lake, self.pipeline, self.environment).keep(self.spark, table, self.keep)
-        return Maintained(table.name, retained, (tidied,) if tidied else (), copies=copies)
+        shutil.rmtree(self.lake.table_path(table.name) / "_lookup", ignore_errors=True)  # copies of an older Tidegate
+        note = NO_LOOKUP if table.options.one("changelog.lookup", self.environment) else ""
+        return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)
 
     def _retained(self, table: Table) -> Retained | None:
         """What retention did to a build, while nobody worked on an INSERT that joins it: an epoch that was planned

@@ -13,7 +13,7 @@ from pipelines.lake.due import Due, released
 from pipelines.lake.records import canonical
 from pipelines.sources.protocol import Step, StoredStep
 from pipelines.sql.model import OnUnmatched
-from pipelines.watermarks import MIN_TIMESTAMP
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 ReleaseKind = Literal["release", "re-release", "discard", "backfill", "quarantine-release", "quarantine-discard"]
 
@@ -302,7 +302,7 @@ class ReleasePlan:
 
     @property
     def due(self) -> Due:
-        """The landed rows that an event-time plan takes."""
+        """The landed rows that a plan takes, but for those out of quarantine."""
         return Due(self.probe_generation, self.parts)
 
     @property
@@ -312,7 +312,8 @@ class ReleasePlan:
             return self.backfill.parts
         if self.from_quarantine is not None:
             return ()
-        assert self.time is not None
+        if self.time is None:
+            return (Part((Area(self.after, self.upto, MIN_TIMESTAMP, MAX_TIMESTAMP, nulls=True),)),)
         span = self.time
         return (released(self.after, self.upto, span.before, span.watermark, span.since, span.ahead),)
 

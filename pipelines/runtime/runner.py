@@ -21,7 +21,6 @@ from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock, system_clock
 from pipelines.errors import LakeError, TidegateError
-from pipelines.joins import HeavyKeysByTable
 from pipelines.lake import Lake, StagedRow, StuckRow
 from pipelines.lake import rows as lake_rows
 from pipelines.progress import Progress, SilentProgress
@@ -110,7 +109,6 @@ class Runner:
         self.notes: list[str] = []
         self.definitions = Definitions(self.lake, self.pipeline, self._environment, self.clock, self._say)
         self.pipeline = self.definitions.pipeline
-        self._heavy = HeavyKeysByTable()
 
     def __enter__(self) -> Self:
         return self
@@ -229,7 +227,6 @@ class Runner:
             clock=self.clock,
             progress=self.progress,
             ready=self._ready,
-            heavy=self._heavy,
             environment=self._environment,
             definitions=self.definitions,
         )

@@ -97,9 +97,7 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         "changelog.lookup",
         "boolean",
         default="false",
-        doc="Whether maintenance keeps a copy of each large file of a build's changelog, in which rows are found by "
-        "key: a release of up to 200000 probe rows then reads those alone. It takes the disk of all rows, not "
-        "compressed.",
+        doc="Has no effect any more: every release finds rows by key. It may stay in scripts.",
         changes="neither",
     ),
     OptionSpec(

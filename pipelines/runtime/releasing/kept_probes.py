@@ -50,20 +50,17 @@ def with_probes(
     landed: Path,
     plan: ReleasePlan,
     folder: Path,
-    names: Sequence[str] | None,
+    names: Sequence[str],
     rows: int,
-) -> list[str] | None:
+) -> list[str]:
     """Put files with the column in the place of the staged ones without it. `landed`: the probe's table; `names`: the
-    epoch's files in `folder`, None for all that are there; `rows`: how many of their rows are kept out.
+    epoch's files in `folder`; `rows`: how many of their rows are kept out.
 
     The epoch's files from then on. Raises LakeError where the probe's table does not tell its rows apart, OSError.
     """
-    if names is None:
-        old = sorted(path.relative_to(folder).as_posix() for path in (folder / _FOLDER).glob("*.parquet"))
-    else:
-        old = [name for name in names if name.startswith(f"{_FOLDER}/")]
+    old = [name for name in names if name.startswith(f"{_FOLDER}/")]
     if not rows or not old or not probe.stored_columns:
-        return None if names is None else list(names)
+        return list(names)
     paths = [folder / name for name in old]
     footers = [pq.read_metadata(path) for path in paths]
     epochs = bounds_of_files(footers, "_probe_epoch")
@@ -86,7 +83,7 @@ def with_probes(
     for path in paths:
         path.unlink()
     told = [path.relative_to(folder).as_posix() for path in new]
-    return None if names is None else [*(name for name in names if name not in old), *told]
+    return [*(name for name in names if name not in old), *told]
 
 
 def _by_columns(probe: Table, landed: Sequence[str], generation: int, staged: Sequence[Path]) -> list[Path]:

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock
 from pipelines.errors import ConcurrentRun, LakeError, PlanningError
-from pipelines.joins import HeavyKeysByTable
 from pipelines.lake import StagedRow
 from pipelines.lake.adopt import Epochs, adopt, require_whole
 from pipelines.lake.delta_log import committed
@@ -72,7 +71,6 @@ class Releasing(Standing):
     clock: Clock
     progress: Progress
     ready: set[Path] = field(default_factory=set)
-    heavy: HeavyKeysByTable = field(default_factory=HeavyKeysByTable)
     environment: Mapping[str, str] = field(default_factory=dict)
     definitions: Definitions | None = None
 
@@ -84,9 +82,7 @@ class Releasing(Standing):
 
     @cached_property
     def stager(self) -> Stager:
-        return Stager(
-            self, self.spark, self.clock, self.progress, self.ready, self.heavy, self.environment, self.definitions
-        )
+        return Stager(self, self.spark, self.clock, self.progress, self.ready, self.definitions)
 
     # --- plan ----------------------------------------------------------------------------------------------------
 

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import SparkSession
 
 from pipelines.clock import Clock
 from pipelines.frames import settings
-from pipelines.joins import FEW_PAIRS, SMALL_PROBE, TICK_PROBE, Build, HeavyKeysByTable, Probe, Release, joined
+from pipelines.joins import Build, Joining, Probe, Release, Staged, dealt, row_groups
 from pipelines.lake import StagedRow, delta_log
 from pipelines.lake import rows as lake_rows
 from pipelines.lake.adopt import footers_of, surveyed
 from pipelines.lake.lake import mark
-from pipelines.lake.ledger import rows_landed
 from pipelines.progress import Progress, step
 from pipelines.runtime import faults
 from pipelines.runtime.definitions import Definitions
-from pipelines.runtime.lookups import Lookups, registered
 from pipelines.runtime.plans import Pin, ReleasePlan
 from pipelines.runtime.quarantine.rows import PROBE
-from pipelines.runtime.releasing.columnar import ColumnarStager
+from pipelines.runtime.releasing.indexes import index_of
 from pipelines.runtime.releasing.kept_probes import probe_column, with_probes
 from pipelines.runtime.releasing.requeued import landed_again
 from pipelines.runtime.releasing.standing import Standing
@@ -53,13 +51,10 @@ def proof_columns(insert: Insert) -> dict[str, str]:
     return {**found, "_matched": "BOOLEAN", "_reason": "STRING"}
 
 
-OF_TICKS = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
-"""Planning anew after every stage costs more than such a release has to gain; measured in docs/decisions/0009."""
+OF_MAPS = {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
+"""A release without a shuffle has nothing that Spark could plan anew."""
 
-
-PER_TASK, BYTES_PER_TASK = 1_000_000, 32 << 20
-"""About how many rows, of about how many bytes in their files, one task of a large event-time release hashes or sorts:
-so much fits into a small heap."""
+ROWS_PER_TASK = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -71,8 +66,6 @@ class Stager:
     clock: Clock
     progress: Progress
     ready: set[Path]
-    heavy: HeavyKeysByTable
-    environment: Mapping[str, str]
     definitions: Definitions | None = None
 
     def stage(self, plan: ReleasePlan) -> StagedRow:
@@ -81,10 +74,10 @@ class Stager:
         self._prepare()
         folder = self.standing.staged_path / new_folder(plan)
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
-            found, names = self._written(spark, plan, folder)
-            names = self._with_probes(spark, plan, folder, names, found["to:quarantine"])
+            staged = self._with_probes(spark, plan, folder, self._written(spark, plan, folder))
         faults.point("insert.written", plan.insert)
-        found |= counted(folder.glob("**/*.parquet"), self.standing.insert.constraints)
+        found: dict[str, Any] = dict(staged.counts)
+        found |= counted([folder / name for name in staged.files], self.standing.insert.constraints)
         return StagedRow(
             owner=self.standing.owner,
             generation=plan.generation,
@@ -92,106 +85,58 @@ class Stager:
             plan_digest=plan.digest,
             staged_at=self.clock(),
             folder=folder.name,
-            files=[asdict(file) for file in surveyed(folder, footers_of(folder, names))],
+            files=[asdict(file) for file in surveyed(folder, footers_of(folder, staged.files))],
             counts={name: int(value) for name, value in found.items() if "@" not in name or ":" in name},
             facts={name: value for name, value in found.items() if "@" in name and ":" not in name},
         )
 
-    def _written(
-        self, spark: SparkSession, plan: ReleasePlan, folder: Path
-    ) -> tuple[dict[str, Any], Sequence[str] | None]:
-        """What was counted while the rows were written, and the names of the files; None for all that are there. By
-        whole columns where that can be done, which is several times as fast; by SQL, which can do it always."""
-        columnar = ColumnarStager(self.standing)
-        plain = columnar.plain(plan)
-        staged = None if plain is None else columnar.stage(spark, plan, plain, folder)
-        if staged is not None:
-            return dict(staged.counts), staged.files
-        observed = Observation(f"staged {plan.insert} {plan.epoch}")
-        with settings(spark, self._settings(plan)):
-            frame = self.frame(spark, plan, observed)
-            frame.write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
-        return dict(observed.get), None
-
-    def _with_probes(
-        self, spark: SparkSession, plan: ReleasePlan, folder: Path, names: Sequence[str] | None, rows: int
-    ) -> Sequence[str] | None:
-        """The files of the epoch, once its quarantined rows hold the probe's columns. Rows that were planned for
-        another probe, by an older text of the INSERT, hold none."""
-        if plan.probe != self.standing.insert.probe:
-            return names
-        probe, path = self.standing.pipeline.table(plan.probe), self.standing.lake.table_path(plan.probe)
-        with settings(spark, self._settings(plan)):
-            return with_probes(spark, probe, path, plan, folder, names, rows)
-
-    def _settings(self, plan: ReleasePlan) -> dict[str, str]:
-        """How Spark should plan a release of this size."""
-        released = self.standing.released(plan)
-        if released <= TICK_PROBE:
-            return OF_TICKS
-        if plan.time is None:
-            return {}
-        rows = released + sum(map(self._versions, plan.pins))
-        size = sum(delta_log.size_of(self.standing.lake.table_path(pin.table)) for pin in plan.pins)
-        tasks = min(max(rows // PER_TASK, size // BYTES_PER_TASK, 4), 2_000)
-        # Small enough partitions stay apart: what is hashed must fit into the memory of a task.
-        return {"spark.sql.shuffle.partitions": str(tasks), "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m"}
-
-    def _versions(self, pin: Pin) -> int:
-        """About how many versions a build has at its pin, by its log."""
-        return rows_landed(self.standing.lake, pin.table, pin.generation, 0, pin.epoch)
-
-    def frame(self, spark: SparkSession, plan: ReleasePlan, observed: Observation) -> DataFrame:
-        """The rows that a plan stages, as a DataFrame."""
-        lake, pipeline = self.standing.lake, self.standing.pipeline
+    def _written(self, spark: SparkSession, plan: ReleasePlan, folder: Path) -> Staged:
+        """Write the plan's rows: the names of the files, and what was counted meanwhile."""
+        insert, pipeline = self.standing.insert, self.standing.pipeline
         # A discard takes no row; the probe of what it gives up may not be in the script any more.
-        probe = plan.probe if plan.from_quarantine is None or plan.lots else self.standing.insert.probe
-        path = lake.table_path(probe)
-        if plan.time is None:
-            rows, late = lake_rows.between(spark, path, plan.probe_generation, plan.after, plan.upto), None
-        else:
-            rows, late = plan.due.rows(spark, path), plan.late_upto
+        probe = plan.probe if plan.from_quarantine is None or plan.lots else insert.probe
+        late = None if plan.time is None else plan.late_upto
+        builds = {pin.table: self._build(spark, pin, plan) for pin in plan.pins}
+        release = Release(
+            plan.generation,
+            plan.epoch,
+            plan.instant,
+            plan.on_unmatched,
+            plan.kind == "discard",
+            late,
+            any(build.horizon is not None for build in builds.values()),
+        )
+        rows = self._probe(spark, plan, self.standing.lake.table_path(probe))
+        with settings(spark, {} if plan.lots else OF_MAPS):
+            return Joining(insert, pipeline.tables, release).staged(spark, rows, builds, str(folder))
+
+    def _with_probes(self, spark: SparkSession, plan: ReleasePlan, folder: Path, staged: Staged) -> Staged:
+        """What was staged, once its quarantined rows hold the probe's columns. Rows that were planned for another
+        probe, by an older text of the INSERT, hold none."""
+        kept_out = staged.counts["to:quarantine"]
+        if plan.probe != self.standing.insert.probe or not kept_out:
+            return staged
+        probe, path = self.standing.pipeline.table(plan.probe), self.standing.lake.table_path(plan.probe)
+        return replace(staged, files=with_probes(spark, probe, path, plan, folder, staged.files, kept_out))
+
+    def _probe(self, spark: SparkSession, plan: ReleasePlan, path: Path) -> Probe:
+        """The landed rows that a plan releases."""
+        due, table = plan.due, delta_log.opened(path)
         if plan.lots:
             again = landed_again(spark, path, self.standing.quarantine_path, plan)
-            rows = again if plan.backfill is None else rows.unionByName(again)
-        columns = [column.name for column in pipeline.table(probe).stored_columns]
-        return joined(
-            spark,
-            self.standing.insert,
-            Probe(rows, columns, self.standing.released(plan)),
-            {pin.table: self._build(spark, pin, self.standing.released(plan)) for pin in plan.pins},
-            Release(plan.generation, plan.epoch, plan.instant, plan.on_unmatched, plan.kind == "discard", late),
-            observed,
-        )
+            return Probe(due, rows=again if plan.backfill is None else due.rows(spark, path).unionByName(again))
+        if table is None or not due.parts:
+            return Probe(due)
+        if not delta_log.plain(table):
+            return Probe(due, rows=due.rows(spark, path))
+        tasks = max(self.standing.released(plan) // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
+        return Probe(due, dealt(row_groups(due.files(table)), tasks))
 
-    def _build(self, spark: SparkSession, pin: Pin, probes: int) -> Build:
-        lake, table = self.standing.lake, self.standing.pipeline.table(pin.table)
-        landed = lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)
-        rows = self._versions(pin) if self.standing.insert.time == "event" else 0
-        truncated = not landed or landed[0].truncated
-        copies: dict[str, list[str]] = {}
-        if probes <= SMALL_PROBE and not truncated:
-            copies = Lookups(lake, self.standing.pipeline, self.environment).of(self.standing.insert, table, pin)
-        changelog = lake_rows.at(spark, lake.table_path(pin.table), pin.generation, pin.epoch, without=copies)
-        lookup = None
-        if files := [path for paths in copies.values() for path in paths]:
-            lookup = registered(spark, lake, self.standing.insert, table, files, pin)
-        heavy = None
-        if probes * rows > FEW_PAIRS:
-            path = lake.table_path(pin.table)
-            all_rows = lake_rows.at(spark, path, pin.generation, pin.epoch) if copies else changelog
-            heavy = self.heavy.of((str(path), pin.generation), all_rows, table.primary_key, rows)
-        return Build(
-            changelog,
-            [column.name for column in table.stored_columns],
-            pin.generation,
-            pin.epoch,
-            rows,
-            truncated=truncated,
-            heavy=heavy,
-            lookup=lookup,
-            horizon=pin.horizon_us,
-        )
+    def _build(self, spark: SparkSession, pin: Pin, plan: ReleasePlan) -> Build:
+        """A build at its pin. What a person gives up may be joined to a build that has lost rows."""
+        table = self.standing.pipeline.table(pin.table)
+        index = index_of(self.standing.lake, spark, table, pin)
+        return Build(replace(index, rows=None) if plan.discards else index, pin.horizon_us)
 
     def _prepare(self) -> None:
         """Make the target and its quarantine, or check that they are what the script says."""

@@ -19,8 +19,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from pipelines.joins import Joining
 from pipelines.runtime.plans import FromQuarantine
-from pipelines.runtime.releasing import columnar
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
 from tests.cases import at_length
@@ -180,8 +180,9 @@ SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10
 
 @pytest.fixture(params=["sql", "columns"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A release is joined by SQL, or by whole columns (docs/decisions/0026), whatever its size."""
-    monkeypatch.setattr(columnar, "FEWEST_ROWS", 0 if request.param == "columns" else 10**12)
+    """Columns alone need no SQL; with it, the same comes out."""
+    if request.param == "sql":
+        monkeypatch.setattr(Joining, "_columns_alone", False)
 
 
 @pytest.mark.usefixtures("_way")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import PlanningError
-from pipelines.joins.versions import versions_sql
 from pipelines.lake import Lake
 from pipelines.runtime.accounting import left_waiting, where_rows_are
 from pipelines.runtime.failures import StepFailed
 from pipelines.runtime.history import history_of
 from pipelines.runtime.releasing import Waiting
 from pipelines.runtime.runner import Runner
-from pipelines.sources.protocol import SEQ_TYPE
 from pipelines.testing import Harness
 from pipelines.watermarks import MAX_TIMESTAMP
 from tests.cases import at_length
@@ -321,22 +319,6 @@ def test_a_chain_of_builds_on_keys_of_several_columns_with_computed_and_nested_t
     assert [(row["id"], row["region"], row["rate"]) for row in harness.advance()] == [(1, 20, 200)]
     assert {row["id"]: row["_reason"] for row in harness.quarantined("converted")} == {3: "unmatched:key-absent@s"}
     assert harness.verify("converted").passed
-
-
-def test_a_truncate_ends_every_version_that_is_older(spark: SparkSession, tmp_path: Path) -> None:
-    """Through SQL alone: no scripted op is a truncate."""
-    changes = [("c", 1, 10, 1), ("c", 2, 10, 2), ("t", None, 20, 3), ("c", 1, 30, 4), ("c", 2, 5, 5)]
-    rows = [
-        (op, (0, 0, 0, seq, 0), datetime.fromtimestamp(at, UTC), 1, 1, key, f"v{seq}") for op, key, at, seq in changes
-    ]
-    schema = f"_op STRING, _seq {SEQ_TYPE}, _rowtime TIMESTAMP, _generation INT, _epoch BIGINT, id INT, name STRING"
-    spark.createDataFrame(rows, schema).createOrReplaceTempView("truncated")
-    found = spark.sql(versions_sql("truncated", ["id"], ["id", "name"])).orderBy("id", "_since").collect()
-    second = 1_000_000
-    assert [(row["id"], row["name"], row["_since"] // second) for row in found] == [
-        (1, "v1", 10), (1, "v4", 30), (2, "v5", 5), (2, "v2", 10),
-    ]  # fmt: skip
-    assert [min(row["_ended"], 100 * second) // second for row in found] == [20, 100, 20, 20]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,248 @@
+"""What a task of a release does before Spark's SQL: it reads its share of the probe, and finds the version that each
+row meets.
+
+Rows are frames, name -> Arrow array, of one length. A column of a table travels as `alias$column`; beside them are
+    _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; the last three may be NULL where a row
+                                                             can not be kept out any more
+    _probe_time                                              in event time: us, UTC
+    _instant                                                 what PROCTIME() is in this release
+    _why<n>, _build<n>_epoch, _build<n>_seq, _outside<n>     of the n-th join: why it gave no version (NULL: it gave
+                                                             one), which it was, and whether its pin forbids that one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
+
+from pipelines.joins.outcome import BEFORE_FIRST, BEYOND_RETENTION, DELETED, KEY_ABSENT, KEY_NULL, why_number
+from pipelines.joins.query import flat
+from pipelines.lake.due import Due
+from pipelines.lake.rows import LAKE_COLUMNS
+from pipelines.sources.arrow_types import arrow_type
+from pipelines.versions import Index, IndexOf, opened
+from pipelines.versions.hashing import flags
+
+Frame = dict[str, pa.Array]
+
+AT_ONCE, BYTES_AT_ONCE = 1 << 20, 256 << 20
+"""So many rows, of about so many bytes, are joined at once, at most."""
+
+BATCH = 1 << 16
+"""Rows that are handed to Spark at once."""
+
+OWN = {"_probe_op": "_op", "_probe_epoch": "_epoch", "_probe_split": "_split", "_probe_offset": "_offset"}
+"""What is told of a landed row, and the lake's column that it is."""
+PLACE = ("_probe_epoch", "_probe_split", "_probe_offset")
+"""What only rows that are kept out are told by."""
+
+_MATCH = -1
+_WHY = np.array([_MATCH, why_number(KEY_ABSENT), why_number(BEFORE_FIRST), why_number(DELETED)])
+"""By what `versions.Found.what` says."""
+
+_FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns={"_op", "_split"}))
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Row groups of one file."""
+
+    path: str
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a share is read: the due rows, and the probe's columns of `types`."""
+
+    alias: str
+    types: Mapping[str, pa.DataType]
+    due: Due
+    event: bool
+
+    def frames(self, groups: Sequence[Groups]) -> Iterator[Frame]:
+        """The due rows of some row groups, in batches of about as many as may be joined at once."""
+        own = {name: _TEXT if name in ("_op", "_split") else arrow_type(LAKE_COLUMNS[name]) for name in OWN.values()}
+        more = {name: arrow_type(LAKE_COLUMNS[name]) for name in ("_generation", "_rowtime")}
+        schema, due = pa.schema(list({**own, **more, **self.types}.items())), self.due.expression()
+        for rows in _together(_batches(groups, schema, due)):
+            frame = {flat(self.alias, name): rows.column(name) for name in self.types}
+            frame |= {name: rows.column(column) for name, column in OWN.items()}
+            if self.event:
+                frame["_probe_time"] = rows.column("_rowtime").cast(pa.int64())
+            yield frame
+
+
+def _batches(groups: Sequence[Groups], schema: pa.Schema, due: ds.Expression) -> Iterator[pa.RecordBatch]:
+    for each in groups:
+        chosen = _FORMAT.make_fragment(each.path, LocalFileSystem()).subset(row_group_ids=list(each.numbers))
+        ahead = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
+        yield from chosen.to_batches(schema=schema, filter=due, batch_size=AT_ONCE, **ahead)
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= AT_ONCE or size >= BYTES_AT_ONCE:
+            yield _one(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield _one(held)
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def frames_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
+    """Rows that come from Spark."""
+    for batch in _together(batches):
+        yield dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One join: `keys` are columns of the frame, `other` the one that says whether a key is none that the build's type
+    has; `columns` of the build are asked for afterwards. `horizon`: see `Build`."""
+
+    number: int
+    alias: str
+    keys: tuple[str, ...]
+    other: str | None
+    index: IndexOf
+    columns: tuple[str, ...]
+    event: bool
+    horizon: int | None
+    proof: bool
+
+    @cached_property
+    def _index(self) -> Index:
+        return opened(self.index)
+
+    @property
+    def width(self) -> float:
+        """The bytes that are found for one row, on the average."""
+        return self._index.width(self.columns)
+
+    def meet(self, frame: Frame) -> None:
+        """Add what each row meets. Raises OSError, LakeError."""
+        keys = [frame[name] for name in self.keys]
+        at = frame["_probe_time"].fill_null(0).to_numpy() if self.event else None
+        found = self._index.find(keys, at)
+        why = _WHY[found.what]
+        if at is not None:
+            if self.horizon is not None:
+                why[(why != why_number(KEY_ABSENT)) & (at < self.horizon)] = why_number(BEYOND_RETENTION)
+            why[flags(frame["_probe_time"].is_null())] = why_number(KEY_ABSENT)
+        for key in keys:
+            if key.null_count:
+                why[flags(key.is_null())] = why_number(KEY_NULL)
+        if self.other is not None:
+            why[flags(frame[self.other].fill_null(False))] = why_number(KEY_ABSENT)
+        met = why == _MATCH
+        epochs = self._index.numbers("epochs", found, met)
+        inside = epochs <= self.index.epoch
+        if at is not None:
+            inside &= self._index.numbers("times", found, met) <= at
+            inside &= True if self.horizon is None else at >= self.horizon
+        for name in self.columns:
+            frame[flat(self.alias, name)] = self._index.taken(name, found, met)
+        frame[f"_why{self.number}"] = pa.array(why.astype(np.int8), mask=met)
+        frame[f"_build{self.number}_epoch"] = pa.array(epochs, mask=~met)
+        frame[f"_outside{self.number}"] = pa.array(met & ~inside)
+        if self.proof:
+            frame[f"_build{self.number}_seq"] = self._index.taken("_seq", found, met)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What is done to each frame: the joins, then `columns` of it are handed on.
+
+    `instant`: ms, UTC; None where nobody asks. `settled`: a row that all joins have given a version is published or
+    dropped, whatever comes, so that nobody will ask for its place.
+    """
+
+    meetings: tuple[Meeting, ...]
+    columns: tuple[str, ...]
+    instant: int | None = None
+    settled: bool = False
+
+    def over(self, frames: Iterable[Frame]) -> Iterator[Frame]:
+        width = max(sum(meeting.width for meeting in self.meetings), 1.0)
+        size = max(min(AT_ONCE, int(BYTES_AT_ONCE / width)), 10_000)
+        for frame in _pieces(frames, size):
+            for meeting in self.meetings:
+                meeting.meet(frame)
+            rows = len(next(iter(frame.values())))
+            if self.instant is not None:
+                moment = pa.scalar(self.instant * 1000, pa.timestamp("us", tz="UTC"))
+                frame["_instant"] = pa.repeat(moment, rows)
+            if self.settled:
+                self._without_places(frame, rows)
+            yield {name: frame[name] for name in self.columns}
+
+    def _without_places(self, frame: Frame, rows: int) -> None:
+        open_rows = np.zeros(rows, bool)
+        for meeting in self.meetings:
+            open_rows |= flags(frame[f"_why{meeting.number}"].is_valid())
+        if "_probe_time" in frame and frame["_probe_time"].null_count:
+            open_rows |= flags(frame["_probe_time"].is_null())
+        if not open_rows.any():
+            for name in PLACE:
+                frame[name] = pa.nulls(rows, frame[name].type)
+
+    def batches(self, frames: Iterable[Frame]) -> Iterator[pa.RecordBatch]:
+        """The rows for Spark."""
+        for frame in self.over(frames):
+            columns = [_for_spark(column) for column in frame.values()]
+            batch = pa.RecordBatch.from_arrays(columns, list(frame))
+            for start in range(0, batch.num_rows, BATCH):
+                yield batch.slice(start, BATCH)
+
+
+def _pieces(frames: Iterable[Frame], size: int) -> Iterator[Frame]:
+    for frame in frames:
+        rows = len(next(iter(frame.values())))
+        for start in range(0, rows, size):
+            yield frame if rows <= size else {name: column.slice(start, size) for name, column in frame.items()}
+
+
+def _for_spark(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return column.cast(kind.value_type)
+    if pa.types.is_large_string(kind):
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_large_binary(kind) else column
+
+
+def row_groups(paths: Sequence[str]) -> list[tuple[str, int, int]]:
+    """File, number and rows of every row group."""
+    found: list[tuple[str, int, int]] = []
+    for path in paths:
+        footer = pq.read_metadata(path)
+        found += [(path, number, footer.row_group(number).num_rows) for number in range(footer.num_row_groups)]
+    return found
+
+
+def dealt(groups: Sequence[tuple[str, int, int]], tasks: int) -> list[tuple[Groups, ...]]:
+    """Row groups for so many tasks, or fewer, so that each has some, and all about as many rows."""
+    wanted = min(tasks, len(groups))
+    rows, found = [0] * wanted, [dict[str, list[int]]() for _ in range(wanted)]
+    for path, number, count in sorted(groups, key=lambda group: -group[2]):
+        least = rows.index(min(rows))
+        rows[least] += count
+        found[least].setdefault(path, []).append(number)
+    return [tuple(Groups(path, tuple(sorted(numbers))) for path, numbers in mine.items()) for mine in found]

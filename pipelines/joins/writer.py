@@ -1,0 +1,240 @@
+"""What a task of a release does after Spark's SQL: it writes the staged files, and counts every outcome.
+
+A staged row has the target's columns, then
+    _op, _generation, _epoch          what a published row carries
+    _probe_epoch, _split, _offset     which probe row it is; NULL where published
+    _reason                           why it is kept out; of a published row only with 'gate.proof'
+    _violated                         which constraints it violates (joins.violations), where the target has any
+and lies in a folder `_disposition=publish` or `_disposition=quarantine`.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.joins.outcome import MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
+from pipelines.joins.task import Frame
+from pipelines.joins.violations import MASK
+from pipelines.lake.rows import LAKE_COLUMNS
+from pipelines.parquet import BatchWriter
+from pipelines.sources.arrow_types import arrow_type
+from pipelines.sql.model import Insert, OnUnmatched
+from pipelines.versions.hashing import Flags, Numbers, flags
+from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+Found = dict[str, int | None]
+"""The counts of a release, by name."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """Which epoch this is: `instant` (ms, UTC) is its PROCTIME(); `discard` quarantines all that would leave.
+
+    `late_upto` (us, UTC): in event time, a row at or below it is late; None while no row can be. `retained`: retention
+    has removed versions of a build.
+    """
+
+    generation: int
+    epoch: int
+    instant: int
+    on_unmatched: OnUnmatched
+    discard: bool = False
+    late_upto: int | None = None
+    retained: bool = False
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes frames to `folder`. `columns`: name in the target -> name in the frame, or the same."""
+
+    insert: Insert
+    release: Release
+    columns: Mapping[str, str]
+    folder: str
+
+    def write(self, frames: Iterable[Frame]) -> str:
+        """Write all frames of a task: the files' names and what was counted, as JSON. Another attempt at it writes
+        other files, so that what a task has told of stays as it is. Raises OSError."""
+        counts, known = Counts(self.insert, self.release), Outcomes(self.insert)
+        last = known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
+        first_dropped, name = known.number(WHERE), f"part-{uuid.uuid4().hex}.parquet"
+        with ExitStack() as open_files:
+            files: dict[str, BatchWriter] = {}
+            for kind in ("publish", "quarantine"):
+                folder = Path(self.folder) / f"_disposition={kind}"
+                folder.mkdir(parents=True, exist_ok=True)
+                files[kind] = open_files.enter_context(BatchWriter(folder / name))
+            for frame in frames:
+                outcome = frame["_outcome"].to_numpy() if "_outcome" in frame else self._concluded(frame, known)
+                counts.add(frame, outcome)
+                published = outcome <= last
+                files["publish"].write(self._staged(frame, outcome, published, kept_out=False))
+                kept_out = ~published & (outcome < first_dropped)
+                if kept_out.any():
+                    files["quarantine"].write(self._staged(frame, outcome, kept_out, kept_out=True))
+        written = [f"_disposition={kind}/{name}" for kind, file in files.items() if file.rows]
+        return json.dumps({"files": written, "counts": counts.found()})
+
+    def _concluded(self, frame: Frame, known: Outcomes) -> Numbers:
+        """The outcome of each row of an INSERT that has no condition: by the first join that gave no version, and of a
+        LEFT one only where no INNER one did, if unmatched rows are published."""
+        numbered = list(enumerate(self.insert.joins))
+        outcome = np.full(len(frame["_probe_op"]), known.number(MATCHED), np.int64)
+        publish = self.release.on_unmatched == "publish"
+        lost = [("dropped", each) for each in numbered if publish and each[1].kind == "INNER"]
+        for kind, (number, join) in [*lost, *(("unmatched", each) for each in numbered)][::-1]:
+            why = frame[f"_why{number}"]
+            if why.null_count < len(why):
+                rows = flags(why.is_valid())
+                first = known.first_missed("dropped" if kind == "dropped" else "unmatched", join)
+                outcome[rows] = first + why.fill_null(0).to_numpy()[rows]
+        if self.insert.time == "event" and frame["_probe_time"].null_count:
+            outcome[flags(frame["_probe_time"].is_null())] = known.number(TIME_NULL)
+        return outcome
+
+    def _staged(self, frame: Frame, outcome: Numbers, chosen: Flags, *, kept_out: bool) -> pa.RecordBatch:
+        rows = None if chosen.all() else pa.array(np.flatnonzero(chosen))
+        size = len(chosen) if rows is None else len(rows)
+
+        def own(name: str) -> pa.Array:
+            return frame[name] if rows is None else frame[name].take(rows)
+
+        def none(column: str) -> pa.Array:
+            return pa.nulls(size, arrow_type(LAKE_COLUMNS[column]))
+
+        types = {item.name: arrow_type(item.spark_type) for item in self.insert.projections}
+        columns = {name: _as(own(source), types[name]) for name, source in self.columns.items()}
+        columns["_op"] = _as(own("_probe_op"), pa.string())
+        columns["_generation"] = pa.repeat(pa.scalar(self.release.generation, pa.int32()), size)
+        columns["_epoch"] = pa.repeat(pa.scalar(self.release.epoch, pa.int64()), size)
+        for name, column in (("_probe_epoch", "_epoch"), ("_split", "_split"), ("_offset", "_offset")):
+            source = name if name == "_probe_epoch" else f"_probe{name}"
+            columns[name] = _as(own(source), arrow_type(LAKE_COLUMNS[column])) if kept_out else none(column)
+        names: list[str | None] = [*Outcomes(self.insert).names]
+        if not kept_out:
+            names = [None if name == MATCHED or not self.insert.proof else name for name in names]
+        columns["_reason"] = pa.array(names, pa.string()).take(pa.array(outcome[chosen]))
+        if self.insert.constraints:
+            columns[MASK] = own(MASK)
+        if self.insert.proof:
+            columns |= self._proof(own, size)
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+    def _proof(self, own, size: int) -> Frame:
+        """The match proof of each row: the versions that it met, and whether every build had one."""
+        found: Frame = {}
+        matched = np.ones(size, bool)
+        for number, (epoch, seq) in enumerate(self.insert.proofs):
+            met = flags(own(f"_why{number}").is_null())
+            none = pa.array(np.where(met, np.arange(size), -1), mask=~met)
+            found[epoch], found[seq] = own(f"_build{number}_epoch").take(none), own(f"_build{number}_seq").take(none)
+            matched &= met
+        return {**found, "_matched": pa.array(matched)}
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Text as it is written; what is found of a build may be large text, which looks the same in a file."""
+    if values.type == kind or pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
+        return values
+    return values.cast(kind)
+
+
+@dataclass
+class Counts:
+    """What the gate wants to know, over all released rows: `rows`; one count an outcome and a disposition; per join,
+    its matches, how many of them its pin does not allow (or of a version that is younger than the row), and the
+    greatest epoch of theirs; in event time, how many rows came late, the least and the greatest time (us)."""
+
+    insert: Insert
+    release: Release
+    rows: int = 0
+    numbers: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    facts: Found = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.numbers = np.zeros(len(Outcomes(self.insert).names), np.int64)
+        if self.insert.time == "event":
+            probe = self.insert.probe_alias
+            self.facts = {
+                f"late@{probe}": 0, f"least-time@{probe}": MAX_TIMESTAMP, f"greatest-time@{probe}": MIN_TIMESTAMP
+            }  # fmt: skip
+        for join in self.insert.joins:
+            self.facts |= {f"matches@{join.alias}": 0, f"outside-pin@{join.alias}": 0}
+            self.facts[f"greatest-epoch@{join.alias}"] = None
+
+    def add(self, frame: Frame, outcome: Numbers) -> None:
+        self.rows += len(outcome)
+        self.numbers += np.bincount(outcome, minlength=len(self.numbers))
+        found: Found = {}
+        if self.insert.time == "event":
+            probe, times = self.insert.probe_alias, frame["_probe_time"]
+            late = self.release.late_upto
+            found[f"late@{probe}"] = 0 if late is None else int((times.drop_null().to_numpy() <= late).sum())
+            bounds = pc.min_max(times).as_py()  # type: ignore[attr-defined]
+            found[f"least-time@{probe}"], found[f"greatest-time@{probe}"] = bounds["min"], bounds["max"]
+        for number, join in enumerate(self.insert.joins):
+            met = frame[f"_why{number}"].is_null()
+            epochs, outside = frame[f"_build{number}_epoch"], frame[f"_outside{number}"]
+            if frame[f"_why{number}"].null_count < len(met):
+                epochs, outside = epochs.filter(met), outside.filter(met)
+            found[f"matches@{join.alias}"] = len(epochs)
+            found[f"outside-pin@{join.alias}"] = outside.true_count
+            found[f"greatest-epoch@{join.alias}"] = pc.max(epochs).as_py()  # type: ignore[attr-defined]
+        self.facts = _added([self.facts, found])
+
+    def found(self) -> Found:
+        """All of them, by name."""
+        known = Outcomes(self.insert)
+        last = known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
+        dropped = int(self.numbers[known.number(WHERE) :].sum())
+        published = int(self.numbers[: last + 1].sum())
+        return {
+            "rows": self.rows,
+            **{
+                name: int(self.numbers[known.number(name)])
+                for name in outcomes(self.insert, retained=self.release.retained)
+            },
+            "to:publish": published,
+            "to:quarantine": self.rows - published - dropped,
+            "to:drop": dropped,
+            **self.facts,
+        }
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What tasks have written: `files`, by their names in the folder of the release, and what they counted."""
+
+    files: list[str]
+    counts: Found
+
+
+def merged(told: Sequence[str], insert: Insert, release: Release) -> Staged:
+    """What all tasks have told."""
+    found = [json.loads(text) for text in told]
+    nothing = Counts(insert, release).found()
+    return Staged(
+        [name for each in found for name in each["files"]], _added([nothing, *(each["counts"] for each in found)])
+    )
+
+
+def _added(found: Sequence[Found]) -> Found:
+    return {name: _together(name, [each[name] for each in found]) for name in found[0]}
+
+
+def _together(name: str, values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    if name.startswith("least-time@"):
+        return min(known)
+    if name.startswith(("greatest-time@", "greatest-epoch@")):
+        return max(known, default=None)
+    return sum(known)

@@ -1,0 +1,26 @@
+"""The versions of a build side: an index of them on disk, and the one version that each probe row meets (`find`).
+
+hashing.py    a number for every key, equal where Spark's `=` says so
+run.py        one run: the versions that landed in some epochs, in order of (key, time, seq), as mapped arrays
+index.py      all runs of a build at a pin: what a row meets
+runs.py       which runs there are, where they lie, and who makes those that are missing
+"""
+
+from pipelines.versions.index import ABSENT, BEFORE_FIRST, GONE, MATCH, Found, Index, IndexOf, opened
+from pipelines.versions.run import Made, make
+from pipelines.versions.runs import Runs, chained
+
+__all__ = [
+    "ABSENT",
+    "BEFORE_FIRST",
+    "GONE",
+    "MATCH",
+    "Found",
+    "Index",
+    "IndexOf",
+    "Made",
+    "Runs",
+    "chained",
+    "make",
+    "opened",
+]

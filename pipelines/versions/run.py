@@ -1,0 +1,356 @@
+"""A run: the versions of a build that landed in some of its epochs, immutable, as arrays that every task maps.
+
+hashes    of the distinct keys, ascending; `first` is a table over their top bits
+start     the place of each key's first version, and one more
+times     of each version (us, UTC; NO_TIME first), in order of (key, rowtime, seq)
+epochs, gone
+latest    the place of each key's version with the greatest seq
+keys      the distinct keys, where a hash alone does not tell
+rows      the table's columns and `_seq`, in the same order (Arrow IPC)
+truncates rowtime, epoch and seq of each truncate
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from pipelines.lake.rows import LAKE_COLUMNS
+from pipelines.sources.arrow_types import arrow_type
+from pipelines.sources.protocol import SEQ_PARTS
+from pipelines.versions.hashing import SALT, Flags, Hashes, Numbers, Word, flags, hashed, one_to_one, same, taken, words
+
+NO_TIME = int(np.iinfo(np.int64).min)
+"""The time of a version without one: before all others."""
+
+NONE = -1
+"""In the place of a key or a version: there is none."""
+
+ARRAYS = ("hashes", "first", "start", "times", "epochs", "gone", "latest")
+_OWN = ("_generation", "_epoch", "_op", "_rowtime", "_seq")
+_LARGE: Mapping[pa.DataType, pa.DataType] = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+_MOST_IN_A_COLUMN = 1 << 30
+"""Bytes of text beyond which a column is of the large kind."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a run is made of: the rows of `generation` with after < epoch <= upto in `files`, and of those the keys of
+    one of `shards` (a power of two). `types`: of all columns that the table stores. It lies in `folder`."""
+
+    folder: str
+    files: tuple[str, ...]
+    generation: int
+    after: int
+    upto: int
+    keys: tuple[str, ...]
+    types: Mapping[str, pa.DataType]
+    shard: int = 0
+    shards: int = 1
+
+
+def shard_of(hashes: Hashes, shards: int) -> Numbers:
+    """The shard that each key is in, by the low bits of its hash."""
+    return (hashes & np.uint64(shards - 1)).astype(np.int64)
+
+
+def make(made: Made, attempt: int = 0) -> None:
+    """Write a run, whole or not at all. Raises OSError."""
+    folder = Path(made.folder)
+    rows, count = _read(made)
+    unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}")
+    unfinished.mkdir(parents=True)
+    try:
+        _write(unfinished, made, rows, count, SALT if attempt == 0 else secrets.randbits(64))
+        shutil.rmtree(folder, ignore_errors=True)  # one that was not whole
+        os.replace(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _read(made: Made) -> tuple[pa.Table, int]:
+    """The run's rows, and how many they are; a version with a NULL key is none."""
+    own = {name: arrow_type(LAKE_COLUMNS[name]) for name in _OWN}
+    schema = pa.schema(list({**own, **made.types}.items()))
+    epoch, held, count = pc.field("_epoch"), list[pa.RecordBatch](), 0
+    wanted = (pc.field("_generation") == made.generation) & (epoch > made.after) & (epoch <= made.upto)
+    if made.files:
+        files = ds.dataset(list(made.files), schema=schema, format="parquet")
+        for batch in files.to_batches(filter=wanted, batch_readahead=4, fragment_readahead=1):
+            count += batch.num_rows
+            held.append(batch if made.shards == 1 else _of_shard(batch, made))
+    return pa.Table.from_batches(held, schema), count
+
+
+def _of_shard(batch: pa.RecordBatch, made: Made) -> pa.RecordBatch:
+    own = shard_of(hashed(words([batch.column(key) for key in made.keys])), made.shards) == made.shard
+    truncates = flags(pc.equal(batch.column("_op"), "t"))  # type: ignore[attr-defined]
+    return batch.filter(pa.array(own | truncates))
+
+
+def _write(folder: Path, made: Made, rows: pa.Table, count: int, salt: int) -> None:
+    truncates = rows.filter(pc.equal(rows["_op"], "t")).select(["_rowtime", "_epoch", "_seq"])  # type: ignore[attr-defined]
+    _save(folder / "truncates.arrow", truncates)
+    is_version = pc.not_equal(rows["_op"], "t")  # type: ignore[attr-defined]
+    for key in made.keys:
+        is_version = pc.and_(is_version, rows[key].is_valid())  # type: ignore[attr-defined]
+    if not pc.all(is_version, min_count=0).as_py():  # type: ignore[attr-defined]
+        rows = rows.filter(is_version)
+    parts = words([_whole(rows[key]) for key in made.keys])
+    times = times_of(rows["_rowtime"])
+    rank = _rank(seq_parts(_whole(rows["_seq"])))
+    while True:
+        hashes = hashed(parts, salt)
+        order = _ordered(hashes, times, rank)
+        ordered = hashes[order]
+        alike = ordered[1:] == ordered[:-1]
+        if one_to_one(parts) or _keys_alike(parts, order, alike):
+            break
+        salt = secrets.randbits(64)  # two keys have one hash: with another salt they have two
+    starts = np.flatnonzero(np.append(True, ~alike)) if len(order) else np.zeros(0, np.int64)
+    distinct, start = ordered[starts], np.append(starts if len(order) else 0, len(order))
+    bits = max(len(distinct).bit_length(), 1)
+    first = np.searchsorted((distinct >> np.uint64(64 - bits)).astype(np.int64), np.arange((1 << bits) + 1))
+    arrays = {
+        "hashes": distinct,
+        "first": first.astype(np.int64),
+        "start": start.astype(np.int64),
+        "times": times[order],
+        "epochs": rows["_epoch"].to_numpy()[order],
+        "gone": flags(_whole(pc.equal(rows["_op"], "d")))[order],  # type: ignore[attr-defined]
+        "latest": _latest(rank[order], start),
+    }
+    for name in ARRAYS:
+        np.save(folder / f"{name}.npy", arrays[name])
+    if not one_to_one(parts):
+        keys = [taken(part, order[starts]) for part in parts]
+        _save(folder / "keys.arrow", pa.table({f"k{n}": key for n, key in enumerate(keys)}))
+    places = pa.array(order)
+    payload = {}
+    for name in [*made.types, "_seq"]:
+        payload[name] = _whole(rows[name]).take(places)
+        rows = rows.drop_columns([name]) if name != "_seq" else rows
+    _save(folder / "rows.arrow", pa.table(payload))
+    told = {"rows": count, "salt": salt, "shards": made.shards, "upto": int(arrays["epochs"].max(initial=0))}
+    (folder / "run.json").write_text(json.dumps(told))
+
+
+def times_of(column: pa.ChunkedArray) -> Numbers:
+    return column.cast(pa.int64()).fill_null(NO_TIME).to_numpy()
+
+
+def seq_parts(seq: pa.Array) -> list[Numbers]:
+    """The parts of each seq, the most important first; NULL is less than any value, as Spark has it."""
+    parts = pa.Table.from_arrays(seq.flatten(), [field.name for field in seq.type])
+    return [parts[name].cast(pa.int64()).fill_null(NO_TIME).to_numpy() for name in SEQ_PARTS]
+
+
+def _rank(parts: Sequence[Numbers]) -> Numbers:
+    """Numbers that are in order where seqs are, within one run."""
+    found, bits = np.zeros(len(parts[0]), np.int64), 0
+    moving = [part for part in parts if len(part) and part.min() != part.max()]
+    spans = [int(part.max()) - int(part.min()) for part in moving]
+    for part, span in zip(moving, spans, strict=True):
+        bits += span.bit_length()
+        if bits > 62:
+            return _rank_by_sorting(parts)
+        found = (found << span.bit_length()) | (part - part.min())
+    return found
+
+
+def _rank_by_sorting(parts: Sequence[Numbers]) -> Numbers:
+    order = np.lexsort(list(reversed(parts)))
+    new = np.zeros(len(order), bool)
+    for part in parts:
+        new[1:] |= part[order][1:] != part[order][:-1]
+    found = np.empty(len(order), np.int64)
+    found[order] = np.cumsum(new)
+    return found
+
+
+def _ordered(hashes: Hashes, times: Numbers, rank: Numbers) -> Numbers:
+    """The rows by hash, time and seq."""
+    order = np.lexsort((times, hashes))
+    tied = (np.diff(hashes[order]) == 0) & (np.diff(times[order]) == 0)
+    if tied.any():
+        places = np.flatnonzero(np.append(tied, False) | np.insert(tied, 0, False))
+        rows = order[places]
+        order[places] = rows[np.lexsort((rank[rows], times[rows], hashes[rows]))]
+    return order
+
+
+def _keys_alike(parts: Sequence[Word], order: Numbers, alike: Flags) -> bool:
+    """Whether all neighbours of one hash have one key."""
+    one, two = order[1:][alike], order[:-1][alike]
+    return all(bool(same(taken(part, one), taken(part, two)).all()) for part in parts)
+
+
+def _latest(rank: Numbers, start: Numbers) -> Numbers:
+    """The place of each key's version with the greatest rank; of equal ones the last."""
+    keys = len(start) - 1
+    counts = np.diff(start)
+    found = np.full(keys, NONE, np.int64)
+    if len(rank):
+        there = np.flatnonzero(counts)
+        greatest = np.maximum.reduceat(rank, start[:-1][there])
+        owner = np.repeat(there, counts[there])
+        places = np.flatnonzero(rank == np.repeat(greatest, counts[there]))
+        found[owner[places]] = places
+    return found
+
+
+def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one piece."""
+    if isinstance(column, pa.Array):
+        return column
+    if column.nbytes > _MOST_IN_A_COLUMN:
+        column = column.cast(_LARGE.get(column.type, column.type))
+    found = column.combine_chunks()
+    if isinstance(found, pa.ChunkedArray):
+        if found.num_chunks > 1:
+            raise pa.ArrowCapacityError(f"a column of {found.type} has more than 2 GiB in {len(found):,} versions")
+        return found.chunk(0)
+    return found
+
+
+def _save(path: Path, rows: pa.Table) -> None:
+    arrays = [_whole(rows.column(name)) for name in rows.column_names]
+    batch = pa.RecordBatch.from_arrays(arrays, rows.column_names)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def _mapped(path: Path) -> pa.RecordBatch:
+    return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+
+
+class Run:
+    """A run that was made; what is not looked at stays on disk. Raises OSError, ValueError where it is not whole."""
+
+    def __init__(self, folder: Path) -> None:
+        told = json.loads((folder / "run.json").read_text())
+        self.count, self.salt, self.shards = int(told["rows"]), int(told["salt"]), int(told["shards"])
+        self.upto = int(told["upto"])  # the greatest epoch of a version
+        self.hashes: Hashes
+        self.hashes, self.first, self.start, self.times, self.epochs, self.gone, self.latest = (
+            np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ARRAYS
+        )
+        self.rows = _mapped(folder / "rows.arrow")
+        self.truncates = _mapped(folder / "truncates.arrow")
+        keys = folder / "keys.arrow"
+        held = _mapped(keys).columns if keys.exists() else []
+        self.keys: list[Word] = [column.to_numpy() if pa.types.is_integer(column.type) else column for column in held]
+        self.places: Numbers | None = None
+        self._shift = np.uint64(64 - (len(self.first) - 2).bit_length())
+
+    def at(self, pin: int) -> Run:
+        """The run as a pin sees it that knows no later epoch: the same keys, with the versions up to it."""
+        if self.upto <= pin:
+            return self
+        kept = np.flatnonzero(self.epochs <= pin)
+        seen = object.__new__(Run)
+        seen.__dict__ = {**self.__dict__, "upto": pin}
+        seen.places, seen.start = kept, np.searchsorted(kept, self.start)
+        seen.times, seen.epochs, seen.gone = self.times[kept], self.epochs[kept], self.gone[kept]
+        seq = self.rows.column("_seq").take(pa.array(kept))
+        seen.latest = _latest(_rank(seq_parts(seq)), seen.start)
+        return seen
+
+    def key_of(self, hashes: Hashes, parts: Sequence[Word]) -> Numbers:
+        """The number of each row's key; NONE where the run does not have it."""
+        if not len(self.hashes):
+            return np.full(len(hashes), NONE, np.int64)
+        prefix = (hashes >> self._shift).astype(np.int64)
+        low, high = self.first[prefix], self.first[prefix + 1]
+        live = np.flatnonzero(low < high)
+        while len(live):
+            middle = (low[live] + high[live]) >> 1
+            before = self.hashes[middle] < hashes[live]
+            low[live] = np.where(before, middle + 1, low[live])
+            high[live] = np.where(before, high[live], middle)
+            live = live[low[live] < high[live]]
+        there = np.minimum(low, len(self.hashes) - 1)
+        known = self.hashes[there] == hashes
+        if self.keys:
+            rows = np.flatnonzero(known)
+            for own, part in zip(self.keys, parts, strict=True):
+                known[rows] &= same(taken(own, there[rows]), taken(part, rows))
+        return np.where(known, there, NONE)
+
+    def last_by(self, keys: Numbers, times: Numbers) -> tuple[Numbers, Flags]:
+        """The place of the last version of each key that has a time up to the row's, NONE where there is none; and
+        whether the key has any version that has a time."""
+        safe = np.maximum(keys, 0)
+        begin, low, high = self.start[safe], self.start[safe], self.start[safe + 1]
+        high = np.where(keys == NONE, low, high)
+        known = low < high
+        known[known] = self.times[high[known] - 1] != NO_TIME
+        live = np.flatnonzero(low < high)
+        while len(live):
+            middle = (low[live] + high[live]) >> 1
+            before = self.times[middle] <= times[live]
+            low[live] = np.where(before, middle + 1, low[live])
+            high[live] = np.where(before, high[live], middle)
+            live = live[low[live] < high[live]]
+        place = low - 1
+        met = place >= begin
+        met[met] = self.times[place[met]] != NO_TIME
+        return np.where(met, place, NONE), known
+
+    def last(self, keys: Numbers) -> tuple[Numbers, Flags]:
+        """The place of each key's version with the greatest seq, NONE where there is none; and whether it has any."""
+        found = np.full(len(keys), NONE, np.int64)
+        rows = np.flatnonzero(keys != NONE)
+        found[rows] = self.latest[keys[rows]]
+        return found, found != NONE
+
+    def taken(self, column: str, places: Numbers, without: Flags | None = None) -> pa.Array:
+        """A column of the versions at these places; NULL where there is to be none."""
+        if self.places is not None:
+            places = self.places[places if without is None else np.where(without, 0, places)]
+        return self.rows.column(column).take(pa.array(places, mask=without))
+
+    def seq(self, places: Numbers) -> list[Numbers]:
+        """The parts of the seqs of the versions at these places."""
+        return seq_parts(self.taken("_seq", places))
+
+
+_OPEN: dict[tuple[str, int, int], Run] = {}
+"""What this process has mapped: the next release of a worker finds the pages that the last one has touched."""
+
+
+def opened(folder: str) -> Run | None:
+    """The run in a folder; None where it is not there whole. Those that are gone are let go: their disk would not be
+    free."""
+    try:
+        status = (Path(folder) / "run.json").stat()
+        key = (folder, status.st_ino, status.st_mtime_ns)
+        if key not in _OPEN:
+            for other in [one for one in _OPEN if not os.path.exists(one[0])]:
+                del _OPEN[other]
+            _OPEN[key] = Run(Path(folder))
+        return _OPEN[key]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+@lru_cache(maxsize=16)
+def _seen(run: Run, pin: int) -> Run:
+    return run.at(pin)
+
+
+def seen(run: Run, pin: int) -> Run:
+    """`Run.at`, once for a pin."""
+    return run if run.upto <= pin else _seen(run, pin)
