@@ -160,6 +160,17 @@ def castable(source: FlinkType, target: FlinkType) -> bool:
     return have in moments and want in moments
 
 
+def cast_to_one(types: Iterable[FlinkType], *, compared: bool = False) -> bool:
+    """Whether CAST takes all of `types` to one of them, `compared` where that one is to have an order.
+
+    A message that says CAST asks this first: no interval and no ARRAY is cast to anything.
+    """
+    known = [of for of in types if of.kind is not Kind.NULL]
+    return any(
+        all(castable(of, target) for of in known) and (not compared or comparable(target, target)) for target in known
+    )
+
+
 def cast(sql: str, source: FlinkType, target: FlinkType, *, safe: bool = False) -> str:
     """Spark SQL for a cast that `castable` allows, with Flink's result.
 

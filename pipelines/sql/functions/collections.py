@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.sql.coercion import common, comparable, converted
+from pipelines.sql.coercion import cast_to_one, castable, common, comparable, converted
 from pipelines.sql.functions.function import ANY, COLLECTION, DICTIONARY, LIST, Call, Function
 from pipelines.sql.types import BOOLEAN, INT, Field, FlinkType, Kind
 from pipelines.sql.values import spark_string
@@ -22,7 +22,8 @@ def _map_types(call: Call) -> tuple[FlinkType, FlinkType]:
         call.refuse("a MAP has pairs of a key and a value", "MAP['a', 1, 'b', 2]")
     key, value = common(call.types[::2]), common(call.types[1::2])
     if key is None or value is None:
-        call.refuse("type clash: the keys, or the values, of the MAP have different types", "CAST them to one type")
+        hint = "CAST them to one type" if all(cast_to_one(call.types[first::2]) for first in (0, 1)) else None
+        call.refuse("type clash: the keys, or the values, of the MAP have different types", hint)
     return key, value
 
 
@@ -38,7 +39,8 @@ def _map(call: Call) -> str:
 def _contains(call: Call) -> str:
     array, wanted = call.types
     if not comparable(array.element, wanted):
-        call.refuse(f"type clash: an {array} holds no {wanted}", "CAST the value", 1)
+        hint = "CAST the value" if castable(wanted, array.element) else None
+        call.refuse(f"type clash: an {array} holds no {wanted}", hint, 1)
     return f"array_contains({call.sqls[0]}, {converted(call.sqls[1], wanted, array.element)})"
 
 

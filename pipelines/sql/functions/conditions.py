@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.sql.coercion import common, comparable, converted
+from pipelines.sql.coercion import cast_to_one, common, comparable, converted
 from pipelines.sql.functions.function import ANY, TRUTH, Call, Function
 from pipelines.sql.types import BOOLEAN, FlinkType
 
@@ -12,7 +12,8 @@ def one_type(call: Call, first: int = 0) -> FlinkType:
     found = common(call.types[first:])
     if found is None:
         types = " and ".join(dict.fromkeys(map(str, call.types[first:])))
-        call.refuse(f"type clash: {call.name} has arguments of types {types}", "CAST them to one type")
+        hint = "CAST them to one type" if cast_to_one(call.types[first:]) else None
+        call.refuse(f"type clash: {call.name} has arguments of types {types}", hint)
     return found
 
 
@@ -40,7 +41,8 @@ def _extreme(function: str):
 def _nullif(call: Call) -> str:
     left, right = call.arguments
     if not comparable(left.type, right.type):
-        call.refuse(f"type clash: {left.type} and {right.type} can not be compared", "CAST one of them")
+        hint = "CAST one of them" if cast_to_one((left.type, right.type), compared=True) else None
+        call.refuse(f"type clash: {left.type} and {right.type} can not be compared", hint)
     return f"nullif({left.sql}, {right.sql})"
 
 

@@ -10,6 +10,7 @@ from pipelines.sql.source import Source, Span
 from pipelines.sql.types import (
     BINARIES,
     INTEGERS,
+    INTERVALS,
     NESTED,
     NUMERIC,
     STRINGS,
@@ -110,11 +111,11 @@ class Function:
         for place, argument in enumerate(call.arguments):
             family = self.takes[min(place, len(self.takes) - 1)]
             if not family.takes(argument.type):
-                call.refuse(
-                    f"type clash: argument {place + 1} of {call.name} is {family.name}, not {argument.type}",
-                    f"call it as {self.signature}; CAST(… AS type) changes a type",
-                    place,
-                )
+                given, hint = argument.type.kind, f"call it as {self.signature}"
+                if given is Kind.NULL or not (given in NESTED | INTERVALS or family.kinds <= NESTED | INTERVALS):
+                    hint += "; CAST(… AS type) changes a type"
+                what = f"type clash: argument {place + 1} of {call.name} is {family.name}, not {argument.type}"
+                call.refuse(what, hint, place)
 
     def translate(self, call: Call) -> Value:
         """The call as Spark SQL. Raises SqlError."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipelines.process.windows.windowed import Part
+from pipelines.sql.coercion import castable
 from pipelines.sql.functions.function import Call
 from pipelines.sql.names import unused
 from pipelines.sql.types import (
@@ -74,7 +75,8 @@ def _count(call: Call, distinct: bool, parts: Parts) -> Value:
     if not distinct:
         return Value(parts.need("sum", f"count({sql})", BIGINT, _named("count", call)), BIGINT.not_null())
     if of.kind in {*NESTED, *APPROXIMATE, *INTERVALS}:
-        call.refuse(f"type clash: COUNT(DISTINCT …) of {of.null()}", "CAST it to a DECIMAL or a STRING", 0)
+        hint = "CAST it to a DECIMAL or a STRING" if of.kind in APPROXIMATE else None
+        call.refuse(f"type clash: COUNT(DISTINCT …) of {of.null()}", hint, 0)
     array = FlinkType(Kind.ARRAY, arguments=(of.null(),))
     return Value(parts.need("set", f"collect_set({sql})", array, _named("distinct", call)), BIGINT.not_null())
 
@@ -128,7 +130,8 @@ def _number(call: Call, distinct: bool) -> FlinkType:
     if distinct:
         call.refuse(f"{call.name}(DISTINCT …) is not supported", "COUNT, MIN and MAX take DISTINCT")
     if of.kind not in NUMERIC:
-        call.refuse(f"type clash: {call.name} takes a number, not {of.null()}", "CAST(… AS type) changes a type", 0)
+        hint = "CAST(… AS type) changes a type" if castable(of, BIGINT) else None
+        call.refuse(f"type clash: {call.name} takes a number, not {of.null()}", hint, 0)
     return of.null()
 
 

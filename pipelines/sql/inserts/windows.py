@@ -15,6 +15,7 @@ from pipelines.process.extension import EventTimeExtension
 from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from pipelines.process.windows.aggregation import WindowAggregation
 from pipelines.process.windows.windowed import WINDOW_END, Group, WindowedQuery, WindowTable
+from pipelines.sql.coercion import castable
 from pipelines.sql.errors import SqlError
 from pipelines.sql.functions.function import Call, Function
 from pipelines.sql.functions.refused import AGGREGATES
@@ -28,7 +29,7 @@ from pipelines.sql.scope import InsertScope
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import Known, Name, Scalar, place, spanned
 from pipelines.sql.translate import Translator
-from pipelines.sql.types import APPROXIMATE, INTERVALS, NESTED, FlinkType, Kind, quoted
+from pipelines.sql.types import APPROXIMATE, INTERVALS, NESTED, STRING, FlinkType, Kind, quoted
 from pipelines.sql.user_functions import UserFunctions
 from pipelines.sql.values import Value
 
@@ -192,7 +193,8 @@ class WindowedCompiler:
             what = "the time of processing is another one in each run: rows are not grouped by it"
             raise self._error(scalar.span, what, GROUP_BY_WINDOWS)
         if kind in {*NESTED, *APPROXIMATE, *INTERVALS, Kind.NULL}:
-            raise self._error(scalar.span, f"no key is of {value.type.null()}", "CAST it to a type that does")
+            hint = "CAST it to a DECIMAL or a STRING" if castable(value.type, STRING) else None
+            raise self._error(scalar.span, f"no key is of {value.type.null()}", hint)
 
     # --- over groups ---------------------------------------------------------------------------------------------
 

@@ -176,7 +176,8 @@ class TableCompiler:
             value = Translator(self.source, scope).value(column.computed)
             sql, of = value.sql, value.type
             if of.kind in (Kind.NULL, Kind.DAY_INTERVAL, Kind.MONTH_INTERVAL):
-                raise self._error(column.computed.span, f"type clash: a column can not be {of}", "CAST it to a type")
+                hint = "CAST it to a type" if of.kind is Kind.NULL else "add it to a column that is a time"
+                raise self._error(column.computed.span, f"type clash: a column can not be {of}", hint)
         return Column(
             name=column.name.text,
             type=str(of.null()),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from pipelines.sql.coercion import cast, castable, common, converted
+from pipelines.sql.coercion import cast, cast_to_one, castable, common, converted
 from pipelines.sql.operators import arithmetic, compared
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import CastTo, place
 from pipelines.sql.translate.predicates import comparable_or_refused
 from pipelines.sql.translate.walker import Walker
-from pipelines.sql.types import BOOLEAN, NUMERIC, STRINGS, FlinkType, Kind
+from pipelines.sql.types import BOOLEAN, NUMERIC, STRING, STRINGS, TIMESTAMPS, FlinkType, Kind
 from pipelines.sql.values import Value, integer_value, null_value
 
 SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -27,7 +27,7 @@ def calculated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     hint = None
     if sign == "+" and kinds & STRINGS:
         hint = "strings are joined by ||"
-    elif sign == "-" and not kinds & (NUMERIC | STRINGS):
+    elif sign == "-" and kinds <= TIMESTAMPS | {Kind.DATE}:
         hint = "TIMESTAMPDIFF(unit, from, to) gives the time between two moments"
     elif kinds & STRINGS:
         hint = "an interval is written INTERVAL '5' SECOND" if sign in "+-" else "CAST the string to a number"
@@ -56,7 +56,8 @@ def concatenated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
     for operand in (left, right):
         if operand.type.kind not in STRINGS | {Kind.NULL}:
-            walker.refuse(span, f"type clash: || takes STRINGs, not {operand.type}", "CAST(… AS STRING)")
+            hint = "CAST(… AS STRING)" if castable(operand.type, STRING) else None
+            walker.refuse(span, f"type clash: || takes STRINGs, not {operand.type}", hint)
     return Value(f"concat({left.sql}, {right.sql})", FlinkType(Kind.STRING), aliases=left.aliases | right.aliases)
 
 
@@ -78,7 +79,8 @@ def case(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     wide = common(result.type for result in results)
     if wide is None:
         types = " and ".join(dict.fromkeys(str(result.type) for result in results))
-        walker.refuse(span, f"type clash: CASE gives {types}", "CAST the results to one type")
+        hint = "CAST the results to one type" if cast_to_one(result.type for result in results) else None
+        walker.refuse(span, f"type clash: CASE gives {types}", hint)
     sqls = [converted(result.sql, result.type, wide) for result in results]
     parts = [f"WHEN {test.sql} THEN {sql}" for test, sql in zip(conditions, sqls, strict=False)]
     aliases = frozenset().union(*(value.aliases for value in (*conditions, *results)))
@@ -91,7 +93,8 @@ def cast_to(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     operand, target = walker.of(tree.this, span), tree.target
     if not castable(operand.type, target):
         hint = None
-        if {operand.type.kind, target.kind} & {Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ}:
+        kinds = {operand.type.kind, target.kind}
+        if kinds & TIMESTAMPS and kinds & NUMERIC:
             hint = "TO_TIMESTAMP_LTZ(n, 3) reads a number as an instant, EXTRACT(EPOCH FROM t) is its seconds"
         walker.refuse(span, f"type clash: {operand.type} can not be cast to {target}", hint)
     sql = cast(operand.sql, operand.type, target, safe=bool(tree.args.get("safe")))
@@ -104,7 +107,8 @@ def array(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     wide = common(item.type for item in items)
     if not items or wide is None or wide.kind is Kind.NULL:
         what = "has elements of different types" if wide is None else "has no element to know its type by"
-        walker.refuse(span, f"type clash: the ARRAY {what}", "CAST them to one type" if wide is None else None)
+        hint = "CAST them to one type" if wide is None and cast_to_one(item.type for item in items) else None
+        walker.refuse(span, f"type clash: the ARRAY {what}", hint)
     sqls = ", ".join(converted(item.sql, item.type, wide) for item in items)
     aliases = frozenset().union(*(item.aliases for item in items))
     return Value(f"array({sqls})", FlinkType(Kind.ARRAY, arguments=(wide,)), aliases=aliases)

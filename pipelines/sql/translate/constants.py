@@ -41,6 +41,17 @@ def octets(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     return Value(f"X'{tree.this}'", BYTES)
 
 
+def written_as(kind: str, text: str) -> str:
+    """The literal of a DATE or a TIMESTAMP that a plain string means, or one of that kind."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is not None:
+        return f"{kind} '2024-01-31'" if kind == "DATE" else f"{kind} '2024-01-31 12:00:00.123'"
+    return f"{kind} '{moment.date() if kind == 'DATE' else moment}'"
+
+
 def moment(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """DATE '…' or TIMESTAMP '…', checked here, not by Spark."""
     text, kind = tree.this.this, tree.args["kind"]
@@ -52,8 +63,7 @@ def moment(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         moment = None
     seconds, _, fraction = text.partition(".")
     if moment is None or moment.tzinfo is not None or len(fraction) > 6 or len(seconds) != 19 or kind == "DATE":
-        form = "2024-01-31" if kind == "DATE" else "2024-01-31 12:00:00.123"
-        walker.refuse(place(tree.this) or span, f"this is no {kind}", f"write {kind} '{form}'")
+        walker.refuse(place(tree.this) or span, f"this is no {kind}", f"write {written_as(kind, text)}")
     return Value(f"TIMESTAMP_NTZ{spark_string(text)}", FlinkType(Kind.TIMESTAMP, len(fraction)))
 
 

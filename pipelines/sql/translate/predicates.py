@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from pipelines.sql.coercion import common, comparable, converted
+from pipelines.sql.coercion import cast_to_one, castable, common, comparable, converted
 from pipelines.sql.operators import compared
 from pipelines.sql.source import Span
 from pipelines.sql.syntax import place
+from pipelines.sql.translate.constants import written_as
 from pipelines.sql.translate.walker import Walker
-from pipelines.sql.types import BOOLEAN, STRINGS, Kind
+from pipelines.sql.types import BOOLEAN, STRING, STRINGS, Kind
 from pipelines.sql.values import Value, spark_string
 
 SIGNS: dict[type[exp.Expr], str] = {
@@ -26,10 +27,10 @@ def comparable_or_refused(walker: Walker, left: Value, right: Value, span: Span)
     """Raise SqlError when two values have no order between them."""
     if comparable(left.type, right.type):
         return
-    hint = "CAST one of them"
+    hint = "CAST one of them" if cast_to_one((left.type, right.type), compared=True) else None
     for value, other in ((left, right), (right, left)):
         if value.literal and isinstance(value.constant, str) and other.type.kind in (Kind.DATE, Kind.TIMESTAMP):
-            hint = f"write {other.type.kind} in front of the string"
+            hint = f"write {written_as(other.type.kind, value.constant)}"
     walker.refuse(span, f"type clash: {left.type} can not be compared with {right.type}", hint)
 
 
@@ -113,7 +114,8 @@ def like(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     text, pattern = walker.of(tree.this, span), walker.of(tree.expression, span)
     for operand in (text, pattern):
         if operand.type.kind not in STRINGS | {Kind.NULL}:
-            walker.refuse(span, f"type clash: LIKE takes STRINGs, not {operand.type}", "CAST(… AS STRING)")
+            hint = "CAST(… AS STRING)" if castable(operand.type, STRING) else None
+            walker.refuse(span, f"type clash: LIKE takes STRINGs, not {operand.type}", hint)
     word = "NOT LIKE" if tree.args.get("negate") else "LIKE"
     sql = pattern.sql
     if escape is not None:
