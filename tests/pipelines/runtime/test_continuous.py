@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,11 @@ from pipelines.runtime.failures import StepFailed
 from pipelines.runtime.landing.advances import Advance, LandedEpoch
 from pipelines.runtime.landing.alignment import Blocked, GroupStanding
 from pipelines.runtime.runner import Released
+from pipelines.sources.mysql_cdc.binlog import BinlogPosition
+from pipelines.sources.mysql_cdc.binlog.decoder import Decoder
+from pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged
 from pipelines.watermarks import PROCESSING_TIME, TickScheduler, Timers, WatermarkStrategy
+from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, FILE, START, TABLE, Log
 
 
 def insert(name: str, *builds: str, time: str = "processing") -> SimpleNamespace:
@@ -130,6 +135,55 @@ def test_a_table_that_fails_is_tried_again_ever_more_seldom_while_the_others_go_
     assert runner.asked.count("click_event") == 250
     assert runner.told == [("user_info", "the server has gone")], "what is stored for alerts is stored once"
     assert active.stuck["user_info"].attempts == 10
+
+
+class SharedLog:
+    """A binlog that ten tables are read from, each by the decoder; in its second transaction t3 has lost its key."""
+
+    def __init__(self) -> None:
+        self.log, self.written = Log(), 0
+        self.read: dict[str, list[int]] = {f"t{number}": [] for number in range(10)}
+
+    def write(self) -> None:
+        """A transaction of one row of every table."""
+        self.written += 1
+        self.log.gtid()
+        for number, name in enumerate(self.read):
+            altered = name == "t3" and self.written > 1
+            column = b"\x01\x01\x00\x04\x06\x05other" if altered else b"\x01\x01\x00\x04\x03\x02id"
+            self.log.table_map(number, name.encode(), column)
+            self.log.rows(self.written, table_id=number)
+        self.log.xid()
+
+    def advance(self, name: str) -> Advance:
+        end = BinlogPosition(FILE, self.log.position)
+        decoder = Decoder([replace(TABLE, name=name)], COLLATIONS, log=1, start=START, end=end)
+        batches = [batch for _, batch in decoder.feed(self.log.chunk())]
+        self.read[name] = [row for batch in batches for row in batch.column("id").to_pylist()]
+        return Advance(name, 1, (), None)
+
+
+def test_one_table_of_ten_is_stuck_on_the_log_they_share_and_the_nine_go_on() -> None:
+    shared = SharedLog()
+    runner = ScriptedRunner(**{name: lambda name=name: shared.advance(name) for name in shared.read})
+    runner.pipeline.sources[:] = [SimpleNamespace(name=name) for name in shared.read]
+    runner.pipeline.inserts[:] = [insert(f"of_{name}", name) for name in shared.read]
+    ticks: list[Tick] = []
+
+    def goes_on(tick: Tick) -> None:
+        ticks.append(tick)
+        shared.write()
+
+    shared.write()
+    assert loop(runner, now=Seconds(), on_tick=goes_on).run(max_ticks=3) == "limit"
+    nine = [name for name in shared.read if name != "t3"]
+    assert {tuple(shared.read[name]) for name in nine} == {(1, 2, 3)}
+    assert shared.read["t3"] == [1]
+    assert [[item.owner for item in tick.stuck] for tick in ticks] == [[], ["t3"], ["t3"]]
+    assert isinstance(ticks[1].stuck[0].error, SchemaChanged)
+    assert runner.told == [("t3", ticks[1].stuck[0].error.what)], "stored for alerts in the tick that fails"
+    for tick in ticks[1:]:
+        assert [item.insert for item in tick.releases] == [f"of_{name}" for name in nine]
 
 
 def test_an_insert_waits_for_a_stuck_build_in_processing_time_and_for_none_in_event_time() -> None:
