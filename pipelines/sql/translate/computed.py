@@ -10,7 +10,7 @@ from pipelines.sql.source import Span
 from pipelines.sql.syntax import CastTo, place
 from pipelines.sql.translate.predicates import comparable_or_refused
 from pipelines.sql.translate.walker import Walker
-from pipelines.sql.types import BOOLEAN, NUMERIC, STRING, STRINGS, TIMESTAMPS, FlinkType, Kind
+from pipelines.sql.types import BOOLEAN, INTERVALS, NESTED, NUMERIC, STRING, STRINGS, TIMESTAMPS, FlinkType, Kind
 from pipelines.sql.values import Value, integer_value, null_value
 
 SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -23,14 +23,16 @@ def calculated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     found = arithmetic(sign, left, right)
     if found is not None:
         return found
-    kinds = {left.type.kind, right.type.kind}
+    kinds, moments = {left.type.kind, right.type.kind}, TIMESTAMPS | {Kind.DATE}
     hint = None
-    if sign == "+" and kinds & STRINGS:
+    if sign in "+-" and left.type.kind in moments and right.type.kind in STRINGS:
+        hint = "an interval is written INTERVAL '5' SECOND"
+    elif sign == "+" and kinds & STRINGS and not kinds & (NESTED | INTERVALS):
         hint = "strings are joined by ||"
-    elif sign == "-" and kinds <= TIMESTAMPS | {Kind.DATE}:
+    elif sign == "-" and kinds <= moments:
         hint = "TIMESTAMPDIFF(unit, from, to) gives the time between two moments"
-    elif kinds & STRINGS:
-        hint = "an interval is written INTERVAL '5' SECOND" if sign in "+-" else "CAST the string to a number"
+    elif kinds & STRINGS and kinds <= STRINGS | NUMERIC:
+        hint = "CAST the string to a number"
     walker.refuse(span, f"type clash: {left.type} {sign} {right.type}", hint)
 
 
