@@ -45,6 +45,9 @@ WHOLE = 16
 FEW = 16
 """The block that still grows is left alone while it has no more files than this."""
 
+AT_ONCE = 256
+"""Files that are put together at once: a piece of upkeep takes less than a tick, however many have come together."""
+
 STEP = 128
 """Epochs of a larger file that are decoded at once where rows are asked for from the newest on."""
 
@@ -149,10 +152,18 @@ class ControlTable(Generic[R]):
         stands = self.rows(row.owner, generation=row.generation, epoch=row.epoch)
         return stands[0] if len(stands) == 1 else None
 
-    def rows(self, owner: str, *, generation: int | None = None, epoch: int | None = None, since: int = 0) -> list[R]:
-        """The rows of `owner` (of one generation, of one epoch, of epochs from `since` on) in order of generation and
-        epoch."""
-        low, high = (since, None) if epoch is None else (epoch, epoch)
+    def rows(
+        self,
+        owner: str,
+        *,
+        generation: int | None = None,
+        epoch: int | None = None,
+        since: int = 0,
+        upto: int | None = None,
+    ) -> list[R]:
+        """The rows of `owner` (of one generation, of one epoch, of epochs from `since` on and up to `upto`) in order of
+        generation and epoch."""
+        low, high = (since, upto) if epoch is None else (epoch, epoch)
         found = [
             row
             for file in self._index(owner)
@@ -172,7 +183,7 @@ class ControlTable(Generic[R]):
                 waiting += self._read(file, generation, block[0], block[1] if upto is None else min(block[1], upto))
                 waiting.sort(key=_place)
                 # What the rest of this file, or the next ones, may hold has its turn before what is older.
-                rest = [(other.generations[1], other.epochs[1]) for other in files[number + 1 :]][:1]
+                rest = [(other.generations[1], other.epochs[1]) for other in files[number + 1 : number + 2]]
                 if block[0] > file.epochs[0]:
                     rest.append((file.generations[1], block[0] - 1))
                 while waiting and all(_place(waiting[-1]) > later for later in rest):
@@ -205,17 +216,19 @@ class ControlTable(Generic[R]):
     def compact(self) -> None:
         """Put the small files of each owner together; no row changes."""
         for owner in self.owners():
-            self.together(owner)
+            while self.together(owner) > 0:
+                pass
 
     def together(self, owner: str) -> int:
-        """Put the files of one owner together, block by block; no row changes. How many files that has done away with.
+        """Put files of one owner together, block by block, the oldest AT_ONCE of them; no row changes. How many files
+        that has done away with.
 
         Another runner's commit in between makes it give up: the next upkeep tries again.
         """
         table = self.refresh()
         files = self._index(owner)
         newest = max(((file.generations[1], file.epochs[1]) for file in files), default=(0, 0))
-        chosen = _scattered(files, newest)
+        chosen = sorted(_scattered(files, newest), key=lambda file: (file.generations, file.epochs))[:AT_ONCE]
         if table is None or not chosen:
             return 0
         columns = _stored_schema(self.record)

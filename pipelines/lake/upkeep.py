@@ -40,6 +40,9 @@ PIECE = 32 << 20
 LOOKED_AT = 2_000
 """Names of a folder that are looked at, in one piece."""
 
+REMOVED = 100
+"""Files that are removed in one piece: a disk that is busy takes a millisecond for each."""
+
 CONTROL_KEEP = timedelta(minutes=10)
 """How long dead files and old logs of control tables stay: only Tidegate reads those, and never for long."""
 
@@ -185,6 +188,9 @@ def clean_log(path: Path, *, keep: timedelta) -> Iterator[int]:
                 with suppress(FileNotFoundError):
                     os.unlink(entry.path)
                     gone += 1
+            if gone == REMOVED:
+                yield gone
+                gone = 0
         yield gone
 
 
@@ -228,6 +234,9 @@ def remove_dead(
                     if entry.stat().st_mtime < oldest:
                         os.unlink(entry.path)
                         gone += 1
+            if gone == REMOVED:
+                yield gone
+                gone = 0
         yield gone
 
 

@@ -129,17 +129,23 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
 
 
 CHECKPOINT = 1_000
-"""Epochs of an INSERT from checkpoint to checkpoint."""
+"""Epochs of an INSERT from checkpoint to checkpoint; twice as many at most are read for one."""
 
 
 def checkpoint(lake: Lake, insert: str, at: int) -> bool:
     """Store what an INSERT's epochs have done with rows, where there is no checkpoint of the last CHECKPOINT of them;
-    whether it was. The newest epoch is left out: of all before it is known what became of them. `at`: ms, UTC."""
+    whether it was. The newest epoch is left out: of all before it is known what became of them. `at`: ms, UTC.
+
+    An INSERT with many epochs and no checkpoint gets one after the other, each from the one before it. All epochs are
+    read at once where one looks back.
+    """
     owner = insert_owner(insert)
     newest, stored = lake.epochs.last(owner), lake.ledger.last(owner)
     if newest is None or newest.generation != 1 or newest.epoch - (stored.epoch if stored else 0) <= CHECKPOINT:
         return False
-    before, epochs = _since_checkpoint(lake, insert, None)
+    left = newest.epoch - (stored.epoch if stored else 0)
+    upto = None if left <= 2 * CHECKPOINT else newest.epoch - left + CHECKPOINT + 1
+    before, epochs = _since_checkpoint(lake, insert, None, upto)
     settled = epochs[:-1]
     if not settled:
         return False
@@ -148,19 +154,21 @@ def checkpoint(lake: Lake, insert: str, at: int) -> bool:
     return lake.ledger.append([row], application=lake.application(owner, "ledger", 1), version=plan.epoch)
 
 
-def _since_checkpoint(lake: Lake, insert: str, target: Path | None) -> tuple[Done, list[ReleasedEpoch]]:
-    """What an INSERT's epochs up to the newest checkpoint have done with rows, and the epochs after it. All
-    epochs, where there is none, where it is of another history, and where an epoch after it looks back: it may
+def _since_checkpoint(
+    lake: Lake, insert: str, target: Path | None, upto: int | None = None
+) -> tuple[Done, list[ReleasedEpoch]]:
+    """What an INSERT's epochs up to the newest checkpoint have done with rows, and the epochs after it, up to `upto`.
+    All epochs, where there is none, where it is of another history, and where an epoch after it looks back: it may
     have changed what earlier ones count for."""
     owner = insert_owner(insert)
     stored = lake.ledger.last(owner)
     if stored is not None:
         last = lake.epochs.rows(owner, generation=stored.generation, epoch=stored.epoch)
-        epochs = history(lake, insert, target, stored.epoch + 1)
+        epochs = history(lake, insert, target, stored.epoch + 1, upto)
         same = len(last) == 1 and last[0].digest == stored.plan_digest
         if same and epochs and all(epoch.plan.follows and epoch.plan.generation == 1 for epoch in epochs):
             return Done(**stored.sums), epochs
-    return Done(), history(lake, insert, target)
+    return Done(), history(lake, insert, target, upto=upto)
 
 
 def newest_of(lake: Lake, insert: str, target: Path | None) -> tuple[ReleasedEpoch | None, WhereRowsAre | None]:

@@ -73,20 +73,22 @@ class ReleasedEpoch:
         return least if least in (MIN_TIMESTAMP, MAX_TIMESTAMP) else least // 1000
 
 
-def history(lake: Lake, insert: str, target: Path | None, since: int = 0) -> list[ReleasedEpoch]:
-    """All epochs of the INSERT called `insert`, oldest first; those from `since` on, of which none may look back at an
-    earlier one. `target` is where its target's table lies.
+def history(
+    lake: Lake, insert: str, target: Path | None, since: int = 0, upto: int | None = None
+) -> list[ReleasedEpoch]:
+    """All epochs of the INSERT called `insert`, oldest first; those from `since` on and up to `upto`, of which none may
+    look back at an earlier one. `target` is where its target's table lies.
 
     Without a target the newest epoch that passed can not be told from a published one, and counts as passed.
     """
     owner = insert_owner(insert)
-    plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner, since=since)]
-    staged = {
-        (row.generation, row.epoch, row.plan_digest): row for row in reversed(lake.staged.rows(owner, since=since))
-    }
-    verdicts = {
-        (row.generation, row.epoch, row.plan_digest): row for row in reversed(lake.verdicts.rows(owner, since=since))
-    }
+    plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner, since=since, upto=upto)]
+    staged, verdicts = (
+        lake.staged.rows(owner, since=since, upto=upto),
+        lake.verdicts.rows(owner, since=since, upto=upto),
+    )
+    staged_by = {(row.generation, row.epoch, row.plan_digest): row for row in reversed(staged)}
+    verdict_by = {(row.generation, row.epoch, row.plan_digest): row for row in reversed(verdicts)}
     newest = {
         generation: -1 if target is None else committed(target, lake.application(owner, "publish", generation))
         for generation in {plan.generation for plan in plans}
@@ -95,14 +97,14 @@ def history(lake: Lake, insert: str, target: Path | None, since: int = 0) -> lis
     found = []
     for number, plan in enumerate(plans):
         key = (plan.generation, plan.epoch, plan.digest)
-        verdict = verdicts.get(key)
+        verdict = verdict_by.get(key)
         # The next epoch is planned only after this one was published, or in the place of it.
         followed = number + 1 < len(plans)
         done = plan.epoch <= newest[plan.generation] or followed
         found.append(
             ReleasedEpoch(
                 plan=plan,
-                staged=staged.get(key),
+                staged=staged_by.get(key),
                 verdict=verdict,
                 published=done and verdict is not None and verdict.passed,
                 superseded=(plan.generation, plan.epoch) in superseded,

@@ -128,10 +128,10 @@ class Upkeep:
     def _control(self) -> Iterator[None]:
         for table in self.lake.control_tables:
             for owner in table.owners():
-                if table.together(owner):
+                while table.together(owner) > 0:
                     yield
         for insert in self.pipeline.inserts:
-            if self.leases.holds(insert_owner(insert.id)) and checkpoint(self.lake, insert.id, self.clock()):
+            while self.leases.holds(insert_owner(insert.id)) and checkpoint(self.lake, insert.id, self.clock()):
                 yield
 
     def _dead_of_control(self) -> Iterator[None]:

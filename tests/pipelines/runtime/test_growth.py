@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -12,12 +13,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
 
 from pipelines.clock import system_clock
 from pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow
+from pipelines.lake.control import AT_ONCE, ControlTable
 from pipelines.lake.ledger import with_sums
 from pipelines.lake.records import EpochRow, Record
+from pipelines.lake.upkeep import REMOVED
 from pipelines.runtime.accounting import CHECKPOINT, Done, checkpoint, newest_of, where_rows_are
 from pipelines.runtime.history import history_of
 from pipelines.runtime.landing.opening import refresh
@@ -255,3 +262,72 @@ print([name for name in {NOT_FOR_A_LOOK!r} if name in sys.modules])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert '"matched": 40' in done.stdout
+
+
+def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No checkpoint, a long log that has expired, thousands of files: as an older version may have left it."""
+    made = grown(tmp_path, 3 * CHECKPOINT)
+    lake, owner = made.lake, made.owner
+    for table in (lake.epochs, lake.verdicts):
+        expired(table.path, 1_000)
+    in_files_of_few_rows(lake.staged, owner, 600)
+    expected = lake.staged.rows(owner)
+    work: Counter[str] = Counter()
+    opened, unlink = pq.ParquetFile, os.unlink
+
+    def seen(path: str) -> None:
+        work["removed"] += 1
+        unlink(path)
+
+    def read(path: Path) -> pq.ParquetFile:
+        work["opened"] += 1
+        return opened(path)
+
+    monkeypatch.setattr(os, "unlink", seen)
+    monkeypatch.setattr(pq, "ParquetFile", read)
+    leases = lake.leases("test")
+    leases.acquire(owner)
+    kept, most, total = Upkeep(Lake(tmp_path), made.pipeline, leases, system_clock, timedelta(0)), Counter(), Counter()
+    while True:
+        work.clear()
+        with decoded(monkeypatch) as rows:
+            more = kept.piece()
+        work["rows"] = sum(rows.values())
+        most |= work
+        total += work
+        if not more:
+            break
+    leases.close()
+    assert total["removed"] > 2_000
+    assert total["opened"] > 600
+    assert most["removed"] <= REMOVED
+    assert most["opened"] <= AT_ONCE
+    assert most["rows"] <= 3 * 2 * CHECKPOINT + 10  # three tables of an INSERT
+    assert Lake(tmp_path).staged.rows(owner) == expected
+    stored = lake.ledger.last(owner)
+    assert stored is not None
+    assert 3 * CHECKPOINT - stored.epoch <= CHECKPOINT
+    history = where_rows_are(lake, made.insert.id, "clicks", history_of(lake, made.pipeline, made.insert))
+    assert newest_of(lake, made.insert.id, lake.target_path(made.target))[1] == history
+
+
+def expired(path: Path, versions: int) -> None:
+    """Versions of long ago that change nothing, a checkpoint after them."""
+    first = DeltaTable(path).version() + 1
+    for version in range(first, first + versions):
+        (path / "_delta_log" / f"{version:020}.json").write_text('{"commitInfo":{"timestamp":0}}\n')
+    DeltaTable(path).create_checkpoint()
+    for file in (path / "_delta_log").iterdir():
+        os.utime(file, (0, 0))
+
+
+def in_files_of_few_rows(table: ControlTable[Any], owner: str, files: int) -> None:
+    """Rewrite what an owner has, into many files, in one commit."""
+    stored = table.refresh()
+    assert stored is not None
+    old = [file for file in table._files() if file.owner == owner]
+    rows = pa.concat_tables([pq.ParquetFile(table.path / file.path).read() for file in old]).sort_by("epoch")
+    few = rows.num_rows // files
+    added = [table._written(owner, rows.slice(start, few)) for start in range(0, rows.num_rows, few)]
+    gone = [RemoveAction(file.path, False, 0, size=file.size, partition_values={"owner": owner}) for file in old]
+    stored.create_write_transaction([*added, *gone], "append", stored.schema(), partition_by=["owner"])
