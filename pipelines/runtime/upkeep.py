@@ -47,6 +47,10 @@ Read = Callable[[DeltaTable], Collection[str]]
 FAILED = (TidegateError, DeltaError, OSError, pa.ArrowException)
 AFTER_A_FAILURE_S = 60.0
 
+LEAST_S = 0.05
+"""A piece goes on to the next folder, or table, before it has taken so long. Most have nothing to do; a loop that is
+behind does one piece a tick, and each tick leaves folders, so a round would never end."""
+
 OFTEN_S, RARELY_S = 60.0, 3600.0
 """From one look for dead files and old logs to the next, at least and at most; in between, a hundredth of what is
 kept."""
@@ -68,7 +72,8 @@ class Upkeep:
     """The upkeep of one pipeline. `retain` lets the old versions of one build go, where it has a
     'changelog.retention'; None: that is left to others.
 
-    What is `keep` old and dead is removed: somebody may be reading it until then.
+    What is `keep` old and dead is removed: somebody may be reading it until then. A piece takes `least` seconds, where
+    there is so much to do.
     """
 
     lake: Lake
@@ -78,6 +83,7 @@ class Upkeep:
     keep: timedelta
     retain: Callable[[str], object] | None = None
     now: Callable[[], float] = time.monotonic
+    least: float = LEAST_S
     _round: Iterator[None] | None = field(default=None, init=False)
     _looked_at: dict[Path, int] = field(default_factory=dict, init=False)
     _done_at: dict[str, float] = field(default_factory=dict, init=False)
@@ -85,12 +91,15 @@ class Upkeep:
 
     def piece(self) -> bool:
         """Do the next piece; False where nothing is left to do for now."""
-        if self.now() < self._rests_until:
+        began = self.now()
+        if began < self._rests_until:
             return False
         if self._round is None:
             self._round = self._pieces()
         try:
             next(self._round)
+            while self.now() - began < self.least:
+                next(self._round)
         except StopIteration:
             self._round = None
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -210,7 +211,7 @@ def test_upkeep_that_fails_is_said_and_tried_again_later(
 ) -> None:
     made, now = grown(tmp_path, 60), [100.0]
     leases = made.lake.leases("test")
-    upkeep = Upkeep(made.lake, made.pipeline, leases, system_clock, timedelta(0), now=lambda: now[0])
+    upkeep = Upkeep(made.lake, made.pipeline, leases, system_clock, timedelta(0), now=lambda: now[0], least=0)
 
     def full(owner: str) -> int:
         raise OSError(28, "No space left on device")
@@ -240,6 +241,20 @@ def test_what_is_not_leased_is_left_alone(tmp_path: Path) -> None:
     while upkeep.piece():
         pass
     assert looked_at == [made.lake.table_path("clicks")]
+    leases.close()
+
+
+def test_a_round_of_upkeep_takes_fewer_pieces_than_there_are_folders(tmp_path: Path) -> None:
+    """A loop that is behind does a piece a tick, and each tick leaves a folder: its rounds end all the same."""
+    made, millisecond = grown(tmp_path, 60), itertools.count()
+    target = made.lake.target_path(made.target)
+    for number in range(500):
+        (target / f"epoch-{number}").mkdir()
+    leases = made.lake.leases("test")
+    leases.acquire(made.owner)
+    keep = timedelta(days=1)
+    kept = Upkeep(made.lake, made.pipeline, leases, system_clock, keep, now=lambda: next(millisecond) / 1000)
+    assert sum(1 for _ in iter(kept.piece, False)) < 50
     leases.close()
 
 
@@ -287,7 +302,8 @@ def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, mon
     monkeypatch.setattr(pq, "ParquetFile", read)
     leases = lake.leases("test")
     leases.acquire(owner)
-    kept, most, total = Upkeep(Lake(tmp_path), made.pipeline, leases, system_clock, timedelta(0)), Counter(), Counter()
+    kept = Upkeep(Lake(tmp_path), made.pipeline, leases, system_clock, timedelta(0), least=0)
+    most, total = Counter(), Counter()
     while True:
         work.clear()
         with decoded(monkeypatch) as rows:
