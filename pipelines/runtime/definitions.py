@@ -25,9 +25,11 @@ from pipelines.lake.ledger import rows_landed
 from pipelines.runtime.plans import ReleasePlan, insert_owner
 from pipelines.sql import compile_script
 from pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
+from pipelines.sql.dialect import parse_type
 from pipelines.sql.model import Insert, Options, Table
 from pipelines.sql.pipeline import Pipeline
 from pipelines.sql.tables.hybrid import with_role
+from pipelines.sql.types import FlinkType, Kind
 
 _TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
 """Parts of any definition that may change from one epoch to the next."""
@@ -617,11 +619,23 @@ def _may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool
     if part == "functions":
         call = f"{item.what.removeprefix('functions ')}("
         return call not in json.dumps([form.get("joins"), form.get("windows")])
-    if part == "function" or (item.what.startswith("states ") and item.lake == NOT_THERE):
+    if item.what.startswith("states "):
+        return NOT_THERE in (item.lake, item.script) or _grown(parse_type(item.lake), parse_type(item.script))
+    if part == "function":
         return failed  # one that fails at a record must be mendable
     if item.what.startswith(("target columns ", "columns of ")):
         return item.lake == NOT_THERE and not item.script.endswith("NOT NULL")
     return False
+
+
+def _grown(one: FlinkType, other: FlinkType) -> bool:
+    """Whether what is stored as the one is read as the other: a ROW may have more fields, or fewer."""
+    if one.kind is Kind.ROW and other.kind is Kind.ROW:
+        fields = {field.name: field.type for field in other.fields}
+        return all(_grown(field.type, fields[field.name]) for field in one.fields if field.name in fields)
+    if one.kind is other.kind and one.arguments and len(one.arguments) == len(other.arguments):
+        return all(map(_grown, one.arguments, other.arguments))
+    return one == other
 
 
 _PARTS = (*_OF_INSERTS, *_TAKEN_UP, "functions", "function")

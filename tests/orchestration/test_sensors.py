@@ -527,7 +527,8 @@ class TestFinishedRuns:
         cursor = tick(definitions, instance)
         target = lake / "targets" / "enriched_click"
         target.mkdir(parents=True)
-        write_deltalake(str(target), pa.table({"user_id": [1]}))
+        columns = pa.schema([("user_id", pa.int32()), ("item_id", pa.int32()), ("gender", pa.string())])
+        write_deltalake(str(target), pa.table({"user_id": [1], "item_id": [1], "gender": ["f"]}, columns))
         assert graph_run(definitions, instance, PUBLISHED).success
         for _ in range(2):
             cursor = tick(definitions, instance, cursor)

@@ -322,11 +322,11 @@ def test_a_source_without_phases_may_be_held_back_before_its_flip(
     )
     text = "CREATE TABLE a (at TIMESTAMP_LTZ(3), WATERMARK FOR at AS at) WITH ({0}'10 ms', 'phases' = '{1}');"
     kept = "CREATE TABLE kept (at TIMESTAMP_LTZ(3)) WITH ('connector' = 'scripted'); INSERT INTO kept SELECT at FROM a;"
-    log(lake, "a", split("0", 100))
-    log(lake, "b", split("0", 10))
     made = compile_script(text.format(options, str(phases).lower()) + kept)
     landing = Runner(made, lake, environment={}).landing("a")
     with landing.opened(1) as (_, context):
+        log(lake, "a", split("0", 100))
+        log(lake, "b", split("0", 10))
         context.flipped = flipped
         assert landing.membership.hold_back(context) == held
         assert context.blocked == ({"0"} if held else set())

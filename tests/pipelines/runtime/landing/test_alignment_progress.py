@@ -52,6 +52,8 @@ class Group:
     def rows(self, owner: str) -> list[WatermarkRow]:
         return [self.logged[owner]]
 
+    newest_first = rows
+
     def told(self, source: str) -> list[SplitWatermark]:
         return [split.told(name) for name, split in self.sources[source].items()]
 

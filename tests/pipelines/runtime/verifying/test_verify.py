@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import GateHeld
 from pipelines.lake import rows as lake_rows
+from pipelines.lake.ledger import with_sums
 from pipelines.runtime.plans import source_row
 from pipelines.runtime.verifying.report import VerifyReport
 from pipelines.sources.protocol import Step
@@ -94,7 +96,7 @@ def _truncate(harness: Harness, table: str) -> None:
     )
     application = lake.application(table, "data", 1)
     lake_rows.append(frame, lake.table_path(table), application=application, generation=1, epoch=epoch)
-    told = type(last)(**{**vars(last), "epoch": epoch, "rows": 1, "truncated": True})
+    told = with_sums(lake, replace(last, epoch=epoch, rows=1, truncated=True, sums=None))
     lake.watermarks.append([told], application=lake.application(table, "watermark", 1), version=epoch)
 
 
