@@ -130,6 +130,7 @@ def shop(dagster: Dagster, mariadb: EmbeddedMariaDb) -> Iterator[BinlogPosition]
     mariadb.execute(f"SET GLOBAL binlog_expire_logs_seconds = {before}")
 
 
+@pytest.mark.thorough
 def test_a_binlog_that_will_be_deleted_before_it_is_read(
     dagster: Dagster, mariadb: EmbeddedMariaDb, shop: BinlogPosition
 ):
@@ -141,6 +142,7 @@ def test_a_binlog_that_will_be_deleted_before_it_is_read(
     assert message["next"][0].startswith("tidegate run ")
 
 
+@pytest.mark.thorough
 def test_the_channel_that_nobody_listens_at_fails_no_run_and_is_told_to_the_others(dagster: Dagster, held_run: str):
     (message,) = until(lambda: dagster.told("channel-unreachable"), "the alert of the channel")
     assert message["channel"] == "channel 2 (json)"

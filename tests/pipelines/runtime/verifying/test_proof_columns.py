@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.lake import rows as lake_rows
 from pipelines.testing import Harness
+from tests.cases import at_length
 from tests.copies import copy_of
 
 SCRIPT = """
@@ -77,12 +78,14 @@ def test_the_proof_of_every_row_is_kept_and_verified(harness: Harness) -> None:
 
 @pytest.mark.parametrize(
     ("insert", "column", "lie", "where"),
-    [
-        ("priced", "_build_epoch_r", "1", "id = 2"),
-        ("priced", "_build_seq_n", "_build_seq_r", "id = 2"),
-        ("named", "_matched", "true", "n = 3"),
-        ("named", "_reason", "'unmatched:deleted@u'", "n = 3"),
-    ],
+    at_length(
+        [
+            ("priced", "_build_epoch_r", "1", "id = 2"),
+            ("priced", "_build_seq_n", "_build_seq_r", "id = 2"),
+            ("named", "_matched", "true", "n = 3"),
+            ("named", "_reason", "'unmatched:deleted@u'", "n = 3"),
+        ]
+    ),
 )
 def test_a_proof_that_lies_is_found(
     harness: Harness, tmp_path: Path, insert: str, column: str, lie: str, where: str

@@ -193,6 +193,7 @@ def test_an_epoch_is_proved_by_the_definition_that_made_it(published: Harness) -
     assert (report.passed, report.script_differs) == (True, True)
 
 
+@pytest.mark.thorough
 def test_held_epochs_released_again_or_discarded(spark: SparkSession, tmp_path: Path) -> None:
     script = """
         CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)

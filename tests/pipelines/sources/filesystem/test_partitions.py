@@ -108,6 +108,7 @@ def test_a_value_casts_to_what_it_says(spark: SparkSession) -> None:
     assert tuple(spark.range(1).selectExpr(*casts).collect()[0]) == tuple(value for _, value in texts.values())
 
 
+@pytest.mark.thorough
 def test_a_table_of_folders_that_grows(spark: SparkSession, files: Files) -> None:
     """A folder that does not fit stops the table, before any of the new files is taken up; renamed, it goes on."""
     files.write("dt=2026-01-01/hour=03/kind=a%2Fb/1.json", [{"n": 1, "dt": "1999-01-01"}, {"n": 2}])

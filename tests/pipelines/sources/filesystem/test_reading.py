@@ -18,6 +18,7 @@ from pipelines.sources.filesystem import lines
 from pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
 from pipelines.sql import compile_script
 from pipelines.sql.model import Column
+from tests.cases import at_length
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 
 METADATA = tuple(
@@ -252,7 +253,7 @@ def test_a_parquet_file_whose_rows_can_not_be_read(spark, files: Files, how: str
     assert told.what.startswith(f"t: the file a +é.parquet {'is damaged' if how == 'damaged' else 'changed'}")
 
 
-@pytest.mark.parametrize("kind", ["gz", "bz2", "zst"])
+@pytest.mark.parametrize("kind", at_length(["gz", "bz2", "zst"]))
 def test_an_archive_that_is_cut(spark, files: Files, kind: str) -> None:
     lines_of = "".join(f'{{"id": {number}}}\n' for number in range(100_000)).encode()
     codec = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}[kind]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pipelines.frames import settings
+from tests.cases import at_length
 from tests.pipelines.sources.formats.format_tables import ONE_BY_ONE, cases, decoded, pair, python, values, wanted
 
 CASES = [(name, case) for name in ("json", "csv", "raw") for case in cases(name)]
@@ -17,7 +18,7 @@ def test_messages_become_rows_or_errors(spark, name: str, case: dict[str, Any]) 
     messages_become_rows_or_errors(spark, name, case)
 
 
-@pytest.mark.parametrize("case", cases("json"), ids=lambda case: case.get("name", case["columns"]))
+@pytest.mark.parametrize("case", at_length(cases("json"), fast=4), ids=lambda case: case.get("name", case["columns"]))
 def test_each_json_message_by_itself(spark, case: dict[str, Any]) -> None:
     """So those that are plain take the short way."""
     with settings(spark, ONE_BY_ONE):

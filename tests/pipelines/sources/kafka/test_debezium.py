@@ -36,6 +36,7 @@ def play_of(broker: EmbeddedKafka, topic: str, spark: SparkSession, directory: P
     return Play.build(options, spark, directory, connector="kafka")
 
 
+@pytest.mark.thorough
 def test_a_topic_with_snapshots_of_several_tables_never_flips_by_the_mark_of_one(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_it_flips_past_the_ends_as_of_the_snapshots_last_row(
     assert {found["_rowtime"].timestamp() for found in landed} == {1_700_000_000}
 
 
+@pytest.mark.thorough
 def test_rows_of_other_partitions_that_were_there_at_the_mark_are_waited_for(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
 from pipelines.sources.kafka.server import EmbeddedKafka
+from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play
 from tests.pipelines.sources.kafka.topics import Topics
@@ -83,13 +84,16 @@ def event(op: str, id: int, second: int) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     ("history", "overlap", "expected"),
-    [
-        # The file is younger than all records, and the delete is told by it: neither counts.
-        ([event("+I", 1, 10), event("-D", 1, 10)], "", [1, 1, 13, 14]),
-        ([event("+I", 1, 10)], ", 'hybrid.switch.overlap' = '4 s'", [1, 12, 13, 14]),
-        ([], "", [11, 12, 13, 14]),
-        ([event("+I", 1, 10**9)], "", None),
-    ],
+    at_length(
+        [
+            # The file is younger than all records, and the delete is told by it: neither counts.
+            ([event("+I", 1, 10), event("-D", 1, 10)], "", [1, 1, 13, 14]),
+            ([event("+I", 1, 10)], ", 'hybrid.switch.overlap' = '4 s'", [1, 12, 13, 14]),
+            ([], "", [11, 12, 13, 14]),
+            ([event("+I", 1, 10**9)], "", None),
+        ],
+        fast=2,
+    ),
 )
 def test_a_topic_from_where_the_history_ends(
     spark: SparkSession,

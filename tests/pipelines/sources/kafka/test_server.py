@@ -25,6 +25,7 @@ def answers(address: str) -> bool:
 
 
 @pytest.mark.usefixtures("server")
+@pytest.mark.thorough
 def test_it_comes_back_on_its_ports_with_its_data(tmp_path: Path) -> None:
     broker = EmbeddedKafka(tmp_path / "kafka")
     with pytest.raises(BrokerUnavailable, match="no listener PLAIN"):

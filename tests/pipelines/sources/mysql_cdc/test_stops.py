@@ -27,6 +27,7 @@ from pipelines.sources.mysql_cdc.source import MysqlCdcSource
 from pipelines.sources.mysql_cdc.steps import SnapshotStep, step_of
 from pipelines.sources.protocol import ExplainsFailures
 from pipelines.sql.model import Options, Table
+from tests.cases import at_length
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
 
@@ -228,7 +229,7 @@ def meddling(database: Database, with_reader: str) -> Iterator[threading.Event]:
         watcher.join()
 
 
-@pytest.mark.parametrize("how", ["KILL {}", "crash"])
+@pytest.mark.parametrize("how", at_length(["KILL {}", "crash"]))
 def test_a_connection_or_a_server_that_is_lost_mid_chunk(
     spark: SparkSession, lone: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
