@@ -91,7 +91,9 @@ def push(harness: Harness, chance: random.Random, first: int, *, updates: bool) 
 
 
 def rows(releasing: Releasing, staged: StagedRow) -> list[tuple[str, ...]]:
-    """All staged rows, in order, as text (NaN is not equal to itself)."""
+    """All staged rows, in order, as text (NaN is not equal to itself); none where all were dropped."""
+    if not staged.files:
+        return []
     files = f"{releasing.staged_path / staged.folder}/*/*.parquet"
     query = "SELECT * FROM read_parquet(?, hive_partitioning = true, union_by_name = true)"
     with duckdb.connect() as database:
