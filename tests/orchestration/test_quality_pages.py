@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from orchestration.quality_pages import serving
 from pipelines.errors import TidegateError
@@ -86,12 +87,12 @@ def test_a_value_of_a_row_is_shown_as_it_is_and_never_run(tmp_path: Path) -> Non
             lambda route: route.continue_() if route.request.url.startswith(("file:", address)) else route.abort(),
         )
         page.goto(f"{address}/new.html", wait_until="domcontentloaded")
-        assert page.get_by_text(ATTACK).count() >= 3, "in the suite's name, in the rule, and among the values"
+        expect(page.get_by_text(ATTACK).nth(2)).to_be_attached()  # in the suite's name, in the rule, among the values
         page.wait_for_load_state()
         assert page.title() != "owned"
         page.goto(f"file://{tmp_path}/new.html")
         assert page.title() != "owned"
         page.goto(f"{address}/old.html")
-        assert page.title() == "old"
+        expect(page).to_have_title("old")
         page.goto(f"file://{tmp_path}/old.html")
-        assert page.title() == "owned", "which is what the server keeps it from"
+        expect(page).to_have_title("owned")  # which is what the server keeps it from
