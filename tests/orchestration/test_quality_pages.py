@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from orchestration.quality_pages import serving
 from pipelines.errors import TidegateError
 from quality_checks.docs import render
+from quality_checks.main_module import name_main_module
 from tests.orchestration.browser import browsing
 from tests.orchestration.services import free_port
 
@@ -50,6 +51,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 
 def page_of(value: str) -> str:
     """A page of Data Docs on a column that has this value."""
+    name_main_module()  # a worker of tests has none
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
