@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +44,23 @@ class Database:
         return self.server.connect(**{"database": self.name, **settings})
 
     def execute(self, *statements: str) -> tuple[tuple[Any, ...], ...]:
-        """Run statements as root and return the rows of the last one."""
-        return self.server.execute(*statements, database=self.name)
+        """Run statements as root and return the rows of the last one. The log stands still afterwards, see `settle`."""
+        found = self.server.execute(*statements, database=self.name)
+        if any(statement.startswith("FLUSH") for statement in statements):
+            self.settle()
+        return found
+
+    def settle(self) -> None:
+        """Wait for the last event that the server writes by itself into a log that has just begun: a checkpoint that
+        names this log, once the engine has stored what the logs before it hold (about a second)."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            ((log, *_),) = self.server.execute("SHOW MASTER STATUS")
+            events = self.server.execute(f"SHOW BINLOG EVENTS IN '{log}'")
+            if any(event[2] == "Binlog_checkpoint" and event[5] == log for event in events):
+                return
+            time.sleep(0.02)
+        raise TimeoutError(f"{log} has no checkpoint of its own after a minute")
 
     def options(self, table: str, **more: str) -> dict[str, str]:
         """The WITH options of a mysql-cdc table that reads `table`; in `more`, `_` stands for `-`."""
