@@ -13,16 +13,16 @@ from typing import Any, TypeGuard
 
 import dagster as dg
 
-from assets.data_docs import linked
-from assets.names import ADDS_UP, GATE, identifier
-from assets.text import markdown_table
-from pipelines.commands import AS_WRITTEN, Commands
-from pipelines.lake import Lake
-from pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks.watermark import instant
-from quality_checks.reconcile import reconcile, reconcile_process
+from tidegate.assets.data_docs import linked
+from tidegate.assets.names import ADDS_UP, GATE, identifier
+from tidegate.assets.text import markdown_table
+from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks.watermark import instant
+from tidegate.quality_checks.reconcile import reconcile, reconcile_process
 
 IN_DAGSTER = (
     "run the pipeline's job again with `held: release` (joins again) or `held: discard` (quarantines the rows) in the "

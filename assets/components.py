@@ -1,6 +1,6 @@
 """The component for YAML: a SQL script becomes assets without a line of Python.
 
-type: assets.components.TidegateComponent
+type: tidegate.assets.components.TidegateComponent
 attributes:
   script: pipeline.sql
   lake: .tidegate/lake
@@ -17,11 +17,11 @@ from typing import Annotated, Literal
 import dagster as dg
 from pydantic import Field
 
-from assets.factories import build_pipeline_definitions
-from assets.presentation import Partitions, Presentation
-from pipelines.runtime.scripts import load_script
-from pipelines.sources.paths import local
-from pipelines.watermarks.watermark import parse_moment
+from tidegate.assets.factories import build_pipeline_definitions
+from tidegate.assets.presentation import Partitions, Presentation
+from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.pipelines.sources.paths import local
+from tidegate.pipelines.watermarks.watermark import parse_moment
 
 LAKE_VARIABLE = "TIDEGATE_LAKE"
 DEFAULT_LAKE = Path(".tidegate") / "lake"

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from quality_checks.docs import QUALITY
+from tidegate.quality_checks.docs import QUALITY
 
 DOCS_VARIABLE = "TIDEGATE_DOCS_URL"
 """The address that a lake's folder of pages is served at; `tidegate ui` sets it."""

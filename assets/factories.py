@@ -7,21 +7,21 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.inserts import gate_checks, published_asset, staged_asset
-from assets.jobs import pipeline_job, pipeline_schedule
-from assets.names import Names
-from assets.operations.backfill import by_time_asset, by_time_job
-from assets.operations.dry_run import DRY_RUN
-from assets.operations.maintenance import maintenance_asset, maintenance_schedule
-from assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_RELEASE
-from assets.operations.quarantine_list import QUARANTINE_LIST
-from assets.operations.reconcile import reconcile_asset, reconcile_schedules
-from assets.presentation import Presentation
-from assets.resources import TidegateResource
-from assets.sources import source_assets
-from pipelines.lake import Layout
-from pipelines.sql.pipeline import Pipeline
-from quality_checks.against_source import comparable
+from tidegate.assets.inserts import gate_checks, published_asset, staged_asset
+from tidegate.assets.jobs import pipeline_job, pipeline_schedule
+from tidegate.assets.names import Names
+from tidegate.assets.operations.backfill import by_time_asset, by_time_job
+from tidegate.assets.operations.dry_run import DRY_RUN
+from tidegate.assets.operations.maintenance import maintenance_asset, maintenance_schedule
+from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_RELEASE
+from tidegate.assets.operations.quarantine_list import QUARANTINE_LIST
+from tidegate.assets.operations.reconcile import reconcile_asset, reconcile_schedules
+from tidegate.assets.presentation import Presentation
+from tidegate.assets.resources import TidegateResource
+from tidegate.assets.sources import source_assets
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.quality_checks.against_source import comparable
 
 OPERATIONS = (DRY_RUN, QUARANTINE_LIST, QUARANTINE_RELEASE, QUARANTINE_DISCARD)
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from pipelines.commands import AS_WRITTEN, Commands
-from pipelines.errors import ConcurrentRun, GateHeld, LeaseHeld, PlanningError, TidegateError
+from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.errors import ConcurrentRun, GateHeld, LeaseHeld, PlanningError, TidegateError
 
 ERROR_KIND = "tidegate/error"
 """Failure metadata: the name of the typed error."""

@@ -7,19 +7,19 @@ from typing import Literal
 
 import dagster as dg
 
-from assets.checks import adds_up, adds_up_specs, check_specs, results
-from assets.failures import explained
-from assets.metadata import of_held, of_published, of_staged, of_waiting
-from assets.names import Names
-from assets.presentation import Presentation
-from assets.resources import runner_of
-from assets.specs import published_spec, staged_spec
-from pipelines.commands import Commands
-from pipelines.errors import PlanningError
-from pipelines.lake import Layout
-from pipelines.runtime.releasing import Releasing, Waiting
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
+from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results
+from tidegate.assets.failures import explained
+from tidegate.assets.metadata import of_held, of_published, of_staged, of_waiting
+from tidegate.assets.names import Names
+from tidegate.assets.presentation import Presentation
+from tidegate.assets.resources import runner_of
+from tidegate.assets.specs import published_spec, staged_spec
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 
 class StageConfig(dg.Config):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from assets.names import Names
-from assets.presentation import Presentation
+from tidegate.assets.names import Names
+from tidegate.assets.presentation import Presentation
 
 PIPELINE_TAG = "tidegate/pipeline"
 """Run tag: whose job it is."""

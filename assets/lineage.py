@@ -6,9 +6,9 @@ import dagster as dg
 import sqlglot
 from sqlglot import exp
 
-from assets.names import Names
-from pipelines.process.windows.windowed import WINDOW_END
-from pipelines.sql.model import Insert
+from tidegate.assets.names import Names
+from tidegate.pipelines.process.windows.windowed import WINDOW_END
+from tidegate.pipelines.sql.model import Insert
 
 
 def references(expression: str) -> list[tuple[str, str]]:

@@ -7,23 +7,23 @@ from typing import Any
 import dagster as dg
 from deltalake import DeltaTable
 
-from assets.checks import IN_DAGSTER, data_docs
-from assets.text import markdown_table, watermark
-from pipelines import pictures
-from pipelines.commands import Commands
-from pipelines.lake import Lake, StagedRow
-from pipelines.runtime.accounting import left_waiting
-from pipelines.runtime.gate import GateVerdict
-from pipelines.runtime.history import history_of
-from pipelines.runtime.landing.advances import Advance, LandedEpoch
-from pipelines.runtime.landing.alignment import GroupStanding
-from pipelines.runtime.landing.split_store import Splits, of_a_file
-from pipelines.runtime.plans import Backfill, ReleasePlan
-from pipelines.runtime.releasing import Position, Published, Releasing, Waiting
-from pipelines.sql.model import Table
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
-from pipelines.watermarks.watermark import instant
-from quality_checks.statistics import asked
+from tidegate.assets.checks import IN_DAGSTER, data_docs
+from tidegate.assets.text import markdown_table, watermark
+from tidegate.pipelines import pictures
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.lake import Lake, StagedRow
+from tidegate.pipelines.runtime.accounting import left_waiting
+from tidegate.pipelines.runtime.gate import GateVerdict
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
+from tidegate.pipelines.runtime.landing.alignment import GroupStanding
+from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
+from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan
+from tidegate.pipelines.runtime.releasing import Position, Published, Releasing, Waiting
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.watermarks.watermark import instant
+from tidegate.quality_checks.statistics import asked
 
 SHOWN_ROWS = 20
 """Rows of a markdown table before the rest is only counted."""

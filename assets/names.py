@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from pipelines.errors import PlanningError
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 GATE = "gate"
 """The blocking check: the verdict on the staged epoch."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from pipelines.progress import Progress, Task, per_second
+from tidegate.pipelines.progress import Progress, Task, per_second
 
 EVERY_S = 5.0
 

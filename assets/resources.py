@@ -10,17 +10,17 @@ import dagster as dg
 from pydantic import Field
 from pyspark.sql import SparkSession
 
-from assets.names import Names
-from assets.progress import step_progress
-from pipelines.errors import PlanningError
-from pipelines.lake import Lake
-from pipelines.progress import Progress, SilentProgress
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sources.paths import local
-from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import is_secret
-from pipelines.sql.pipeline import Pipeline
+from tidegate.assets.names import Names
+from tidegate.assets.progress import step_progress
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.progress import Progress, SilentProgress
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sources.paths import local
+from tidegate.pipelines.sql.durations import parse_duration
+from tidegate.pipelines.sql.model import is_secret
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 
 class TidegateResource(dg.ConfigurableResource):

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from assets.failures import explained
-from assets.metadata import of_advance, of_loading
-from assets.names import Names
-from assets.presentation import Presentation
-from assets.resources import runner_of
-from assets.specs import source_spec
-from pipelines.commands import Commands
-from pipelines.errors import PlanningError
-from pipelines.lake import Layout
-from pipelines.runtime.landing.advances import Advance, LandedEpoch
-from pipelines.runtime.runner import Runner
-from pipelines.sql.model import Table
-from pipelines.sql.pipeline import Pipeline
+from tidegate.assets.failures import explained
+from tidegate.assets.metadata import of_advance, of_loading
+from tidegate.assets.names import Names
+from tidegate.assets.presentation import Presentation
+from tidegate.assets.resources import runner_of
+from tidegate.assets.specs import source_spec
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 ALIGNMENT_GROUP = "scan.watermark.alignment.group"
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import dagster as dg
 
-from assets.lineage import published_lineage, staged_lineage
-from assets.names import Names
-from assets.presentation import Presentation
-from assets.text import markdown_table
-from pipelines.lake import Layout
-from pipelines.runtime.quarantine.nearest import keyed_joins
-from pipelines.sql.model import Column, Insert, Location, Table
-from pipelines.sql.options import on_unmatched
-from pipelines.sql.pipeline import Pipeline
+from tidegate.assets.lineage import published_lineage, staged_lineage
+from tidegate.assets.names import Names
+from tidegate.assets.presentation import Presentation
+from tidegate.assets.text import markdown_table
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.runtime.quarantine.nearest import keyed_joins
+from tidegate.pipelines.sql.model import Column, Insert, Location, Table
+from tidegate.pipelines.sql.options import on_unmatched
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 LAKE = "tidegate/lake"
 TABLE = "tidegate/table"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pipelines.watermarks.watermark import instant
+from tidegate.pipelines.watermarks.watermark import instant
 
 _ACTS = re.compile(r"[\\`*<\[|~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
 """What is no plain text inside a line of GitHub's Markdown. An underscore within a word is. An address would become a

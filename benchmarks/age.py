@@ -20,13 +20,13 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from benchmarks.measure import Figure, seconds
-from pipelines.lake import Lake
-from pipelines.lake.control import BLOCK
-from pipelines.runtime.plans import ReleasePlan, insert_owner
-from pipelines.runtime.session import start_session
-from pipelines.runtime.status import status
-from pipelines.runtime.upkeep import Upkeep
-from pipelines.testing import Harness
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.control import BLOCK
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.runtime.upkeep import Upkeep
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH ('connector' = 'scripted', 'phases' = 'true',

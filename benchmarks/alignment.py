@@ -17,10 +17,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from benchmarks.measure import Figure
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sql import compile_script
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sql import compile_script
 
 TABLE = """
 CREATE TABLE {name} (n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at) WITH (

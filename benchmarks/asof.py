@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import peers
 from benchmarks.measure import Figure, seconds
-from pipelines.lake import Lake
-from pipelines.lake import rows as lake_rows
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.releasing import Releasing, Waiting
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sql import compile_script
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """
 CREATE TABLE rates (currency BIGINT, rate INT, label STRING, valid_from TIMESTAMP(3),

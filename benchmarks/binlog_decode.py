@@ -20,12 +20,12 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from benchmarks.measure import Figure, show
-from pipelines.sources.mysql_cdc.binlog import BinlogPosition, ServerOptions, WantedTable
-from pipelines.sources.mysql_cdc.binlog.decoder import Decoder
-from pipelines.sources.mysql_cdc.binlog.transport import connect, facts
-from pipelines.sources.mysql_cdc.binlog.wire.framing import read_file
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
+from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition, ServerOptions, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
+from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, facts
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import read_file
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
 
 INSERTS = 1_000_000
 SINGLES = 100_000

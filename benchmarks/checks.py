@@ -9,13 +9,13 @@ from pathlib import Path
 
 from benchmarks.measure import Figure, seconds
 from benchmarks.release import SCRIPT
-from pipelines.lake import Lake
-from pipelines.runtime.releasing import Releasing, Waiting
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sql import compile_script
-from pipelines.sql.pipeline import Pipeline
-from quality_checks.gate import judge
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.quality_checks.gate import judge
 
 BUILD, PROBE = 200_000, 1_000_000
 NUMBERS = {0: "", 5: "under 1.15", 20: "under 1.30"}

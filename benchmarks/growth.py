@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.measure import Figure, seconds
-from pipelines.runtime.session import start_session
-from pipelines.testing import Harness
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
 CREATE TABLE rates (currency INT, rate INT, valid_from TIMESTAMP(3), WATERMARK FOR valid_from AS valid_from,

@@ -9,11 +9,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.measure import Figure, seconds
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sources.kafka.server import EmbeddedKafka
-from pipelines.sql import compile_script
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
+from tidegate.pipelines.sql import compile_script
 
 ROWS, PARTITIONS = 5_000_000, 4
 TOPIC = "clicks"

@@ -14,12 +14,12 @@ from pathlib import Path
 from pyspark.sql import functions as F
 
 from benchmarks.measure import Figure, seconds
-from pipelines.lake import Lake
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.delta_log import size_of
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sql import compile_script
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.delta_log import size_of
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """
 CREATE TABLE items (item BIGINT, price INT, valid_from TIMESTAMP(3), note AS CONCAT({note}),

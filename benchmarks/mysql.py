@@ -13,11 +13,11 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from benchmarks.measure import Figure, seconds
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sql import compile_script
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sql import compile_script
 
 ROWS, CHANGES = 1_000_000, 2_400_000
 TURNS = 7

@@ -13,7 +13,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from pipelines.jars import home, resolve
+from tidegate.pipelines.jars import home, resolve
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,5 +64,5 @@ def run(extra: str, script: str, *arguments: str) -> float:
 
 
 def flink_jars() -> list[str]:
-    """The paths of FLINK_JARS. Raises pipelines.jars.JarsUnavailable."""
+    """The paths of FLINK_JARS. Raises tidegate.pipelines.jars.JarsUnavailable."""
     return [str(jar) for name in FLINK_JARS for jar in resolve([name], transitive=False, complete=True, pinned=False)]

@@ -22,15 +22,15 @@ from pyspark.sql import Row, SparkSession
 from benchmarks import news, peers
 from benchmarks.measure import Figure, seconds
 from benchmarks.news import AFTER, KEYS
-from pipelines.lake import Lake
-from pipelines.process import (
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.process import (
     EventTimeExtension,
     OneInputEventTimeStreamProcessFunction,
     StateDeclarations,
 )
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sql import compile_script
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sql import compile_script
 
 EPOCHS = 3
 RELEASE_TIME = StateDeclarations.value_state("release_time", "BIGINT")

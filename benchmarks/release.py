@@ -17,11 +17,11 @@ import duckdb
 from pyspark.sql import SparkSession
 
 from benchmarks.measure import Figure, seconds
-from pipelines.lake import Lake
-from pipelines.runtime.releasing import Waiting
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sql import compile_script
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.releasing import Waiting
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """
 CREATE TABLE user_info (user_id BIGINT PRIMARY KEY NOT ENFORCED, gender STRING, score INT) WITH (
@@ -188,7 +188,7 @@ def large() -> list[Figure]:
 
 
 def _scan_and_write(spark: object, lake: Lake, folder: str) -> None:
-    from pipelines.lake import rows as lake_rows
+    from tidegate.pipelines.lake import rows as lake_rows
 
     rows = lake_rows.read(spark, lake.table_path("click_event"))  # type: ignore[arg-type]
     rows.write.mode("overwrite").parquet(f"{folder}/floor")

@@ -10,10 +10,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.measure import Figure, seconds
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sql import compile_script
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """
 CREATE TABLE clicks (user_id BIGINT, item_id BIGINT, at TIMESTAMP_LTZ(3){watermark}) WITH (

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands import (
+from tidegate.orchestration.commands import (
     demo,
     explain,
     held,

@@ -1,6 +1,6 @@
 """The alerts as a component, for a project of your own.
 
-type: orchestration.components.TidegateAlerts
+type: tidegate.orchestration.components.TidegateAlerts
 attributes:
   channels: ["${OPS_MAIL}", "slack://${SLACK_TOKEN}/#data"]
   flip_within: 30 min
@@ -14,10 +14,10 @@ from typing import Annotated
 import dagster as dg
 from pydantic import Field
 
-from orchestration.alerts import AlertOptions
-from orchestration.sensors import alerts_sensor
-from pipelines.errors import PlanningError
-from pipelines.sql.durations import EXAMPLES, parse_duration
+from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.sensors import alerts_sensor
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
 
 _DEFAULT = AlertOptions()
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.components import DEFAULT_LAKE, LAKE_VARIABLE
-from assets.factories import build_pipeline_definitions
-from assets.presentation import Partitions, Presentation
-from orchestration.sensors import ALERTS
-from pipelines.errors import PlanningError
-from pipelines.runtime.scripts import load_script
-from pipelines.watermarks.watermark import parse_moment
+from tidegate.assets.components import DEFAULT_LAKE, LAKE_VARIABLE
+from tidegate.assets.factories import build_pipeline_definitions
+from tidegate.assets.presentation import Partitions, Presentation
+from tidegate.orchestration.sensors import ALERTS
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.pipelines.watermarks.watermark import parse_moment
 
 SCRIPT_VARIABLE = "TIDEGATE_SCRIPT"
 PARTITIONS_FROM = "TIDEGATE_PARTITIONS_FROM"

@@ -16,7 +16,7 @@ concurrency:
 _WORKSPACE = """\
 load_from:
   - python_module:
-      module_name: orchestration.definitions
+      module_name: tidegate.orchestration.definitions
       location_name: tidegate
 """
 

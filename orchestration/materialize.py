@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.names import Names
-from assets.progress import shown_by
-from pipelines.progress import Progress
+from tidegate.assets.names import Names
+from tidegate.assets.progress import shown_by
+from tidegate.pipelines.progress import Progress
 
 _QUIET_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

@@ -15,8 +15,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import TidegateError
-from quality_checks.docs import POLICY
+from tidegate.pipelines.errors import TidegateError
+from tidegate.quality_checks.docs import POLICY
 
 HOST = "127.0.0.1"
 

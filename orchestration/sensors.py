@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from orchestration.alerts import AlertOptions
-from orchestration.alerts.channels import channels
-from orchestration.alerts.incident import Message, scrub
-from orchestration.alerts.journal import journal
-from orchestration.alerts.logs import ASK_EVERY_S
-from orchestration.alerts.looking import Look
-from orchestration.alerts.memory import REMEMBERED, Memory, Open
-from orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same
-from orchestration.alerts.watched import watched
+from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.alerts.channels import channels
+from tidegate.orchestration.alerts.incident import Message, scrub
+from tidegate.orchestration.alerts.journal import journal
+from tidegate.orchestration.alerts.logs import ASK_EVERY_S
+from tidegate.orchestration.alerts.looking import Look
+from tidegate.orchestration.alerts.memory import REMEMBERED, Memory, Open
+from tidegate.orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same
+from tidegate.orchestration.alerts.watched import watched
 
 NAME = "tidegate_alerts"
 INTERVAL_S = 10

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from decimal import Decimal
 
-from pipelines.watermarks.watermark import instant
+from tidegate.pipelines.watermarks.watermark import instant
 
 WHY = {
     "key-null": "the key is null",

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pyspark
 
-from pipelines.errors import TidegateError
-from pipelines.progress import Progress, SilentProgress, step
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.progress import Progress, SilentProgress, step
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 KAFKA = (
@@ -61,7 +61,7 @@ class JavaMissing(TidegateError):
 def home() -> Path:
     """Where downloads are kept: $TIDEGATE_HOME, else a folder of the user's cache."""
     if named := os.environ.get("TIDEGATE_HOME"):
-        from pipelines.sources.paths import local
+        from tidegate.pipelines.sources.paths import local
 
         return local(named, "$TIDEGATE_HOME")
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"

@@ -21,22 +21,22 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pipelines.clock import Clock, system_clock
-from pipelines.errors import PlanningError
-from pipelines.lake import Lake
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.delta_log import committed
-from pipelines.runtime.history import history_of
-from pipelines.runtime.plans import insert_owner
-from pipelines.runtime.quarantine.kept import kept_out
-from pipelines.runtime.runner import Runner, RunReport
-from pipelines.runtime.session import start_session
-from pipelines.runtime.verifying.report import VerifyReport
-from pipelines.runtime.verifying.verify import verify
-from pipelines.sources.scripted import ScriptedInput, played
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.plans import insert_owner
+from tidegate.pipelines.runtime.quarantine.kept import kept_out
+from tidegate.pipelines.runtime.runner import Runner, RunReport
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.runtime.verifying.report import VerifyReport
+from tidegate.pipelines.runtime.verifying.verify import verify
+from tidegate.pipelines.sources.scripted import ScriptedInput, played
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL = {
     "spark.driver.extraJavaOptions": " ".join(
@@ -60,8 +60,8 @@ def spark_session() -> SparkSession:
 
 
 def _compiled(script: str | Path | Pipeline) -> Pipeline:
-    from pipelines.runtime.scripts import load_script
-    from pipelines.sql import compile_script
+    from tidegate.pipelines.runtime.scripts import load_script
+    from tidegate.pipelines.sql import compile_script
 
     if isinstance(script, Path):
         return load_script(script)
@@ -84,7 +84,7 @@ class Harness:
         script: The SQL, the path of a script (.sql, .py), or a compiled Pipeline.
         spark: The session.
         directory: Where the lake and the scripted inputs lie; a second harness on it goes on where the first stopped.
-        scripted: Whether all tables are the test's, whatever their connectors (`pipelines.sources.scripted.played`):
+        scripted: Whether all tables are the test's, whatever their connectors (`tidegate.pipelines.sources.scripted.played`):
             they read and write nothing outside of `directory` then.
         environment: What `${VARIABLE}` in options is replaced by; nothing of the process's own environment.
         clock: ms, UTC.

@@ -24,23 +24,23 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
-from pipelines.frames import as_views
-from pipelines.lake import WatermarkRow
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.rows import quoted
-from pipelines.progress import Task
-from pipelines.runtime.landing.asking import source_after
-from pipelines.runtime.plans import stored_step
-from pipelines.runtime.runner import Runner
-from pipelines.sources.protocol import Comparable, Comparison, LogPlace
-from pipelines.sources.registry import connector
-from pipelines.sql.model import Table
-from pipelines.sql.pipeline import Pipeline
-from quality_checks.latest import latest_sql
-from quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed
-from quality_checks.row_hashes import before as seen_at
-from quality_checks.words import many
+from tidegate.pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
+from tidegate.pipelines.frames import as_views
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.progress import Task
+from tidegate.pipelines.runtime.landing.asking import source_after
+from tidegate.pipelines.runtime.plans import stored_step
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sources.protocol import Comparable, Comparison, LogPlace
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.quality_checks.latest import latest_sql
+from tidegate.quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed
+from tidegate.quality_checks.row_hashes import before as seen_at
+from tidegate.quality_checks.words import many
 
 SHOWN = 1_000
 """Differences that are listed; all are counted."""

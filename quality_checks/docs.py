@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.runtime.gate import StagedEpoch
+from tidegate.pipelines.runtime.gate import StagedEpoch
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from pipelines.lake import StagedFile
-from pipelines.runtime.gate import CheckResult, StagedEpoch
-from pipelines.runtime.releasing.violations import greatest
-from quality_checks.kinds import kind
+from tidegate.pipelines.lake import StagedFile
+from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
+from tidegate.pipelines.runtime.releasing.violations import greatest
+from tidegate.quality_checks.kinds import kind
 
 
 @dataclass(frozen=True)

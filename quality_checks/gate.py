@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.runtime.gate import CheckResult, GateVerdict, StagedEpoch
-from quality_checks import suite, user_suite
-from quality_checks.checks import (
+from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, StagedEpoch
+from tidegate.quality_checks import suite, user_suite
+from tidegate.quality_checks.checks import (
     columns,
     constraints,
     counts_complete,
@@ -26,8 +26,8 @@ from quality_checks.checks import (
     unmatched_policy,
     unmatched_ratio,
 )
-from quality_checks.checks.processes import of_every_output
-from quality_checks.evidence import Check, Evidence, gather
+from tidegate.quality_checks.checks.processes import of_every_output
+from tidegate.quality_checks.evidence import Check, Evidence, gather
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pipelines.lake.rows import quoted
-from pipelines.sql.model import RESERVED_PREFIX
-from quality_checks.evidence import Evidence
+from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.sql.model import RESERVED_PREFIX
+from tidegate.quality_checks.evidence import Evidence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, VIOLATED, outcomes
-from pipelines.process.windows.windowed import LEFT_OUT, NOT_HAVING
-from pipelines.runtime.releasing.violations import fact
-from pipelines.sql.model import Insert
+from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, VIOLATED, outcomes
+from tidegate.pipelines.process.windows.windowed import LEFT_OUT, NOT_HAVING
+from tidegate.pipelines.runtime.releasing.violations import fact
+from tidegate.pipelines.sql.model import Insert
 
 PLACES = ("publish", "quarantine", "drop")
 

@@ -1,7 +1,7 @@
 """Over all history of an INSERT: is every landed probe row in exactly one place, and do the tables hold what is said?
 
 Two counts of the same rows are compared. One is the control tables' (watermark log, plans, staged counts, verdicts; see
-pipelines.runtime.accounting, and for processes pipelines.runtime.processing.accounting). The other is the Delta logs'
+tidegate.pipelines.runtime.accounting, and for processes tidegate.pipelines.runtime.processing.accounting). The other is the Delta logs'
 of the tables themselves. Neither needs Spark.
 """
 
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.lake import Lake
-from pipelines.lake.delta_log import opened
-from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
-from pipelines.runtime.history import history_of
-from pipelines.runtime.processing.accounting import ProcessRows, process_rows
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
-from quality_checks.words import many
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.delta_log import opened
+from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.processing.accounting import ProcessRows, process_rows
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.quality_checks.words import many
 
 __all__ = ["Added", "ProcessReconciliation", "Reconciliation", "WhereRowsAre", "reconcile", "reconcile_all"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from quality_checks.evidence import Evidence
-from quality_checks.outcome_counts import OutcomeCounts
+from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.outcome_counts import OutcomeCounts
 
 DIGITS = 6
 

@@ -1,7 +1,7 @@
 """The Great Expectations suite of an INSERT: schema, keys not null, and the reconciliation of row counts.
 
-It judges the one row of metrics that `quality_checks.metrics` takes of a staged epoch. What it said is kept as JSON,
-and shown as a page of Data Docs (`quality_checks.docs`).
+It judges the one row of metrics that `tidegate.quality_checks.metrics` takes of a staged epoch. What it said is kept as JSON,
+and shown as a page of Data Docs (`tidegate.quality_checks.docs`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pipelines.runtime.gate import CheckResult
-from quality_checks import docs, metrics
-from quality_checks.evidence import Evidence
-from quality_checks.main_module import name_main_module
-from quality_checks.outcome_counts import OutcomeCounts
-from quality_checks.words import give_up, join_again, subject
+from tidegate.pipelines.runtime.gate import CheckResult
+from tidegate.quality_checks import docs, metrics
+from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.main_module import name_main_module
+from tidegate.quality_checks.outcome_counts import OutcomeCounts
+from tidegate.quality_checks.words import give_up, join_again, subject
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult

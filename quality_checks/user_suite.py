@@ -11,14 +11,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pipelines.frames import empty_frame
-from pipelines.lake.rows import quoted, struct_type
-from pipelines.runtime.gate import CheckResult
-from pipelines.sql.model import Suite
-from quality_checks import docs
-from quality_checks.evidence import Evidence
-from quality_checks.main_module import name_main_module
-from quality_checks.words import give_up, join_again, subject
+from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.lake.rows import quoted, struct_type
+from tidegate.pipelines.runtime.gate import CheckResult
+from tidegate.pipelines.sql.model import Suite
+from tidegate.quality_checks import docs
+from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.main_module import name_main_module
+from tidegate.quality_checks.words import give_up, join_again, subject
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult

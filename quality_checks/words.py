@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.runtime.gate import StagedEpoch
+from tidegate.pipelines.runtime.gate import StagedEpoch
 
 
 def many(count: int, thing: str) -> str:

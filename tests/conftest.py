@@ -21,9 +21,9 @@ import pytest
 from pymysql.connections import Connection
 from pyspark.sql import SparkSession
 
-from pipelines.sources.embedded import WatchedProcess
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.testing import spark_session
+from tidegate.pipelines.sources.embedded import WatchedProcess
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.testing import spark_session
 
 _numbers = itertools.count(1)
 

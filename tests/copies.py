@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pipelines.testing import Harness
+from tidegate.pipelines.testing import Harness
 
 
 def copy_of(harness: Harness, directory: Path) -> Harness:

@@ -13,19 +13,19 @@ from typing import Any
 
 import dagster as dg
 
-from assets.failures import explained
-from assets.jobs import job_of
-from assets.metadata import of_published, of_waiting
-from assets.names import Names
-from assets.presentation import Partitions, Presentation
-from assets.resources import runner_of
-from assets.specs import by_time_spec
-from pipelines.commands import Commands
-from pipelines.lake import Layout
-from pipelines.runtime.releasing import Position
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks.watermark import instant, milliseconds_of
+from tidegate.assets.failures import explained
+from tidegate.assets.jobs import job_of
+from tidegate.assets.metadata import of_published, of_waiting
+from tidegate.assets.names import Names
+from tidegate.assets.presentation import Partitions, Presentation
+from tidegate.assets.resources import runner_of
+from tidegate.assets.specs import by_time_spec
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.runtime.releasing import Position
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks.watermark import instant, milliseconds_of
 
 NOTHING = Position(None, None, None, 0)
 """Whatever was published before: a backfill has published what it did."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import dagster as dg
 
-from assets.operations.operation import Operation, Started
-from assets.text import markdown_table
-from pipelines.runtime.dry_run import DryRun, dry_run
+from tidegate.assets.operations.operation import Operation, Started
+from tidegate.assets.text import markdown_table
+from tidegate.pipelines.runtime.dry_run import DryRun, dry_run
 
 
 class DryRunConfig(dg.Config):

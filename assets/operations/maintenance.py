@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import dagster as dg
 
-from assets.failures import explained
-from assets.jobs import job_of
-from assets.names import Names
-from assets.presentation import Presentation
-from assets.resources import runner_of
-from assets.text import markdown_table
-from pipelines.commands import Commands
-from pipelines.lake import Layout
-from pipelines.sql.pipeline import Pipeline
+from tidegate.assets.failures import explained
+from tidegate.assets.jobs import job_of
+from tidegate.assets.names import Names
+from tidegate.assets.presentation import Presentation
+from tidegate.assets.resources import runner_of
+from tidegate.assets.text import markdown_table
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 WEEKLY = "30 3 * * 0"
 """Sundays at 03:30 UTC."""

@@ -8,15 +8,15 @@ from typing import Generic, TypeVar
 
 import dagster as dg
 
-from assets.failures import explained
-from assets.jobs import job_tags
-from assets.names import Names
-from assets.presentation import Presentation
-from assets.resources import runner_of
-from pipelines.commands import Commands
-from pipelines.lake import Layout
-from pipelines.runtime.runner import Runner
-from pipelines.sql.pipeline import Pipeline
+from tidegate.assets.failures import explained
+from tidegate.assets.jobs import job_tags
+from tidegate.assets.names import Names
+from tidegate.assets.presentation import Presentation
+from tidegate.assets.resources import runner_of
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 C = TypeVar("C", bound=dg.Config)
 

@@ -7,17 +7,17 @@ from typing import Any, Literal
 
 import dagster as dg
 
-from assets.metadata import table_rows
-from assets.operations.operation import Operation, Started
-from assets.text import markdown_table
-from pipelines.errors import PlanningError
-from pipelines.lake import Lake
-from pipelines.runtime.history import history_of
-from pipelines.runtime.plans import FromQuarantine
-from pipelines.runtime.quarantine.kept import Kept, as_shown, chosen, kept_out
-from pipelines.runtime.releasing import Published
-from pipelines.sql.model import OnUnmatched
-from pipelines.sql.pipeline import Pipeline
+from tidegate.assets.metadata import table_rows
+from tidegate.assets.operations.operation import Operation, Started
+from tidegate.assets.text import markdown_table
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.plans import FromQuarantine
+from tidegate.pipelines.runtime.quarantine.kept import Kept, as_shown, chosen, kept_out
+from tidegate.pipelines.runtime.releasing import Published
+from tidegate.pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 
 class QuarantineConfig(dg.Config):

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import dagster as dg
 
-from assets.operations.operation import Operation, Started
-from assets.text import markdown_table
-from pipelines.errors import PlanningError
-from pipelines.runtime.history import history_of
-from pipelines.runtime.quarantine.kept import Kept, asked_for, kept_out
-from pipelines.runtime.quarantine.nearest import MissedKey, nearest_keys
-from pipelines.runtime.quarantine.rows import KeptRow, rows_of
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks.watermark import instant
+from tidegate.assets.operations.operation import Operation, Started
+from tidegate.assets.text import markdown_table
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.quarantine.kept import Kept, asked_for, kept_out
+from tidegate.pipelines.runtime.quarantine.nearest import MissedKey, nearest_keys
+from tidegate.pipelines.runtime.quarantine.rows import KeptRow, rows_of
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks.watermark import instant
 
 SHOWN_LOTS = 100
 """Lines of the list before the rest is only counted."""

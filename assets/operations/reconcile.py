@@ -7,17 +7,17 @@ from typing import Any
 
 import dagster as dg
 
-from assets.failures import explained
-from assets.jobs import job_of
-from assets.names import Names, identifier
-from assets.presentation import Presentation
-from assets.resources import runner_of
-from assets.text import markdown_table
-from pipelines.commands import Commands
-from pipelines.lake import Layout
-from pipelines.sql.model import Table
-from pipelines.sql.pipeline import Pipeline
-from quality_checks.against_source import SourceReconciliation, reconcile_source
+from tidegate.assets.failures import explained
+from tidegate.assets.jobs import job_of
+from tidegate.assets.names import Names, identifier
+from tidegate.assets.presentation import Presentation
+from tidegate.assets.resources import runner_of
+from tidegate.assets.text import markdown_table
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.quality_checks.against_source import SourceReconciliation, reconcile_source
 
 Compared = Iterator[dg.MaterializeResult | dg.AssetCheckResult]
 

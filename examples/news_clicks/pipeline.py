@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.process import (
+from tidegate.pipelines.process import (
     Collector,
     EventTimeExtension,
     EventTimeManager,
@@ -18,7 +18,7 @@ from pipelines.process import (
     PartitionedContext,
     StateDeclarations,
 )
-from pipelines.sql import compile_script
+from tidegate.pipelines.sql import compile_script
 
 TIMES_AFTER_NEWS_RELEASE = [60_000, 300_000, 600_000, 1_800_000, 3_600_000]
 """ms"""

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.process import (
+from tidegate.pipelines.process import (
     Collector,
     EventTimeExtension,
     EventTimeManager,
@@ -14,7 +14,7 @@ from pipelines.process import (
     StateDeclarations,
     TwoInputNonBroadcastEventTimeStreamProcessFunction,
 )
-from pipelines.sql import compile_script
+from tidegate.pipelines.sql import compile_script
 
 PATIENCE = 900_000
 """ms"""

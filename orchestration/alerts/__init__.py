@@ -4,10 +4,10 @@
     Memory (the sensor's cursor) knows which are open and what is still to be delivered
     channels (Apprise, a JSON webhook) take the messages; one that does not is itself told to the others
 
-Sending happens in the daemon's sensor (orchestration.sensors), never in a run: no channel can fail one.
+Sending happens in the daemon's sensor (tidegate.orchestration.sensors), never in a run: no channel can fail one.
 """
 
-from orchestration.alerts.incident import Incident, Kind, Message, scrub
-from orchestration.alerts.options import AlertOptions
+from tidegate.orchestration.alerts.incident import Incident, Kind, Message, scrub
+from tidegate.orchestration.alerts.options import AlertOptions
 
 __all__ = ["AlertOptions", "Incident", "Kind", "Message", "scrub"]

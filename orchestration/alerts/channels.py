@@ -14,12 +14,12 @@ from threading import Lock
 from typing import Protocol
 from urllib.parse import unquote, unquote_plus
 
-from orchestration.alerts import webhook
-from orchestration.alerts.incident import Message
-from orchestration.alerts.options import URLS, AlertOptions
-from orchestration.alerts.webhook import Undelivered
-from pipelines.errors import PlanningError
-from pipelines.sql.model import Options, is_secret
+from tidegate.orchestration.alerts import webhook
+from tidegate.orchestration.alerts.incident import Message
+from tidegate.orchestration.alerts.options import URLS, AlertOptions
+from tidegate.orchestration.alerts.webhook import Undelivered
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql.model import Options, is_secret
 
 TIMEOUT_S = 5.0
 """For a connection to come about, and for each answer."""

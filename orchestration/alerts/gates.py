@@ -11,16 +11,16 @@ import dagster as dg
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from assets.names import GATE
-from orchestration.alerts.incident import Incident
-from orchestration.alerts.options import AlertOptions, in_ms
-from orchestration.alerts.watched import WatchedInsert, last_run, opened, positions, run_link
-from orchestration.words import seconds
-from pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
-from pipelines.lake import Lake, StagedRow, VerdictRow
-from pipelines.runtime.history import history
-from pipelines.runtime.plans import ReleasePlan, given_up_by
-from pipelines.runtime.quarantine.nearest import MissedKey, missed_keys
+from tidegate.assets.names import GATE
+from tidegate.orchestration.alerts.incident import Incident
+from tidegate.orchestration.alerts.options import AlertOptions, in_ms
+from tidegate.orchestration.alerts.watched import WatchedInsert, last_run, opened, positions, run_link
+from tidegate.orchestration.words import seconds
+from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
+from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
+from tidegate.pipelines.runtime.history import history
+from tidegate.pipelines.runtime.plans import ReleasePlan, given_up_by
+from tidegate.pipelines.runtime.quarantine.nearest import MissedKey, missed_keys
 
 logger = logging.getLogger(__name__)
 

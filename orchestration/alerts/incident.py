@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Self
 
-from orchestration.words import key, why
-from pipelines.runtime.quarantine.nearest import MissedKey
-from pipelines.sql.model import is_secret
+from tidegate.orchestration.words import key, why
+from tidegate.pipelines.runtime.quarantine.nearest import MissedKey
+from tidegate.pipelines.sql.model import is_secret
 
 Kind = Literal[
     "gate-held",

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from deltalake.exceptions import DeltaError
 
-from orchestration.alerts.incident import Message
-from orchestration.alerts.watched import Watched, opened
-from pipelines.lake import AlertRow
+from tidegate.orchestration.alerts.incident import Message
+from tidegate.orchestration.alerts.watched import Watched, opened
+from tidegate.pipelines.lake import AlertRow
 
 
 def journal(messages: Sequence[Message], watched: Watched, log: logging.Logger, now: float) -> None:

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from orchestration.alerts.incident import Incident
-from orchestration.alerts.logs import ANSWER_WITHIN, declared
-from orchestration.alerts.options import AlertOptions, in_ms
-from orchestration.alerts.watched import WatchedTable, last_run, opened, positions
-from orchestration.words import moment, seconds
-from pipelines.lake import Lake, WatermarkRow
-from pipelines.lake.leases import read_leases
-from pipelines.runtime.landing.asking import unread
-from pipelines.runtime.splits import stored_splits
-from pipelines.sources.protocol import Unread
+from tidegate.orchestration.alerts.incident import Incident
+from tidegate.orchestration.alerts.logs import ANSWER_WITHIN, declared
+from tidegate.orchestration.alerts.options import AlertOptions, in_ms
+from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
+from tidegate.orchestration.words import moment, seconds
+from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake.leases import read_leases
+from tidegate.pipelines.runtime.landing.asking import unread
+from tidegate.pipelines.runtime.splits import stored_splits
+from tidegate.pipelines.sources.protocol import Unread
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from orchestration.alerts.incident import Incident
-from orchestration.alerts.options import AlertOptions
-from orchestration.alerts.watched import WatchedTable, last_run, opened, positions
-from orchestration.words import seconds
-from pipelines.runtime.landing.asking import log_retention
-from pipelines.runtime.scripts import load_script
-from pipelines.sql.model import Table
-from pipelines.sql.pipeline import Pipeline
+from tidegate.orchestration.alerts.incident import Incident
+from tidegate.orchestration.alerts.options import AlertOptions
+from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
+from tidegate.orchestration.words import seconds
+from tidegate.pipelines.runtime.landing.asking import log_retention
+from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 ASK_EVERY_S = 60
 ANSWER_WITHIN = "5 s"

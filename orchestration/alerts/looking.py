@@ -10,18 +10,18 @@ from typing import cast
 
 import dagster as dg
 
-from orchestration.alerts.builds import not_flipped
-from orchestration.alerts.channels import secrets_of
-from orchestration.alerts.gates import growing_quarantine, held_epoch
-from orchestration.alerts.incident import Incident, Kind, scrub
-from orchestration.alerts.lag import Asked, ask, lagging
-from orchestration.alerts.logs import passing_log
-from orchestration.alerts.memory import Seen
-from orchestration.alerts.options import AlertOptions
-from orchestration.alerts.patience import Unanswered, answers
-from orchestration.alerts.stuck import stuck
-from orchestration.alerts.watched import Watched
-from pipelines.errors import TidegateError
+from tidegate.orchestration.alerts.builds import not_flipped
+from tidegate.orchestration.alerts.channels import secrets_of
+from tidegate.orchestration.alerts.gates import growing_quarantine, held_epoch
+from tidegate.orchestration.alerts.incident import Incident, Kind, scrub
+from tidegate.orchestration.alerts.lag import Asked, ask, lagging
+from tidegate.orchestration.alerts.logs import passing_log
+from tidegate.orchestration.alerts.memory import Seen
+from tidegate.orchestration.alerts.options import AlertOptions
+from tidegate.orchestration.alerts.patience import Unanswered, answers
+from tidegate.orchestration.alerts.stuck import stuck
+from tidegate.orchestration.alerts.watched import Watched
+from tidegate.pipelines.errors import TidegateError
 
 ASK_FOR_S = 20.0
 """How long the sources are asked in one tick, all of them together; Dagster gives up a tick after a minute."""

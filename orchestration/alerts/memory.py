@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from orchestration.alerts.channels import Channel
-from orchestration.alerts.incident import Incident, Kind, Message
-from orchestration.alerts.lag import Asked
-from orchestration.alerts.post import Pending, Post, Silent
+from tidegate.orchestration.alerts.channels import Channel
+from tidegate.orchestration.alerts.incident import Incident, Kind, Message
+from tidegate.orchestration.alerts.lag import Asked
+from tidegate.orchestration.alerts.post import Pending, Post, Silent
 
 REMEMBERED = 200
 """Runs that are remembered as looked at; more than can end between two ticks."""

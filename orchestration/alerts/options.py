@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any
 
-from pipelines.errors import PlanningError
-from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import needs_variables
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql.durations import parse_duration
+from tidegate.pipelines.sql.model import needs_variables
 
 PREFIX = "TIDEGATE_ALERT_"
 URLS = f"{PREFIX}URLS"

@@ -15,14 +15,14 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry
 
-from assets.failures import ERROR_KIND
-from assets.jobs import PIPELINE_TAG
-from assets.names import GATE
-from orchestration.alerts.incident import Incident, scrub
-from orchestration.alerts.memory import Open
-from orchestration.alerts.options import AlertOptions
-from orchestration.alerts.watched import Watched, opened, positions, run_link
-from pipelines.errors import GateHeld
+from tidegate.assets.failures import ERROR_KIND
+from tidegate.assets.jobs import PIPELINE_TAG
+from tidegate.assets.names import GATE
+from tidegate.orchestration.alerts.incident import Incident, scrub
+from tidegate.orchestration.alerts.memory import Open
+from tidegate.orchestration.alerts.options import AlertOptions
+from tidegate.orchestration.alerts.watched import Watched, opened, positions, run_link
+from tidegate.pipelines.errors import GateHeld
 
 _OF_NO_JOB = "__"
 """How Dagster's own names of jobs begin: of runs that are started from the asset graph, and by automation."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dagster as dg
 
-from orchestration.alerts.incident import Incident
-from orchestration.alerts.options import AlertOptions
-from orchestration.alerts.watched import WatchedInsert, WatchedTable, last_run, opened, positions
-from orchestration.words import moment
+from tidegate.orchestration.alerts.incident import Incident
+from tidegate.orchestration.alerts.options import AlertOptions
+from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, last_run, opened, positions
+from tidegate.orchestration.words import moment
 
 
 def stuck(

@@ -1,4 +1,4 @@
-"""What there is to watch, found by what the assets' definitions say (assets.specs): any code location with Tidegate's
+"""What there is to watch, found by what the assets' definitions say (tidegate.assets.specs): any code location with Tidegate's
 assets can be watched, and no script is compiled for it."""
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 import dagster as dg
 
-from assets.jobs import PIPELINE_TAG
-from assets.names import GATE
-from assets.specs import INSERT, JOINS, LAKE, SCRIPT, TABLE
-from pipelines.commands import Commands
-from pipelines.errors import LakeError
-from pipelines.lake import Lake
-from pipelines.runtime.plans import insert_owner
-from pipelines.runtime.quarantine.nearest import KeyedJoin
+from tidegate.assets.jobs import PIPELINE_TAG
+from tidegate.assets.names import GATE
+from tidegate.assets.specs import INSERT, JOINS, LAKE, SCRIPT, TABLE
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.plans import insert_owner
+from tidegate.pipelines.runtime.quarantine.nearest import KeyedJoin
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class WatchedInsert:
 
     @property
     def target(self) -> Path:
-        """Where the target's table lies (pipelines.lake.Layout)."""
+        """Where the target's table lies (tidegate.pipelines.lake.Layout)."""
         return self.staged_at.parent.parent.parent
 
     @property

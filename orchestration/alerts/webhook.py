@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from orchestration.alerts.incident import Message
+from tidegate.orchestration.alerts.incident import Message
 
 VARIABLE = "TIDEGATE_WEBHOOK_URL"
 TIMEOUT_S = 5.0

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_DEMO, AsJson, Debug, DemoFolder, examples
-from orchestration.console import Bars, Screen, reported
+from tidegate.orchestration.commands.options import DEFAULT_DEMO, AsJson, Debug, DemoFolder, examples
+from tidegate.orchestration.console import Bars, Screen, reported
 
 EPILOG = examples("tidegate demo", "tidegate demo --rows 100000 --clicks 50000", "tidegate demo --json")
 
@@ -36,10 +36,10 @@ def demo(
     """
     screen = Screen(as_json, debug)
     with reported(screen), Bars(screen.err) as bars:
-        from orchestration.demo.arrive import announce
-        from orchestration.demo.play import play
-        from orchestration.demo.site import Site, Sizes
-        from orchestration.demo.verdict import shown
+        from tidegate.orchestration.demo.arrive import announce
+        from tidegate.orchestration.demo.play import play
+        from tidegate.orchestration.demo.site import Site, Sizes
+        from tidegate.orchestration.demo.verdict import shown
 
         site = Site(folder)
         announce(site, screen.say)

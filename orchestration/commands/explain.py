@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.commands.options import AsJson, Debug, Script, examples
-from orchestration.console import Screen, reported
-from orchestration.console.failures import FAILED
+from tidegate.orchestration.commands.options import AsJson, Debug, Script, examples
+from tidegate.orchestration.console import Screen, reported
+from tidegate.orchestration.console.failures import FAILED
 
 EPILOG = examples(
     "tidegate explain pipeline.sql",
@@ -45,10 +45,10 @@ def explain(
     """
     from rich.text import Text
 
-    from orchestration.console.explained import definition_lines, missing_variables, of_pipeline, verdict_lines
-    from pipelines.runtime.scripts import load_script
-    from pipelines.sql import explain as in_words
-    from pipelines.sql import show_statements
+    from tidegate.orchestration.console.explained import definition_lines, missing_variables, of_pipeline, verdict_lines
+    from tidegate.pipelines.runtime.scripts import load_script
+    from tidegate.pipelines.sql import explain as in_words
+    from tidegate.pipelines.sql import show_statements
 
     screen = Screen(as_json, debug)
     with reported(screen):
@@ -66,8 +66,8 @@ def explain(
 
 
 def _differences(pipeline: Any, lake: Path) -> list[Any]:
-    from pipelines.clock import system_clock
-    from pipelines.lake import Lake
-    from pipelines.runtime.definitions import Definitions
+    from tidegate.pipelines.clock import system_clock
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.definitions import Definitions
 
     return Definitions(Lake(lake, create=False), pipeline, os.environ, system_clock).differences()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from orchestration.commands.options import (
+from tidegate.orchestration.commands.options import (
     DEFAULT_LAKE,
     AsJson,
     Debug,
@@ -18,8 +18,8 @@ from orchestration.commands.options import (
     examples,
     screen_of,
 )
-from orchestration.commands.run import runner
-from orchestration.console import Bars, Screen, reported
+from tidegate.orchestration.commands.run import runner
+from tidegate.orchestration.console import Bars, Screen, reported
 
 OnUnmatched = Annotated[
     Literal["quarantine", "block", "publish"] | None,
@@ -75,8 +75,8 @@ def _resolve(
     discard: bool = False,
     on_unmatched: Literal["quarantine", "block", "publish"] | None = None,
 ) -> None:
-    from orchestration.console.views import of_published, published_line
-    from pipelines.runtime.scripts import load_script
+    from tidegate.orchestration.console.views import of_published, published_line
+    from tidegate.pipelines.runtime.scripts import load_script
 
     label = "tidegate discard" if discard else "tidegate release"
     with reported(screen):

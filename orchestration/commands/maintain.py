@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import (
+from tidegate.orchestration.commands.options import (
     DEFAULT_LAKE,
     AsJson,
     Debug,
@@ -18,8 +18,8 @@ from orchestration.commands.options import (
     examples,
     screen_of,
 )
-from orchestration.commands.run import runner
-from orchestration.console import Bars, reported
+from tidegate.orchestration.commands.run import runner
+from tidegate.orchestration.console import Bars, reported
 
 EPILOG = examples("tidegate maintain pipeline.sql", "tidegate maintain pipeline.sql --keep '1 d'")
 
@@ -39,8 +39,8 @@ def maintain(
 
     No row that anybody can still ask for changes. What another runner works on is passed over, and told.
     """
-    from orchestration.console.upkeep import of_maintained, upkeep_lines
-    from pipelines.runtime.scripts import load_script
+    from tidegate.orchestration.console.upkeep import of_maintained, upkeep_lines
+    from tidegate.pipelines.runtime.scripts import load_script
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):

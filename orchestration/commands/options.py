@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from orchestration.console import Screen
-from pipelines.commands import Commands
+from tidegate.orchestration.console import Screen
+from tidegate.pipelines.commands import Commands
 
 DEFAULT_LAKE = Path(".tidegate/lake")
 DEFAULT_DEMO = Path(".tidegate/demo")
@@ -31,7 +31,7 @@ InsertId = Annotated[
 
 def folder(said: str | Path) -> Path:
     """A folder of this machine, as it was written. Raises typer.BadParameter for what is none."""
-    from pipelines.sources.paths import plain, problem
+    from tidegate.pipelines.sources.paths import plain, problem
 
     if why := problem(said):
         raise typer.BadParameter(why)
@@ -65,7 +65,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the stack of an error
 
 def duration(text: str) -> timedelta:
     """A duration as scripts write them. Raises typer.BadParameter that says what is wrong with it."""
-    from pipelines.sql.durations import parse_duration
+    from tidegate.pipelines.sql.durations import parse_duration
 
     try:
         return parse_duration(text)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from orchestration.commands.held import OnUnmatched
-from orchestration.commands.options import (
+from tidegate.orchestration.commands.held import OnUnmatched
+from tidegate.orchestration.commands.options import (
     DEFAULT_LAKE,
     AsJson,
     Debug,
@@ -23,15 +23,15 @@ from orchestration.commands.options import (
     examples,
     screen_of,
 )
-from orchestration.commands.run import runner
-from orchestration.console import Bars, Screen, reported
+from tidegate.orchestration.commands.run import runner
+from tidegate.orchestration.console import Bars, Screen, reported
 
 if TYPE_CHECKING:
-    from pipelines.lake import Lake
-    from pipelines.runtime.plans import FromQuarantine
-    from pipelines.runtime.quarantine.kept import Kept
-    from pipelines.sql.model import Insert
-    from pipelines.sql.pipeline import Pipeline
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.plans import FromQuarantine
+    from tidegate.pipelines.runtime.quarantine.kept import Kept
+    from tidegate.pipelines.sql.model import Insert
+    from tidegate.pipelines.sql.pipeline import Pipeline
 
 app = typer.Typer(
     help="List the rows that a gate has kept out, look at them, release them again, or discard them.",
@@ -97,7 +97,7 @@ def list_(
 
     Reads the lake's control tables in well under a second, without Spark or Java.
     """
-    from orchestration.console.quarantined import listing, of_listing
+    from tidegate.orchestration.console.quarantined import listing, of_listing
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -123,10 +123,10 @@ def show(
 
     Rows of the same epoch and reason stand together, the oldest first. Values of rows are shown as they are.
     """
-    from orchestration.console.quarantined import of_rows, row_lines
-    from pipelines.runtime.quarantine.kept import asked_for
-    from pipelines.runtime.quarantine.nearest import nearest_of_rows
-    from pipelines.runtime.quarantine.rows import rows_of
+    from tidegate.orchestration.console.quarantined import of_rows, row_lines
+    from tidegate.pipelines.runtime.quarantine.kept import asked_for
+    from tidegate.pipelines.runtime.quarantine.nearest import nearest_of_rows
+    from tidegate.pipelines.runtime.quarantine.rows import rows_of
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -162,7 +162,7 @@ def release(
     join those of each row's own time. Rows that still may not leave go back to quarantine, under the new epoch. What
     was released or discarded before is passed over, so the same command again does nothing twice.
     """
-    from pipelines.runtime.plans import FromQuarantine
+    from tidegate.pipelines.runtime.plans import FromQuarantine
 
     request = FromQuarantine(False, tuple(reasons or ()), tuple(epochs or ()), by=_who())
     screen = screen_of(script, lake, as_json, debug)
@@ -188,7 +188,7 @@ def discard(
 
     Who did it, when and why is kept; `list` and `show --state discarded` tell it.
     """
-    from pipelines.runtime.plans import FromQuarantine
+    from tidegate.pipelines.runtime.plans import FromQuarantine
 
     if not because.strip():
         raise typer.BadParameter("--because must say why")
@@ -212,8 +212,8 @@ def _take(
     ask: bool = False,
     on_unmatched: Literal["quarantine", "block", "publish"] | None = None,
 ) -> None:
-    from orchestration.console.quarantined import of_taken, taken_lines, would_take
-    from pipelines.runtime.quarantine.kept import as_shown, chosen, refuse_process
+    from tidegate.orchestration.console.quarantined import of_taken, taken_lines, would_take
+    from tidegate.pipelines.runtime.quarantine.kept import as_shown, chosen, refuse_process
 
     pipeline, folder = _opened(script, lake)
     found = _insert(pipeline, insert)
@@ -235,15 +235,15 @@ def _take(
 
 
 def _opened(script: Path, lake: Path) -> tuple[Pipeline, Lake]:
-    from pipelines.lake import Lake
-    from pipelines.runtime.scripts import load_script
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.scripts import load_script
 
     return load_script(script), Lake(lake, create=False)
 
 
 def _shown(screen: Screen, script: Path, lake: Path) -> tuple[Pipeline, Lake]:
     """The same, by the definitions that the lake keeps."""
-    from pipelines.runtime.definitions import as_kept
+    from tidegate.pipelines.runtime.definitions import as_kept
 
     pipeline, folder = _opened(script, lake)
     kept, told = as_kept(folder, pipeline)
@@ -260,8 +260,8 @@ def _insert(pipeline: Pipeline, name: str) -> Insert:
 
 
 def _kept(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[Kept]:
-    from pipelines.runtime.history import history_of
-    from pipelines.runtime.quarantine.kept import kept_out
+    from tidegate.pipelines.runtime.history import history_of
+    from tidegate.pipelines.runtime.quarantine.kept import kept_out
 
     return kept_out(history_of(lake, pipeline, insert))
 

@@ -8,9 +8,18 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples, screen_of
-from orchestration.commands.run import runner
-from orchestration.console import Bars, reported
+from tidegate.orchestration.commands.options import (
+    DEFAULT_LAKE,
+    AsJson,
+    Debug,
+    LakePath,
+    Master,
+    Script,
+    examples,
+    screen_of,
+)
+from tidegate.orchestration.commands.run import runner
+from tidegate.orchestration.console import Bars, reported
 
 EPILOG = examples(
     "tidegate reconcile pipeline.sql",
@@ -41,12 +50,12 @@ def reconcile(
     not landed yet is landed first; nothing else changes. Leaves with status 1 where a key differs. Tables of mysql-cdc
     with a snapshot can be compared.
     """
-    from orchestration.console.reconciled import of_reconciled, reconciled_lines
-    from pipelines.lake import Lake
-    from pipelines.runtime.definitions import as_kept
-    from pipelines.runtime.scripts import load_script
-    from pipelines.sql.model import require_variables
-    from quality_checks.against_source import comparable, reconcile_source
+    from tidegate.orchestration.console.reconciled import of_reconciled, reconciled_lines
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.definitions import as_kept
+    from tidegate.pipelines.runtime.scripts import load_script
+    from tidegate.pipelines.sql.model import require_variables
+    from tidegate.quality_checks.against_source import comparable, reconcile_source
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):

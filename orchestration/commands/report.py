@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Script, examples, screen_of
-from orchestration.console import reported
+from tidegate.orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Script, examples, screen_of
+from tidegate.orchestration.console import reported
 
 EPILOG = examples(
     "tidegate report pipeline.sql",
@@ -41,12 +41,12 @@ def report(
     The page holds all that it shows, pictures as well, so it can be mailed or printed. It is read from the lake's own
     tables, without Spark; a run that is under way is not disturbed.
     """
-    from orchestration.report import gather, render
-    from pipelines.commands import Commands
-    from pipelines.errors import TidegateError
-    from pipelines.lake import Lake
-    from pipelines.runtime.definitions import as_kept
-    from pipelines.runtime.scripts import load_script
+    from tidegate.orchestration.report import gather, render
+    from tidegate.pipelines.commands import Commands
+    from tidegate.pipelines.errors import TidegateError
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.definitions import as_kept
+    from tidegate.pipelines.runtime.scripts import load_script
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from orchestration.commands.options import (
+from tidegate.orchestration.commands.options import (
     DEFAULT_LAKE,
     AsJson,
     AutoWatermarkInterval,
@@ -24,10 +24,10 @@ from orchestration.commands.options import (
     examples,
     screen_of,
 )
-from orchestration.commands.signals import stopped_by_signals
-from orchestration.console import Bars, Screen, reported
-from orchestration.console.engine import quiet_engine
-from orchestration.console.failures import FAILED
+from tidegate.orchestration.commands.signals import stopped_by_signals
+from tidegate.orchestration.console import Bars, Screen, reported
+from tidegate.orchestration.console.engine import quiet_engine
+from tidegate.orchestration.console.failures import FAILED
 
 EPILOG = examples(
     "tidegate run examples/clicks/pipeline.sql",
@@ -94,11 +94,11 @@ def run(
     With --from and --to only the rows of that span are released, in the place of what was released of them before;
     ahead of the stream or behind it, in any order. A later run without them releases what is left, and nothing twice.
     """
-    from orchestration.console.standing import imbalances
-    from orchestration.console.views import of_run, run_tables
-    from pipelines.lake import Lake
-    from pipelines.runtime.scripts import load_script
-    from pipelines.runtime.status import settled_status
+    from tidegate.orchestration.console.standing import imbalances
+    from tidegate.orchestration.console.views import of_run, run_tables
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.scripts import load_script
+    from tidegate.pipelines.runtime.status import settled_status
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -134,9 +134,9 @@ def run(
 
 
 def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resnapshot: list[str]) -> None:
-    from orchestration.console.drafted import dry_run_tables, of_dry_run
-    from pipelines.lake import Layout
-    from pipelines.runtime.dry_run import dry_run
+    from tidegate.orchestration.console.drafted import dry_run_tables, of_dry_run
+    from tidegate.pipelines.lake import Layout
+    from tidegate.pipelines.runtime.dry_run import dry_run
 
     with contextlib.ExitStack() as stack:
         # A lake that is not there is not made: its place is taken by an empty one, for as long as this lasts.
@@ -151,7 +151,7 @@ def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resn
 
 def _duration(option: str, text: str | None) -> float | None:
     """Seconds of an option such as '10 min'."""
-    from pipelines.sql.durations import parse_duration
+    from tidegate.pipelines.sql.durations import parse_duration
 
     try:
         return None if text is None else parse_duration(text).total_seconds()
@@ -161,8 +161,8 @@ def _duration(option: str, text: str | None) -> float | None:
 
 def _span(since: str | None, until: str | None) -> tuple[int, int] | None:
     """The span that --from and --to ask for, in ms, UTC."""
-    from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
-    from pipelines.watermarks.watermark import parse_moment
+    from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+    from tidegate.pipelines.watermarks.watermark import parse_moment
 
     def moment(option: str, text: str | None, open_end: int) -> int:
         try:
@@ -186,8 +186,8 @@ def runner(
     pipeline: Any, lake: Path, master: str | None, bars: Bars, label: str, interval: timedelta | None = None
 ) -> Any:
     """The runner that a command uses; close it to let its leases go."""
-    from pipelines.lake import Lake
-    from pipelines.runtime.runner import Runner
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.runner import Runner
 
     return Runner(
         pipeline,
@@ -202,7 +202,7 @@ def runner(
 
 def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
     """Gives the Spark session; its JVM writes into a file of the lake's, not between the bars."""
-    from pipelines.runtime.session import start_session
+    from tidegate.pipelines.runtime.session import start_session
 
     def start() -> Any:
         with quiet_engine(lake / "_scratch" / "spark.log"):
@@ -221,10 +221,10 @@ def _continuous(
     interval: timedelta | None,
     give_up_after: float | None,
 ) -> None:
-    from orchestration.console.views import of_tick, stuck_lines, tick_line
-    from pipelines.errors import GateHeld
-    from pipelines.progress import SilentProgress
-    from pipelines.runtime.continuous import Continuous, Tick
+    from tidegate.orchestration.console.views import of_tick, stuck_lines, tick_line
+    from tidegate.pipelines.errors import GateHeld
+    from tidegate.pipelines.progress import SilentProgress
+    from tidegate.pipelines.runtime.continuous import Continuous, Tick
 
     stop = threading.Event()
     told: set[str] = set()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, examples, screen_of
-from orchestration.console import Screen, reported
-from orchestration.console.failures import FAILED
+from tidegate.orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, examples, screen_of
+from tidegate.orchestration.console import Screen, reported
+from tidegate.orchestration.console.failures import FAILED
 
 if TYPE_CHECKING:
-    from pipelines.runtime.status import LakeStatus
+    from tidegate.pipelines.runtime.status import LakeStatus
 
 EPILOG = examples(
     "tidegate status",
@@ -47,16 +47,16 @@ def status(
     Reads the lake's own tables in well under a second; a run that is under way is not disturbed. With --watch and
     --json every look is one line.
     """
-    from orchestration.console.standing import standing
-    from pipelines.lake import Lake
-    from pipelines.runtime.status import settled_status
-    from pipelines.runtime.status import status as read_status
+    from tidegate.orchestration.console.standing import standing
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.status import settled_status
+    from tidegate.pipelines.runtime.status import status as read_status
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline = None
         if script is not None:
-            from pipelines.runtime.scripts import load_script
+            from tidegate.pipelines.runtime.scripts import load_script
 
             pipeline = load_script(script)
         if watch:
@@ -64,7 +64,7 @@ def status(
             return
         folder = Lake(lake, create=False)
         if pipeline is not None:
-            from pipelines.runtime.definitions import as_kept
+            from tidegate.pipelines.runtime.definitions import as_kept
 
             pipeline, told = as_kept(folder, pipeline)
             for line in told:
@@ -76,8 +76,8 @@ def status(
 
 
 def _watch(screen: Screen, look: Callable[[], LakeStatus], every: float) -> None:
-    from orchestration.commands.signals import stopped_by_signals
-    from orchestration.console.live import watch
+    from tidegate.orchestration.commands.signals import stopped_by_signals
+    from tidegate.orchestration.console.live import watch
 
     stop = threading.Event()
     with stopped_by_signals(stop):

@@ -13,9 +13,9 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_DEMO, DEFAULT_LAKE, Debug, DemoFolder, LakePath, examples
-from orchestration.commands.signals import told_to_end
-from orchestration.console import Bars, Screen, reported
+from tidegate.orchestration.commands.options import DEFAULT_DEMO, DEFAULT_LAKE, Debug, DemoFolder, LakePath, examples
+from tidegate.orchestration.commands.signals import told_to_end
+from tidegate.orchestration.console import Bars, Screen, reported
 
 EPILOG = examples(
     "tidegate ui --demo",
@@ -52,11 +52,11 @@ def ui(
 
     Its own history is kept beside the lake. Schedules and alerts run as long as this command does.
     """
-    from assets.data_docs import DOCS_VARIABLE
-    from orchestration.quality_pages import serving
-    from pipelines.jars import java
-    from pipelines.lake import Layout
-    from quality_checks.docs import QUALITY
+    from tidegate.assets.data_docs import DOCS_VARIABLE
+    from tidegate.orchestration.quality_pages import serving
+    from tidegate.pipelines.jars import java
+    from tidegate.pipelines.lake import Layout
+    from tidegate.quality_checks.docs import QUALITY
 
     screen = Screen(debug=debug)
     with reported(screen), contextlib.ExitStack() as stack:
@@ -78,15 +78,15 @@ def ui(
 
 
 def _open_demo(folder: Path, screen: Screen, stack: contextlib.ExitStack) -> None:
-    from orchestration.demo.site import Site
-    from orchestration.demo.stage import reopened
+    from tidegate.orchestration.demo.site import Site
+    from tidegate.orchestration.demo.stage import reopened
 
     bars = stack.enter_context(Bars(screen.err))
     stack.enter_context(reopened(Site(folder), bars))
 
 
 def _require_free(host: str, port: int) -> None:
-    from pipelines.errors import TidegateError
+    from tidegate.pipelines.errors import TidegateError
 
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -102,8 +102,8 @@ def _require_free(host: str, port: int) -> None:
 
 
 def _serve(screen: Screen, host: str, port: int) -> None:
-    from orchestration.history import prepare
-    from orchestration.lost_runs import end_lost_runs, only_server
+    from tidegate.orchestration.history import prepare
+    from tidegate.orchestration.lost_runs import end_lost_runs, only_server
 
     home = Path(os.environ["DAGSTER_HOME"])
     workspace = prepare(home)

@@ -6,9 +6,18 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Master, Script, examples, screen_of
-from orchestration.commands.run import session
-from orchestration.console import Bars, reported
+from tidegate.orchestration.commands.options import (
+    DEFAULT_LAKE,
+    AsJson,
+    Debug,
+    LakePath,
+    Master,
+    Script,
+    examples,
+    screen_of,
+)
+from tidegate.orchestration.commands.run import session
+from tidegate.orchestration.console import Bars, reported
 
 EPILOG = examples(
     "tidegate verify pipeline.sql",
@@ -34,10 +43,10 @@ def verify(
     Rows that have passed out of retention are told as such, never as equal. A process cannot be recomputed epoch by
     epoch: it is named and left out, and an error where nothing else is asked for.
     """
-    from orchestration.console.proofs import of_reports, report_lines
-    from pipelines.lake import Lake
-    from pipelines.runtime.scripts import load_script
-    from pipelines.runtime.verifying.verify import verify as recompute
+    from tidegate.orchestration.console.proofs import of_reports, report_lines
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.scripts import load_script
+    from tidegate.pipelines.runtime.verifying.verify import verify as recompute
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):

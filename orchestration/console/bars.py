@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from pipelines.progress import Progress as Shown
-from pipelines.progress import Task, per_second
+from tidegate.pipelines.progress import Progress as Shown
+from tidegate.pipelines.progress import Task, per_second
 
 
 class Bars:
@@ -52,7 +52,7 @@ class Bars:
             self._live.stop()
 
     def task(self, name: str, total: int | None = None, unit: str = "") -> Task:
-        """A new bar (pipelines.progress.Progress)."""
+        """A new bar (tidegate.pipelines.progress.Progress)."""
         if self._live is not None:
             bar = _Bar(self._live, name, total, unit)
             self._open.append(bar)
@@ -152,7 +152,7 @@ class _Notes:
 
 
 def _lines(console: Console) -> Shown:
-    from assets.progress import LoggedProgress
+    from tidegate.assets.progress import LoggedProgress
 
     log = logging.Logger("tidegate.progress", logging.INFO)
     handler = logging.StreamHandler(console.file)

@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.console.grid import grid
-from orchestration.words import number
-from pipelines.runtime.dry_run import DryRun, InsertDraft
-from pipelines.runtime.landing.drafts import SourceDraft
-from pipelines.sql.pipeline import Pipeline
+from tidegate.orchestration.console.grid import grid
+from tidegate.orchestration.words import number
+from tidegate.pipelines.runtime.dry_run import DryRun, InsertDraft
+from tidegate.pipelines.runtime.landing.drafts import SourceDraft
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 
 def dry_run_tables(found: DryRun) -> Iterator[RenderableType]:

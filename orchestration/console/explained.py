@@ -9,15 +9,15 @@ from typing import Any
 
 from rich.markup import escape
 
-from orchestration.words import counted
-from pipelines.functions import UserFunction
-from pipelines.runtime.definitions import Difference
-from pipelines.sources.registry import connector
-from pipelines.sql import show_create_function, show_create_table, to_properties
-from pipelines.sql.model import Insert, Table
-from pipelines.sql.options import on_unmatched
-from pipelines.sql.pipeline import Pipeline
-from pipelines.sql.show import settings_of
+from tidegate.orchestration.words import counted
+from tidegate.pipelines.functions import UserFunction
+from tidegate.pipelines.runtime.definitions import Difference
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sql import show_create_function, show_create_table, to_properties
+from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.options import on_unmatched
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.show import settings_of
 
 
 def of_pipeline(pipeline: Pipeline) -> dict[str, Any]:

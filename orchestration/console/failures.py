@@ -12,8 +12,8 @@ from typing import Any
 import typer
 from rich.markup import escape
 
-from orchestration.console.screen import Screen
-from pipelines.errors import GateHeld, TidegateError
+from tidegate.orchestration.console.screen import Screen
+from tidegate.pipelines.errors import GateHeld, TidegateError
 
 FAILED = 1
 USAGE = 2
@@ -48,8 +48,8 @@ def of_the_engine(error: Exception) -> TidegateError | None:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from pipelines.lake.delta_log import UNREADABLE
-    from pipelines.runtime.failures import StepFailed, first_line
+    from tidegate.pipelines.lake.delta_log import UNREADABLE
+    from tidegate.pipelines.runtime.failures import StepFailed, first_line
 
     if isinstance(error, BrokenPipeError) or not isinstance(error, (*UNREADABLE, PySparkException, Py4JError)):
         return None

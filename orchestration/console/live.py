@@ -10,10 +10,10 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from orchestration.console.screen import Screen
-from orchestration.console.standing import standing
-from pipelines.errors import LakeError
-from pipelines.runtime.status import LakeStatus
+from tidegate.orchestration.console.screen import Screen
+from tidegate.orchestration.console.standing import standing
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.runtime.status import LakeStatus
 
 
 def watch(screen: Screen, look: Callable[[], LakeStatus], every: float, stop: threading.Event) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.words import counted
-from pipelines.runtime.verifying.report import VerifyReport
+from tidegate.orchestration.words import counted
+from tidegate.pipelines.runtime.verifying.report import VerifyReport
 
 _SHOWN = 20
 

@@ -10,14 +10,14 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.console.grid import grid
-from orchestration.words import counted, key, moment, number, why
-from pipelines.commands import AS_WRITTEN, Commands
-from pipelines.runtime.plans import FromQuarantine
-from pipelines.runtime.quarantine.kept import Kept
-from pipelines.runtime.quarantine.nearest import MissedKey
-from pipelines.runtime.quarantine.rows import KeptRow
-from pipelines.runtime.releasing import Published
+from tidegate.orchestration.console.grid import grid
+from tidegate.orchestration.words import counted, key, moment, number, why
+from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.runtime.plans import FromQuarantine
+from tidegate.pipelines.runtime.quarantine.kept import Kept
+from tidegate.pipelines.runtime.quarantine.nearest import MissedKey
+from tidegate.pipelines.runtime.quarantine.rows import KeptRow
+from tidegate.pipelines.runtime.releasing import Published
 
 SHOWN_EPOCHS = 40
 LONGEST = 200

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.words import counted, key
-from pipelines.commands import Commands
-from quality_checks.against_source import RowDifference, SourceReconciliation
+from tidegate.orchestration.words import counted, key
+from tidegate.pipelines.commands import Commands
+from tidegate.quality_checks.against_source import RowDifference, SourceReconciliation
 
 _SHOWN = 20
 

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.commands import AS_WRITTEN, Commands
 
 FILE_WIDTH = 160
 """Columns of a table that goes into a file or a pipe, which has no width of its own."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.console.grid import grid
-from orchestration.words import counted, moment, number, seconds, why
-from pipelines.commands import AS_WRITTEN, Commands
-from pipelines.runtime.landing.alignment import Blocked
-from pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
+from tidegate.orchestration.console.grid import grid
+from tidegate.orchestration.words import counted, moment, number, seconds, why
+from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.runtime.landing.alignment import Blocked
+from tidegate.pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
 
 FAR_MS = 2**62
 """Further ahead than this is ahead of a split that has told no watermark."""

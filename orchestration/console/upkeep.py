@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.runtime.maintenance import Maintained
+from tidegate.pipelines.runtime.maintenance import Maintained
 
 
 def of_maintained(found: Sequence[Maintained]) -> dict[str, Any]:

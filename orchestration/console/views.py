@@ -10,15 +10,15 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.console.failures import as_data
-from orchestration.console.grid import grid
-from orchestration.words import counted, number, seconds
-from pipelines.lake import Layout
-from pipelines.runtime.continuous import LONGEST_RETRY_S, Tick
-from pipelines.runtime.landing.advances import Advance
-from pipelines.runtime.releasing import Published
-from pipelines.runtime.runner import Released, RunReport
-from pipelines.sql.pipeline import Pipeline
+from tidegate.orchestration.console.failures import as_data
+from tidegate.orchestration.console.grid import grid
+from tidegate.orchestration.words import counted, number, seconds
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.runtime.continuous import LONGEST_RETRY_S, Tick
+from tidegate.pipelines.runtime.landing.advances import Advance
+from tidegate.pipelines.runtime.releasing import Published
+from tidegate.pipelines.runtime.runner import Released, RunReport
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 
 def run_tables(pipeline: Pipeline, report: RunReport, lake: Path) -> Iterator[RenderableType]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestration.demo.site import Site
-from pipelines.jars import AVRO, DELTA, KAFKA, home, is_cached
-from pipelines.sources.mysql_cdc.server_install import needs_download
+from tidegate.orchestration.demo.site import Site
+from tidegate.pipelines.jars import AVRO, DELTA, KAFKA, home, is_cached
+from tidegate.pipelines.sources.mysql_cdc.server_install import needs_download
 
 _SERVER_BYTES = 149_000_000
 _JAR_BYTES = {

@@ -7,10 +7,10 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestration.demo.site import DATABASE, GENDERS, USER
-from pipelines.errors import TidegateError
-from pipelines.progress import Progress, step
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.orchestration.demo.site import DATABASE, GENDERS, USER
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.progress import Progress, step
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
 
 def gender(user_id: int) -> str:

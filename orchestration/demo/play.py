@@ -8,29 +8,29 @@ from pathlib import Path
 
 import dagster as dg
 
-from orchestration.console import Bars
-from orchestration.console.engine import quiet_engine
-from orchestration.definitions import of_scripts
-from orchestration.demo import site as sites
-from orchestration.demo.database import gender, transaction_at
-from orchestration.demo.proof import PinnedEpoch, prove
-from orchestration.demo.site import SCRIPT, Site, Sizes
-from orchestration.demo.stage import opened
-from orchestration.demo.ticks import Ticker, told
-from orchestration.demo.ungated import ungated
-from orchestration.demo.verdict import Loading, Verdict
-from orchestration.demo.writer import writing
-from pipelines.errors import TidegateError
-from pipelines.lake import Lake
-from pipelines.progress import step
-from pipelines.runtime.accounting import WhereRowsAre
-from pipelines.runtime.history import history_of
-from pipelines.runtime.scripts import load_script
-from pipelines.runtime.session import start_session
-from pipelines.runtime.status import LakeStatus, status
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
+from tidegate.orchestration.console import Bars
+from tidegate.orchestration.console.engine import quiet_engine
+from tidegate.orchestration.definitions import of_scripts
+from tidegate.orchestration.demo import site as sites
+from tidegate.orchestration.demo.database import gender, transaction_at
+from tidegate.orchestration.demo.proof import PinnedEpoch, prove
+from tidegate.orchestration.demo.site import SCRIPT, Site, Sizes
+from tidegate.orchestration.demo.stage import opened
+from tidegate.orchestration.demo.ticks import Ticker, told
+from tidegate.orchestration.demo.ungated import ungated
+from tidegate.orchestration.demo.verdict import Loading, Verdict
+from tidegate.orchestration.demo.writer import writing
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.progress import step
+from tidegate.pipelines.runtime.accounting import WhereRowsAre
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.runtime.status import LakeStatus, status
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 Say = Callable[[str], None]
 _MOST_TICKS = 20

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestration.demo import journal as journals
-from orchestration.demo.tables import read
+from tidegate.orchestration.demo import journal as journals
+from tidegate.orchestration.demo.tables import read
 
 EXAMPLES = 3
 ABSENT = object()

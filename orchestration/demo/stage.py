@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from orchestration.demo.database import fill, is_filled, serving
-from orchestration.demo.site import SCRIPT, Site, Sizes, environment, export
-from orchestration.history import prepare
-from pipelines.errors import TidegateError
-from pipelines.jars import java
-from pipelines.progress import Progress
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.orchestration.demo.database import fill, is_filled, serving
+from tidegate.orchestration.demo.site import SCRIPT, Site, Sizes, environment, export
+from tidegate.orchestration.history import prepare
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.jars import java
+from tidegate.pipelines.progress import Progress
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
 _BYTES_PER_ROW = 600
 _FREE_BYTES = 500 * 2**20

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipelines.lake import delta_log
+from tidegate.pipelines.lake import delta_log
 
 
 def read(path: Path, *columns: str) -> pa.Table:

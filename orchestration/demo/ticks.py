@@ -10,14 +10,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.names import Names
-from orchestration.console import Bars
-from orchestration.materialize import materialize
-from pipelines.errors import TidegateError
-from pipelines.lake import Lake
-from pipelines.progress import Task
-from pipelines.runtime.status import LakeStatus, status
-from pipelines.sql.pipeline import Pipeline
+from tidegate.assets.names import Names
+from tidegate.orchestration.console import Bars
+from tidegate.orchestration.materialize import materialize
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.progress import Task
+from tidegate.pipelines.runtime.status import LakeStatus, status
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 _LOOK_EVERY_S = 1.0
 

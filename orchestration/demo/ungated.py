@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestration.demo.proof import PinnedEpoch
-from orchestration.demo.tables import read
+from tidegate.orchestration.demo.proof import PinnedEpoch
+from tidegate.orchestration.demo.tables import read
 
 NO_USER = 0
 """Stands for a NULL key; user ids begin at 1."""

@@ -10,11 +10,11 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from orchestration.console.grid import grid
-from orchestration.demo.proof import Proof
-from orchestration.demo.ungated import Ungated
-from orchestration.words import moment, seconds, why
-from pipelines.runtime.accounting import WhereRowsAre
+from tidegate.orchestration.console.grid import grid
+from tidegate.orchestration.demo.proof import Proof
+from tidegate.orchestration.demo.ungated import Ungated
+from tidegate.orchestration.words import moment, seconds, why
+from tidegate.pipelines.runtime.accounting import WhereRowsAre
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The writer: a process that keeps changing `user_info` and writes down every commit.
 
-    python -m orchestration.demo.writer --socket S --rows N --per-second R --journal FILE
+    python -m tidegate.orchestration.demo.writer --socket S --rows N --per-second R --journal FILE
 
 It ends, after the transaction that is under way, when its standard input does.
 """
@@ -20,9 +20,9 @@ from pathlib import Path
 import pymysql
 from pymysql.cursors import Cursor
 
-from orchestration.demo.journal import Change, Transaction
-from orchestration.demo.site import DATABASE, GENDERS
-from pipelines.errors import TidegateError
+from tidegate.orchestration.demo.journal import Change, Transaction
+from tidegate.orchestration.demo.site import DATABASE, GENDERS
+from tidegate.pipelines.errors import TidegateError
 
 CHANGES = 20
 """Changes of one transaction."""
@@ -126,7 +126,7 @@ def writing(socket: str, rows: int, per_second: int, journal: Path) -> Iterator[
     Raises TidegateError when it did not get that far.
     """
     journal.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "orchestration.demo.writer", "--socket", socket, "--rows", str(rows)]
+    command = [sys.executable, "-m", "tidegate.orchestration.demo.writer", "--socket", socket, "--rows", str(rows)]
     command += ["--per-second", str(per_second), "--journal", str(journal)]
     # In a session of its own, a Ctrl-C ends it through its standard input, between two transactions.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)

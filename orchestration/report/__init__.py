@@ -5,7 +5,7 @@ flow.py     the flow as a picture: sources, joins, gates, and where the rows wen
 page.py     the page
 """
 
-from orchestration.report.facts import Facts, gather
-from orchestration.report.page import render
+from tidegate.orchestration.report.facts import Facts, gather
+from tidegate.orchestration.report.page import render
 
 __all__ = ["Facts", "gather", "render"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.clock import Clock, system_clock
-from pipelines.lake import AlertRow, Lake, WatermarkRow
-from pipelines.pictures import LAST_OUTCOMES
-from pipelines.runtime.accounting import left_waiting
-from pipelines.runtime.history import ReleasedEpoch, history_of
-from pipelines.runtime.landing.split_store import Splits, of_a_file
-from pipelines.runtime.status import LakeStatus, SourceStatus, status
-from pipelines.sql.model import Insert, Table
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.lake import AlertRow, Lake, WatermarkRow
+from tidegate.pipelines.pictures import LAST_OUTCOMES
+from tidegate.pipelines.runtime.accounting import left_waiting
+from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
+from tidegate.pipelines.runtime.status import LakeStatus, SourceStatus, status
+from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 LAST_ALERTS = 20
 MOST_POINTS = 400

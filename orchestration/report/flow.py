@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestration.report.facts import Facts, InsertFacts
-from orchestration.words import counted
-from pipelines.pictures.svg import WIDTH, picture, shortened, text
-from pipelines.runtime.status import InsertStatus, SourceStatus
+from tidegate.orchestration.report.facts import Facts, InsertFacts
+from tidegate.orchestration.words import counted
+from tidegate.pipelines.pictures.svg import WIDTH, picture, shortened, text
+from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus
 
 _WIDE, _TALL, _GAP = 240, 72, 20
 _COLUMNS = (2, 304, 560, WIDTH - _WIDE - 2)

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
-from orchestration.report.facts import Facts, InsertFacts, SourceFacts
-from orchestration.report.flow import flow
-from orchestration.words import counted, moment, why
-from pipelines.commands import AS_WRITTEN, Commands
-from pipelines.pictures import LAST_OUTCOMES, OUTCOMES_KEY, STYLE, outcomes
-from pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
-from pipelines.watermarks.watermark import instant
+from tidegate.orchestration.report.facts import Facts, InsertFacts, SourceFacts
+from tidegate.orchestration.report.flow import flow
+from tidegate.orchestration.words import counted, moment, why
+from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.pictures import LAST_OUTCOMES, OUTCOMES_KEY, STYLE, outcomes
+from tidegate.pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
+from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.watermarks.watermark import instant
 
 LISTED = 12
 _PLACES = (("published", "good"), ("quarantined", "warn"), ("dropped", "mute"), ("waiting", "wait"))
@@ -43,7 +43,7 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
         ("Last alerts", _alerts(facts), "What people were told."),
     ]
     body = "".join(_section(title, content, said) for title, content, said in sections if content)
-    style = files("orchestration.report").joinpath("style.css").read_text(encoding="utf-8")
+    style = files("tidegate.orchestration.report").joinpath("style.css").read_text(encoding="utf-8")
     name = escape(facts.pipeline.name)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: Tidegate report</title>'

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.functions.function import UserFunction
-from pipelines.functions.loading import load
-from pipelines.functions.problem import FunctionProblem
+from tidegate.pipelines.functions.function import UserFunction
+from tidegate.pipelines.functions.loading import load
+from tidegate.pipelines.functions.problem import FunctionProblem
 
 LONGEST = 300
 """Characters of a function's own message that are told."""

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
-from pipelines.functions.problem import FunctionProblem
+from tidegate.pipelines.functions.problem import FunctionProblem
 
 ON_THE_PATH = "install the package that has it, or put its folder on PYTHONPATH"
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from pipelines.sql.model import Insert, Join
+from tidegate.pipelines.sql.model import Insert, Join
 
 Disposition = Literal["publish", "quarantine", "drop"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipelines.lake.rows import quoted
+from tidegate.pipelines.lake.rows import quoted
 
 
 def flat(alias: str, column: str) -> str:

@@ -17,19 +17,19 @@ from functools import cached_property
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.frames import as_views
-from pipelines.joins.outcome import DISCARDED, MATCHED, PREDICATE, TIME_NULL, WHERE, Outcomes, why_number
-from pipelines.joins.query import Query, flat
-from pipelines.joins.task import OWN, Frame, Groups, Meeting, Pass, Reading, frames_of
-from pipelines.joins.violations import ask
-from pipelines.joins.where import split_where
-from pipelines.joins.writer import Release, Staged, Writer, merged
-from pipelines.lake.due import Due
-from pipelines.lake.rows import LAKE_COLUMNS, ddl, quoted
-from pipelines.sources.arrow_types import arrow_type
-from pipelines.sources.protocol import SEQ_TYPE
-from pipelines.sql.model import Insert, Table
-from pipelines.versions import IndexOf
+from tidegate.pipelines.frames import as_views
+from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, PREDICATE, TIME_NULL, WHERE, Outcomes, why_number
+from tidegate.pipelines.joins.query import Query, flat
+from tidegate.pipelines.joins.task import OWN, Frame, Groups, Meeting, Pass, Reading, frames_of
+from tidegate.pipelines.joins.violations import ask
+from tidegate.pipelines.joins.where import split_where
+from tidegate.pipelines.joins.writer import Release, Staged, Writer, merged
+from tidegate.pipelines.lake.due import Due
+from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl, quoted
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sources.protocol import SEQ_TYPE
+from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.versions import IndexOf
 
 _WIDTHS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _CAST = re.compile(rf"CAST\((`[^`]*`\.`[^`]*`) AS ({'|'.join(_WIDTHS)})\)")

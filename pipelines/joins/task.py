@@ -22,13 +22,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
-from pipelines.joins.outcome import BEFORE_FIRST, BEYOND_RETENTION, DELETED, KEY_ABSENT, KEY_NULL, why_number
-from pipelines.joins.query import flat
-from pipelines.lake.due import Due
-from pipelines.lake.rows import LAKE_COLUMNS
-from pipelines.sources.arrow_types import arrow_type
-from pipelines.versions import Index, IndexOf, opened
-from pipelines.versions.hashing import flags
+from tidegate.pipelines.joins.outcome import BEFORE_FIRST, BEYOND_RETENTION, DELETED, KEY_ABSENT, KEY_NULL, why_number
+from tidegate.pipelines.joins.query import flat
+from tidegate.pipelines.lake.due import Due
+from tidegate.pipelines.lake.rows import LAKE_COLUMNS
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.versions import Index, IndexOf, opened
+from tidegate.pipelines.versions.hashing import flags
 
 Frame = dict[str, pa.Array]
 

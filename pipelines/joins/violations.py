@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.joins.outcome import VIOLATED, Outcomes
-from pipelines.joins.query import Query
-from pipelines.sql.model import Constraint, Insert
+from tidegate.pipelines.joins.outcome import VIOLATED, Outcomes
+from tidegate.pipelines.joins.query import Query
+from tidegate.pipelines.sql.model import Constraint, Insert
 
 MASK = "_violated"
 

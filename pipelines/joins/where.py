@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert
 
 
 def split_where(insert: Insert) -> tuple[str, str]:

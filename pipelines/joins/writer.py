@@ -21,15 +21,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.joins.outcome import MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
-from pipelines.joins.task import Frame
-from pipelines.joins.violations import MASK
-from pipelines.lake.rows import LAKE_COLUMNS
-from pipelines.parquet import BatchWriter
-from pipelines.sources.arrow_types import arrow_type
-from pipelines.sql.model import Insert, OnUnmatched
-from pipelines.versions.hashing import Flags, Numbers, flags
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.joins.outcome import MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
+from tidegate.pipelines.joins.task import Frame
+from tidegate.pipelines.joins.violations import MASK
+from tidegate.pipelines.lake.rows import LAKE_COLUMNS
+from tidegate.pipelines.parquet import BatchWriter
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sql.model import Insert, OnUnmatched
+from tidegate.pipelines.versions.hashing import Flags, Numbers, flags
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 Found = dict[str, int | None]
 """The counts of a release, by name."""

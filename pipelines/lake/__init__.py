@@ -4,9 +4,9 @@ Rows go through Spark; the control tables (plans, watermark log, splits, staged 
 delta-rs, so that the state can be known without a JVM.
 """
 
-from pipelines.lake.lake import Lake, Layout
-from pipelines.lake.leases import Lease
-from pipelines.lake.records import (
+from tidegate.pipelines.lake.lake import Lake, Layout
+from tidegate.pipelines.lake.leases import Lease
+from tidegate.pipelines.lake.records import (
     AlertRow,
     DefinitionRow,
     EpochRow,

@@ -25,11 +25,11 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from pipelines.errors import ConcurrentRun, LakeError
-from pipelines.lake.delta_log import NO_CLEANING, data_files, plain, root_of
-from pipelines.lake.footers import bounds_of
-from pipelines.lake.records import StagedFile
-from pipelines.parquet import bounded
+from tidegate.pipelines.errors import ConcurrentRun, LakeError
+from tidegate.pipelines.lake.delta_log import NO_CLEANING, data_files, plain, root_of
+from tidegate.pipelines.lake.footers import bounds_of
+from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.parquet import bounded
 
 logger = logging.getLogger(__name__)
 

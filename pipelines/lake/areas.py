@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

@@ -31,8 +31,8 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from pipelines.lake import delta_log
-from pipelines.lake.records import Record
+from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.records import Record
 
 R = TypeVar("R", bound=Record)
 

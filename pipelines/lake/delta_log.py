@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 
-from pipelines.errors import LakeError
+from tidegate.pipelines.errors import LakeError
 
 if TYPE_CHECKING:  # what looks at a lake's state alone does without: their import takes longer than the look
     import pyarrow.dataset as ds

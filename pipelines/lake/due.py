@@ -15,9 +15,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipelines.lake import delta_log
-from pipelines.lake.areas import Area, Part, any_of, micros
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.areas import Area, Part, any_of, micros
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -65,7 +65,7 @@ class Due:
         if table is None:
             return 0
         if not delta_log.plain(table):
-            from pipelines.lake.rows import read
+            from tidegate.pipelines.lake.rows import read
 
             return int(read(spark(), path).where(self.condition()).selectExpr("count(1)").collect()[0][0])
         files = self.files(table)
@@ -81,7 +81,7 @@ class Due:
         if table is None:
             return 0, MAX_TIMESTAMP
         if not delta_log.plain(table):
-            from pipelines.lake.rows import read
+            from tidegate.pipelines.lake.rows import read
 
             due = read(spark(), path).where(self.condition())
             rows, least = due.selectExpr("count(1)", "unix_micros(min(_rowtime))").collect()[0]
@@ -106,7 +106,7 @@ class Due:
         if table is None:
             return MAX_TIMESTAMP
         if not delta_log.plain(table):
-            from pipelines.lake.rows import read
+            from tidegate.pipelines.lake.rows import read
 
             due = read(spark(), path).where(self.condition()).where("_rowtime IS NOT NULL")
             found = due.selectExpr("unix_micros(_rowtime) AS at").orderBy("at").offset(most - 1).limit(1).collect()
@@ -125,7 +125,7 @@ class Due:
 
     def rows(self, spark: SparkSession, path: Path) -> DataFrame:
         """The due rows."""
-        from pipelines.lake.rows import of_files, read
+        from tidegate.pipelines.lake.rows import of_files, read
 
         table = delta_log.opened(path)
         if table is None or not delta_log.plain(table):

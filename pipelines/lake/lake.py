@@ -19,11 +19,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pipelines.clock import Clock, system_clock
-from pipelines.errors import LakeError
-from pipelines.lake.control import ControlTable
-from pipelines.lake.leases import Leases
-from pipelines.lake.records import (
+from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.records import (
     AlertRow,
     DefinitionRow,
     EpochRow,
@@ -34,8 +34,8 @@ from pipelines.lake.records import (
     VerdictRow,
     WatermarkRow,
 )
-from pipelines.sources.paths import local, roots
-from pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sources.paths import local, roots
+from tidegate.pipelines.sql.model import Insert, Table
 
 OWN_FOLDERS, PRIVATE = ("tables", "state", "_scratch", "_quality"), 0o700
 """Beside `_control`, what is Tidegate's alone: it holds rows of the sources, and nobody but its owner reads it. Targets

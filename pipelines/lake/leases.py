@@ -24,9 +24,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from pipelines.clock import Clock, system_clock
-from pipelines.errors import LakeError, LeaseHeld
-from pipelines.lake import delta_log
+from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.errors import LakeError, LeaseHeld
+from tidegate.pipelines.lake import delta_log
 
 TIME_TO_LIVE_MS = 120_000
 RENEW_EVERY_S = 30.0

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from pipelines.lake.records import WatermarkRow
+from tidegate.pipelines.lake.records import WatermarkRow
 
 if TYPE_CHECKING:
-    from pipelines.lake.lake import Lake
+    from tidegate.pipelines.lake.lake import Lake
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ class StagedFile:
 class StagedRow(Record):
     """What an INSERT's epoch staged: its files, and what was counted while they were written.
 
-    `counts` has a number for every outcome (see pipelines.joins.outcome), `facts` what the gate needs to know of the
+    `counts` has a number for every outcome (see tidegate.pipelines.joins.outcome), `facts` what the gate needs to know of the
     matches (greatest and least build epoch, by build).
     """
 
@@ -352,7 +352,7 @@ class DefinitionRow(Record):
 
     Attributes:
         generation, since: The generation and the epoch of the owner from which it holds.
-        form: The definition itself (`pipelines.sql.canonical`); `digest` identifies it.
+        form: The definition itself (`tidegate.pipelines.sql.canonical`); `digest` identifies it.
         script: The statements by which epochs that were made under it can be recomputed; nothing secret is in it.
         source: The source's own id, where it has one.
         assumed: It was taken from the first script that came, since the lake is older than its definitions.

@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 from deltalake import ColumnProperties, DeltaTable, PostCommitHookProperties, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from pipelines.errors import LakeError
-from pipelines.lake import delta_log
-from pipelines.lake.adopt import replace, survey
-from pipelines.parquet import bounded
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.adopt import replace, survey
+from tidegate.pipelines.parquet import bounded
 
 SMALL_FILES = 16
 """A table with fewer files than this is left as it is; in pieces, with fewer of about one size."""

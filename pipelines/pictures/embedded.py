@@ -7,9 +7,9 @@ from base64 import b64encode
 from collections.abc import Sequence
 from importlib.resources import files
 
-from pipelines.pictures.svg import LEFT, text
+from tidegate.pipelines.pictures.svg import LEFT, text
 
-STYLE = files("pipelines.pictures").joinpath("style.css").read_text(encoding="utf-8")
+STYLE = files("tidegate.pipelines.pictures").joinpath("style.css").read_text(encoding="utf-8")
 """The style of everything that `svg` draws."""
 
 _SHOWN = 820

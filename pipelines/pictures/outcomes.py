@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.pictures.svg import Bar, stacked
-from pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.pictures.svg import Bar, stacked
+from tidegate.pipelines.runtime.history import ReleasedEpoch
 
 KEY = (
     ("good", "matched"),

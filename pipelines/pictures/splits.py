@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.lake import WatermarkRow
-from pipelines.pictures.svg import Span, timeline
-from pipelines.runtime.splits import stored_splits
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
-from pipelines.watermarks.watermark import instant
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.pictures.svg import Span, timeline
+from tidegate.pipelines.runtime.splits import stored_splits
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.watermarks.watermark import instant
 
 KEY = (("good", "active"), ("mute", "idle or ended"), ("bad", "held back by its alignment group"))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pipelines.watermarks.watermark import instant
+from tidegate.pipelines.watermarks.watermark import instant
 
 WIDTH = 1040
 LEFT, RIGHT, TOP, BOTTOM = 150, 24, 16, 34

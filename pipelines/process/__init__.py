@@ -1,16 +1,16 @@
 """Event-time process functions (FLIP-499): what a user writes, and the engine that runs it over the keys of a task.
 
-Nothing here knows Spark or the lake; `pipelines.runtime.processing` makes epochs of tables out of it.
+Nothing here knows Spark or the lake; `tidegate.pipelines.runtime.processing` makes epochs of tables out of it.
 """
 
-from pipelines.process.contexts import (
+from tidegate.pipelines.process.contexts import (
     NonPartitionedContext,
     PartitionedContext,
     StateManager,
     TwoOutputNonPartitionedContext,
     TwoOutputPartitionedContext,
 )
-from pipelines.process.errors import (
+from tidegate.pipelines.process.errors import (
     BroadcastReadOnly,
     FunctionRaised,
     InvalidDeclaration,
@@ -22,8 +22,8 @@ from pipelines.process.errors import (
     UndeclaredWatermark,
     WrongValue,
 )
-from pipelines.process.extension import EventTimeExtension
-from pipelines.process.functions import (
+from tidegate.pipelines.process.extension import EventTimeExtension
+from tidegate.pipelines.process.functions import (
     Collector,
     EventTimeProcessFunction,
     OneInputEventTimeStreamProcessFunction,
@@ -36,13 +36,13 @@ from pipelines.process.functions import (
     TwoOutputEventTimeStreamProcessFunction,
     TwoOutputStreamProcessFunction,
 )
-from pipelines.process.generator import (
+from tidegate.pipelines.process.generator import (
     EventTimeExtractor,
     EventTimeGeneratorFunction,
     WatermarkGeneratorBuilder,
 )
-from pipelines.process.local import Arrived, LocalRun
-from pipelines.process.state.declared import (
+from tidegate.pipelines.process.local import Arrived, LocalRun
+from tidegate.pipelines.process.state.declared import (
     BroadcastStateDeclaration,
     ListStateDeclaration,
     MapStateDeclaration,
@@ -51,10 +51,13 @@ from pipelines.process.state.declared import (
     StateDeclarations,
     ValueStateDeclaration,
 )
-from pipelines.process.state.stores import BroadcastState, ListState, MapState, ReducingState, ValueState
-from pipelines.process.timers import EventTimeManager
-from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
-from pipelines.process.watermarks.declarations import (
+from tidegate.pipelines.process.state.stores import BroadcastState, ListState, MapState, ReducingState, ValueState
+from tidegate.pipelines.process.timers import EventTimeManager
+from tidegate.pipelines.process.watermarks.constants import (
+    EVENT_TIME_WATERMARK_DECLARATION,
+    IDLE_STATUS_WATERMARK_DECLARATION,
+)
+from tidegate.pipelines.process.watermarks.declarations import (
     BoolCombine,
     BoolWatermark,
     BoolWatermarkDeclaration,
@@ -67,8 +70,8 @@ from pipelines.process.watermarks.declarations import (
     WatermarkHandlingResult,
     WatermarkHandlingStrategy,
 )
-from pipelines.process.watermarks.manager import WatermarkManager
-from pipelines.process.wrapped import WrappedProcessFunction
+from tidegate.pipelines.process.watermarks.manager import WatermarkManager
+from tidegate.pipelines.process.wrapped import WrappedProcessFunction
 
 __all__ = [
     "EVENT_TIME_WATERMARK_DECLARATION",

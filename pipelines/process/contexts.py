@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipelines.process.errors import InvalidDeclaration, NotKeyed, UndeclaredState
-from pipelines.process.state.declared import StateDeclaration, in_words
-from pipelines.process.state.stores import BroadcastState, CurrentKey, ListState, MapState, ReducingState, ValueState
-from pipelines.process.watermarks.manager import WatermarkManager
+from tidegate.pipelines.process.errors import InvalidDeclaration, NotKeyed, UndeclaredState
+from tidegate.pipelines.process.state.declared import StateDeclaration, in_words
+from tidegate.pipelines.process.state.stores import (
+    BroadcastState,
+    CurrentKey,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+from tidegate.pipelines.process.watermarks.manager import WatermarkManager
 
 State = ValueState | ListState | MapState | ReducingState | BroadcastState
 

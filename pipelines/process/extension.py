@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pipelines.process.errors import InvalidDeclaration
-from pipelines.process.functions import EventTimeProcessFunction
-from pipelines.process.generator import EventTimeExtractor, WatermarkGeneratorBuilder
-from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
-from pipelines.process.watermarks.declarations import GeneralizedWatermark
-from pipelines.process.wrapped import WrappedProcessFunction, wrapped
+from tidegate.pipelines.process.errors import InvalidDeclaration
+from tidegate.pipelines.process.functions import EventTimeProcessFunction
+from tidegate.pipelines.process.generator import EventTimeExtractor, WatermarkGeneratorBuilder
+from tidegate.pipelines.process.watermarks.constants import (
+    EVENT_TIME_WATERMARK_DECLARATION,
+    IDLE_STATUS_WATERMARK_DECLARATION,
+)
+from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark
+from tidegate.pipelines.process.wrapped import WrappedProcessFunction, wrapped
 
 
 class EventTimeExtension:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Protocol
 
-from pipelines.process.contexts import NonPartitionedContext, PartitionedContext
-from pipelines.process.state.declared import StateDeclaration
-from pipelines.process.timers import EventTimeManager
-from pipelines.process.watermarks.declarations import (
+from tidegate.pipelines.process.contexts import NonPartitionedContext, PartitionedContext
+from tidegate.pipelines.process.state.declared import StateDeclaration
+from tidegate.pipelines.process.timers import EventTimeManager
+from tidegate.pipelines.process.watermarks.declarations import (
     GeneralizedWatermark,
     WatermarkDeclaration,
     WatermarkHandlingResult,

@@ -13,15 +13,18 @@ from functools import partial
 from numbers import Integral
 from typing import Any, Literal
 
-from pipelines.clock import Clock, system_clock
-from pipelines.process.contexts import NonPartitionedContext, PartitionedContext
-from pipelines.process.errors import InvalidDeclaration, NoEventTime
-from pipelines.process.functions import Collector, OneInputStreamProcessFunction
-from pipelines.process.records import record_of
-from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
-from pipelines.process.watermarks.declarations import WatermarkDeclaration
-from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkOutput, WatermarkStrategy, WithIdleness
-from pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.process.contexts import NonPartitionedContext, PartitionedContext
+from tidegate.pipelines.process.errors import InvalidDeclaration, NoEventTime
+from tidegate.pipelines.process.functions import Collector, OneInputStreamProcessFunction
+from tidegate.pipelines.process.records import record_of
+from tidegate.pipelines.process.watermarks.constants import (
+    EVENT_TIME_WATERMARK_DECLARATION,
+    IDLE_STATUS_WATERMARK_DECLARATION,
+)
+from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkOutput, WatermarkStrategy, WithIdleness
+from tidegate.pipelines.watermarks.duration import milliseconds
 
 EventTimeExtractor = Callable[[Any], int | None]
 """record -> its event time in ms, UTC; None for a record that has none: it moves no watermark, and is never late."""

@@ -29,9 +29,9 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-from pipelines.process.engine.binding import shape_of, unwrapped
-from pipelines.process.functions import ProcessFunction
-from pipelines.process.state.declared import column_type
+from tidegate.pipelines.process.engine.binding import shape_of, unwrapped
+from tidegate.pipelines.process.functions import ProcessFunction
+from tidegate.pipelines.process.state.declared import column_type
 
 _PLAIN = (type(None), bool, int, float, str, bytes, date, timedelta, Decimal, Enum, re.Pattern)
 _FOREIGN = {*sys.stdlib_module_names, __name__.partition(".")[0]} - {"__main__"}

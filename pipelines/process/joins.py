@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pipelines.process.contexts import PartitionedContext
-from pipelines.process.errors import InvalidDeclaration
-from pipelines.process.functions import Collector, TwoInputNonBroadcastEventTimeStreamProcessFunction
-from pipelines.process.records import record_of
-from pipelines.process.state.declared import StateDeclarations
-from pipelines.process.timers import EventTimeManager
-from pipelines.process.windows.function import Windows
-from pipelines.watermarks import MAX_TIMESTAMP
+from tidegate.pipelines.process.contexts import PartitionedContext
+from tidegate.pipelines.process.errors import InvalidDeclaration
+from tidegate.pipelines.process.functions import Collector, TwoInputNonBroadcastEventTimeStreamProcessFunction
+from tidegate.pipelines.process.records import record_of
+from tidegate.pipelines.process.state.declared import StateDeclarations
+from tidegate.pipelines.process.timers import EventTimeManager
+from tidegate.pipelines.process.windows.function import Windows
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 Result = Callable[[Any, Any], Any]
 """(left record, right record) -> an output record; in an outer join the right one may be None."""

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.process.engine.binding import shape_of
-from pipelines.process.engine.epoch import Entries, KeyedRecord, KeyState, TaskRun
-from pipelines.process.engine.steps import LandedStep, steps_of
-from pipelines.process.generator import EventTimeGeneratorFunction
-from pipelines.process.state.cells import Known, cell_of, plain
-from pipelines.process.state.types import state_types
-from pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
-from pipelines.watermarks import BEGINNING, Watermark
+from tidegate.pipelines.process.engine.binding import shape_of
+from tidegate.pipelines.process.engine.epoch import Entries, KeyedRecord, KeyState, TaskRun
+from tidegate.pipelines.process.engine.steps import LandedStep, steps_of
+from tidegate.pipelines.process.generator import EventTimeGeneratorFunction
+from tidegate.pipelines.process.state.cells import Known, cell_of, plain
+from tidegate.pipelines.process.state.types import state_types
+from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
+from tidegate.pipelines.watermarks import BEGINNING, Watermark
 
 Key = Callable[[Any], Any]
 

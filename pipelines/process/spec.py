@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.process.engine.binding import Shape, shape_of
-from pipelines.process.generator import WatermarkGeneratorBuilder
-from pipelines.process.watermarks.combining import BUILT_IN, by_identifier
-from pipelines.process.watermarks.declarations import WatermarkDeclaration
-from pipelines.process.windows.windowed import WindowedQuery
+from tidegate.pipelines.process.engine.binding import Shape, shape_of
+from tidegate.pipelines.process.generator import WatermarkGeneratorBuilder
+from tidegate.pipelines.process.watermarks.combining import BUILT_IN, by_identifier
+from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
+from tidegate.pipelines.process.windows.windowed import WindowedQuery
 
 BUCKETS = 64
 """Into how many parts the keys of a process are put, unless told; all state of one must fit into a task's memory."""

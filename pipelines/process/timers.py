@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from numbers import Integral
 
-from pipelines.process.errors import InvalidDeclaration, NotKeyed
-from pipelines.process.state.stores import CurrentKey
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.process.errors import InvalidDeclaration, NotKeyed
+from tidegate.pipelines.process.state.stores import CurrentKey
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
 class TimerQueue:

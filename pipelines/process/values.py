@@ -19,9 +19,9 @@ from numbers import Number
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pipelines.process.errors import WrongValue, shown
-from pipelines.process.records import record_type
-from pipelines.sql.types import BINARIES, INTEGERS, NESTED, STRINGS, TIMESTAMPS, FlinkType, Kind
+from tidegate.pipelines.process.errors import WrongValue, shown
+from tidegate.pipelines.process.records import record_type
+from tidegate.pipelines.sql.types import BINARIES, INTEGERS, NESTED, STRINGS, TIMESTAMPS, FlinkType, Kind
 
 Convert = Callable[[Any], Any]
 """value -> the same one in the form of its type. Raises WrongValue."""

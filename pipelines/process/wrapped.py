@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from pipelines.process.contexts import NonPartitionedContext, PartitionedContext
-from pipelines.process.errors import InvalidDeclaration
-from pipelines.process.functions import (
+from tidegate.pipelines.process.contexts import NonPartitionedContext, PartitionedContext
+from tidegate.pipelines.process.errors import InvalidDeclaration
+from tidegate.pipelines.process.functions import (
     Collector,
     EventTimeProcessFunction,
     OneInputEventTimeStreamProcessFunction,
@@ -23,9 +23,9 @@ from pipelines.process.functions import (
     TwoOutputEventTimeStreamProcessFunction,
     TwoOutputStreamProcessFunction,
 )
-from pipelines.process.state.declared import StateDeclaration
-from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
-from pipelines.process.watermarks.declarations import (
+from tidegate.pipelines.process.state.declared import StateDeclaration
+from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
+from tidegate.pipelines.process.watermarks.declarations import (
     GeneralizedWatermark,
     WatermarkDeclaration,
     WatermarkHandlingResult,

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from pathlib import Path
 
-from pipelines.lake import Lake, LedgerRow, WatermarkRow
-from pipelines.lake.ledger import sums
-from pipelines.runtime.history import ReleasedEpoch, history
-from pipelines.runtime.plans import ReleasePlan, insert_owner
-from pipelines.runtime.quarantine.kept import kept_out
+from tidegate.pipelines.lake import Lake, LedgerRow, WatermarkRow
+from tidegate.pipelines.lake.ledger import sums
+from tidegate.pipelines.runtime.history import ReleasedEpoch, history
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.quarantine.kept import kept_out
 
 
 @dataclass(frozen=True)

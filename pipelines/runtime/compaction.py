@@ -1,6 +1,6 @@
 """OPTIMIZE of landed rows that wait for their time: they get files apart from those that are released already.
 
-A release finds what is due by the statistics of files (`pipelines.lake.due`). Were rows that wait put together with all
+A release finds what is due by the statistics of files (`tidegate.pipelines.lake.due`). Were rows that wait put together with all
 that ever landed, every release would go through all of it until the last of them has left.
 """
 
@@ -14,16 +14,16 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pipelines.errors import LakeError
-from pipelines.lake import Lake, delta_log
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.adopt import replace, survey
-from pipelines.lake.areas import micros
-from pipelines.lake.upkeep import SMALL_FILES, compact
-from pipelines.runtime.history import history_of
-from pipelines.sql.model import Insert, Table
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.adopt import replace, survey
+from tidegate.pipelines.lake.areas import micros
+from tidegate.pipelines.lake.upkeep import SMALL_FILES, compact
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL, LARGE = 64 << 20, 128 << 20
 """Bytes: a file of less is put together with others, to files of about the other."""

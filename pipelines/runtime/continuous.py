@@ -27,7 +27,7 @@ from typing import Literal, TypeVar
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from pipelines.errors import (
+from tidegate.pipelines.errors import (
     ConcurrentRun,
     DefinitionChanged,
     GateHeld,
@@ -35,12 +35,12 @@ from pipelines.errors import (
     SourceUnreachable,
     TidegateError,
 )
-from pipelines.runtime.failures import engine_lost
-from pipelines.runtime.landing.advances import Advance
-from pipelines.runtime.plans import insert_owner
-from pipelines.runtime.runner import Released, Runner
-from pipelines.runtime.upkeep import Upkeep
-from pipelines.sql.model import Insert
+from tidegate.pipelines.runtime.failures import engine_lost
+from tidegate.pipelines.runtime.landing.advances import Advance
+from tidegate.pipelines.runtime.plans import insert_owner
+from tidegate.pipelines.runtime.runner import Released, Runner
+from tidegate.pipelines.runtime.upkeep import Upkeep
+from tidegate.pipelines.sql.model import Insert
 
 ENGINE_GOES_S = 2.0
 LOST_ENGINE = (TidegateError, PySparkException, Py4JError, OSError)
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stuck:
-    """A source table, or an INSERT (`pipelines.runtime.plans.insert_owner`), whose step failed `attempts` times, since
+    """A source table, or an INSERT (`tidegate.pipelines.runtime.plans.insert_owner`), whose step failed `attempts` times, since
     `since`; it is tried again at `due` (s, of the loop's own time)."""
 
     owner: str

@@ -16,20 +16,20 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from pipelines.clock import Clock, system_clock
-from pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHeld, TidegateError
-from pipelines.lake import DefinitionRow, Lake
-from pipelines.lake.delta_log import committed
-from pipelines.lake.leases import Leases
-from pipelines.lake.ledger import rows_landed
-from pipelines.runtime.plans import ReleasePlan, insert_owner
-from pipelines.sql import compile_script
-from pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
-from pipelines.sql.dialect import parse_type
-from pipelines.sql.model import Insert, Options, Table
-from pipelines.sql.pipeline import Pipeline
-from pipelines.sql.tables.hybrid import with_role
-from pipelines.sql.types import FlinkType, Kind
+from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHeld, TidegateError
+from tidegate.pipelines.lake import DefinitionRow, Lake
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.sql.model import Insert, Options, Table
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.tables.hybrid import with_role
+from tidegate.pipelines.sql.types import FlinkType, Kind
 
 _TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
 """Parts of any definition that may change from one epoch to the next."""

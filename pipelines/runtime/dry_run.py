@@ -10,12 +10,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.errors import PlanningError
-from pipelines.runtime.definitions import Difference
-from pipelines.runtime.landing.drafts import SourceDraft
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.releasing import Releasing, Waiting
-from pipelines.runtime.runner import Runner
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.runtime.definitions import Difference
+from tidegate.pipelines.runtime.landing.drafts import SourceDraft
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+from tidegate.pipelines.runtime.runner import Runner
 
 
 @dataclass(frozen=True)

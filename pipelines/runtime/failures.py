@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from pipelines.errors import TidegateError
+from tidegate.pipelines.errors import TidegateError
 
 ENGINE = (PySparkException, Py4JError, DeltaError, OSError)
 """Errors of what a step works with, and not of the step."""

@@ -9,11 +9,11 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from pipelines.errors import TidegateError
-from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
-from pipelines.runtime.plans import ReleasePlan, insert_owner
-from pipelines.sql.model import Insert, Table
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

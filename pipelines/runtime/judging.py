@@ -18,9 +18,9 @@ from typing import Any, TypeGuard
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from pipelines.errors import TidegateError
-from pipelines.runtime.failures import ENGINE
-from pipelines.runtime.gate import CheckResult, Gate, GateVerdict, StagedEpoch
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.runtime.failures import ENGINE
+from tidegate.pipelines.runtime.gate import CheckResult, Gate, GateVerdict, StagedEpoch
 
 logger = logging.getLogger(__name__)
 

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipelines.errors import LakeError
-from pipelines.lake import Lake, delta_log
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.delta_log import committed
-from pipelines.lake.ledger import rows_landed
-from pipelines.runtime.accounting import rows_in_words
-from pipelines.runtime.plans import Pin, ReleasePlan
-from pipelines.runtime.retention import gone
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.runtime.accounting import rows_in_words
+from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
+from tidegate.pipelines.runtime.retention import gone
 
 
 def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:

@@ -14,22 +14,22 @@ from datetime import timedelta
 
 from pyspark.sql import SparkSession
 
-from pipelines.clock import Clock
-from pipelines.errors import LeaseHeld
-from pipelines.lake import Lake
-from pipelines.lake.leases import Leases
-from pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
-from pipelines.progress import Progress
-from pipelines.runtime.compaction import Compaction
-from pipelines.runtime.definitions import Definitions, inserts_beside
-from pipelines.runtime.failures import explained
-from pipelines.runtime.history import history_of
-from pipelines.runtime.plans import insert_owner
-from pipelines.runtime.releasing.staging import folder_prefix
-from pipelines.runtime.retention import Retained, Retention
-from pipelines.runtime.upkeep import Upkeep
-from pipelines.sql.model import Insert, Table
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.errors import LeaseHeld
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
+from tidegate.pipelines.progress import Progress
+from tidegate.pipelines.runtime.compaction import Compaction
+from tidegate.pipelines.runtime.definitions import Definitions, inserts_beside
+from tidegate.pipelines.runtime.failures import explained
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.plans import insert_owner
+from tidegate.pipelines.runtime.releasing.staging import folder_prefix
+from tidegate.pipelines.runtime.retention import Retained, Retention
+from tidegate.pipelines.runtime.upkeep import Upkeep
+from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 NO_LOOKUP = "'changelog.lookup' has no effect any more: every release finds rows by key"
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from pipelines.lake import EpochRow
-from pipelines.lake.areas import Area, Part, areas_of, micros
-from pipelines.lake.due import Due, released
-from pipelines.lake.records import canonical
-from pipelines.sources.protocol import Step, StoredStep
-from pipelines.sql.model import OnUnmatched
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.lake import EpochRow
+from tidegate.pipelines.lake.areas import Area, Part, areas_of, micros
+from tidegate.pipelines.lake.due import Due, released
+from tidegate.pipelines.lake.records import canonical
+from tidegate.pipelines.sources.protocol import Step, StoredStep
+from tidegate.pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 ReleaseKind = Literal["release", "re-release", "discard", "backfill", "quarantine-release", "quarantine-discard"]
 
@@ -268,7 +268,7 @@ class ReleasePlan:
     """What one epoch of an INSERT releases, against the pins: probe rows with after < epoch <= upto.
 
     In event time (`time`) only those of them whose time the watermark has reached, or that have none; and of the epochs
-    before, those that it has reached since (pipelines.lake.due). A `backfill` takes the rows of a span of time instead,
+    before, those that it has reached since (tidegate.pipelines.lake.due). A `backfill` takes the rows of a span of time instead,
     and one `from_quarantine` takes rows that releases before it have kept out; both leave P and W where they are.
 
     `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT

@@ -24,22 +24,22 @@ from typing import Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.clock import Clock
-from pipelines.lake import Lake, WatermarkRow, delta_log
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.adopt import replace, survey
-from pipelines.lake.areas import micros
-from pipelines.lake.rows import quoted
-from pipelines.runtime.definitions import inserts_beside
-from pipelines.runtime.history import ReleasedEpoch, history_of
-from pipelines.runtime.plans import Pin, ReleasePlan
-from pipelines.runtime.quarantine.kept import kept_out
-from pipelines.sources.protocol import SEQ_PARTS
-from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import Table
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
-from pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.adopt import replace, survey
+from tidegate.pipelines.lake.areas import micros
+from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.runtime.definitions import inserts_beside
+from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
+from tidegate.pipelines.runtime.quarantine.kept import kept_out
+from tidegate.pipelines.sources.protocol import SEQ_PARTS
+from tidegate.pipelines.sql.durations import parse_duration
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.watermarks.duration import milliseconds
 
 WORTH_IT = 0.2
 """The changelog is written anew when at least this share of the rows looked at may go."""

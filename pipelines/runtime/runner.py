@@ -19,28 +19,28 @@ from typing import Self
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from pipelines.clock import Clock, system_clock
-from pipelines.errors import LakeError, TidegateError
-from pipelines.lake import Lake, StagedRow, StuckRow
-from pipelines.lake import rows as lake_rows
-from pipelines.progress import Progress, SilentProgress
-from pipelines.runtime.definitions import Definitions
-from pipelines.runtime.gate import Gate, GateVerdict, installed_gate
-from pipelines.runtime.judging import prepare
-from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
-from pipelines.runtime.landing.alignment import Members
-from pipelines.runtime.landing.landing import Landing
-from pipelines.runtime.maintenance import KEEP, Maintenance
-from pipelines.runtime.plans import FromQuarantine, ReleasePlan, insert_owner
-from pipelines.runtime.processing.releasing import ProcessReleasing
-from pipelines.runtime.releasing import Published, Releasing, Waiting
-from pipelines.runtime.session import start_session
-from pipelines.runtime.watermarking import strategy_of
-from pipelines.sinks.print import IDENTIFIER, show_epoch
-from pipelines.sources.protocol import Json
-from pipelines.sql.model import OnUnmatched
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
+from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.errors import LakeError, TidegateError
+from tidegate.pipelines.lake import Lake, StagedRow, StuckRow
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.progress import Progress, SilentProgress
+from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
+from tidegate.pipelines.runtime.judging import prepare
+from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
+from tidegate.pipelines.runtime.landing.alignment import Members
+from tidegate.pipelines.runtime.landing.landing import Landing
+from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
+from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.processing.releasing import ProcessReleasing
+from tidegate.pipelines.runtime.releasing import Published, Releasing, Waiting
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.runtime.watermarking import strategy_of
+from tidegate.pipelines.sinks.print import IDENTIFIER, show_epoch
+from tidegate.pipelines.sources.protocol import Json
+from tidegate.pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
 
 log = logging.getLogger(__name__)
 
@@ -405,7 +405,7 @@ class Runner:
         """Advance the sources (builds first; those in `resnapshot` begin a new generation), then release the INSERTs;
         with `between`, only the rows of that span of time (see `backfill`). Raises the first error, after the other
         INSERTs had their turn where it is a GateHeld."""
-        from pipelines.errors import GateHeld
+        from tidegate.pipelines.errors import GateHeld
 
         self.definitions.require(resnapshot)
         said, began = len(self.notes), time.monotonic()

@@ -8,10 +8,10 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.errors import PlanningError, TidegateError
-from pipelines.sql import compile_script
-from pipelines.sql.model import Table
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.errors import PlanningError, TidegateError
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 PYTHON = ".py"
 NAME = "pipeline"

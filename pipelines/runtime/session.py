@@ -13,11 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from pipelines.errors import TidegateError
-from pipelines.jars import AVRO, DELTA, KAFKA, java, resolve
-from pipelines.progress import Progress, SilentProgress, step
-from pipelines.runtime.failures import first_line
-from pipelines.sql.model import SECRET_NAMES
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.jars import AVRO, DELTA, KAFKA, java, resolve
+from tidegate.pipelines.progress import Progress, SilentProgress, step
+from tidegate.pipelines.runtime.failures import first_line
+from tidegate.pipelines.sql.model import SECRET_NAMES
 
 
 class EngineNotStarted(TidegateError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipelines.lake import SplitWatermark, WatermarkRow
+from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 
 BOUNDED = "(bounded phase)"
 """Stands for all splits of the bounded phase that are read."""

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pipelines.clock import Clock, system_clock
-from pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
-from pipelines.lake.leases import read_leases
-from pipelines.lake.ledger import sums
-from pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
-from pipelines.runtime.history import State, target_of
-from pipelines.runtime.landing.alignment import Blocked, GroupStanding, standing_of
-from pipelines.runtime.landing.split_store import of_a_file
-from pipelines.runtime.plans import Pin, given_up_by, insert_owner
-from pipelines.runtime.splits import counting, stored_splits
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
+from tidegate.pipelines.lake.leases import read_leases
+from tidegate.pipelines.lake.ledger import sums
+from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
+from tidegate.pipelines.runtime.history import State, target_of
+from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding, standing_of
+from tidegate.pipelines.runtime.landing.split_store import of_a_file
+from tidegate.pipelines.runtime.plans import Pin, given_up_by, insert_owner
+from tidegate.pipelines.runtime.splits import counting, stored_splits
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 _INSERT = insert_owner("")
 
@@ -209,7 +209,7 @@ def _left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, 
     rows = map(lake.definitions.last, lake.definitions.owners())
     if not any(row is not None and row.left_out for row in rows):
         return {}
-    from pipelines.runtime.definitions import left_behind
+    from tidegate.pipelines.runtime.definitions import left_behind
 
     return left_behind(lake, pipeline)
 

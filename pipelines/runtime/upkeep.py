@@ -18,13 +18,13 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipelines.clock import Clock
-from pipelines.errors import TidegateError
-from pipelines.lake import Lake, delta_log
-from pipelines.lake.areas import micros
-from pipelines.lake.due import over
-from pipelines.lake.leases import Leases
-from pipelines.lake.upkeep import (
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake.areas import micros
+from tidegate.pipelines.lake.due import over
+from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.upkeep import (
     CONTROL_KEEP,
     SMALL_FILES,
     clean_log,
@@ -33,12 +33,12 @@ from pipelines.lake.upkeep import (
     put_together,
     remove_dead,
 )
-from pipelines.runtime.accounting import checkpoint
-from pipelines.runtime.plans import ReleasePlan, insert_owner
-from pipelines.runtime.releasing.staging import folder_prefix
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.runtime.accounting import checkpoint
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.releasing.staging import folder_prefix
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 log = logging.getLogger(__name__)
 

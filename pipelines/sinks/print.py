@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.errors import PlanningError
-from pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
-from pipelines.sql.model import RESERVED_PREFIX
-from pipelines.sql.types import quoted
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
+from tidegate.pipelines.sql.model import RESERVED_PREFIX
+from tidegate.pipelines.sql.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

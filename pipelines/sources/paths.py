@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.errors import PlanningError, SourceError
 
 VARIABLE = "TIDEGATE_FILES_ROOT"
 _FILE = re.compile(r"(?i)\s*file:/+")

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from pipelines.clock import Clock
-from pipelines.progress import Progress, SilentProgress
-from pipelines.sql.model import Table
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.progress import Progress, SilentProgress
+from tidegate.pipelines.sql.model import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipelines.errors import SourceError
-    from pipelines.watermarks import Watermark
+    from tidegate.pipelines.errors import SourceError
+    from tidegate.pipelines.watermarks import Watermark
 
 Json = Mapping[str, Any]
 Phase = Literal["bounded", "unbounded"]

@@ -1,6 +1,6 @@
 """The option tables of docs/sources.md, made from the connectors' specs so that they can't drift.
 
-    python -m pipelines.sources.reference docs/sources.md
+    python -m tidegate.pipelines.sources.reference docs/sources.md
 
 rewrites what stands between `<!-- options: NAME -->` and `<!-- /options -->`; NAME is a connector, `format` and the
 name of a format, `every source` or `every target`. The options of formats stand with the format only.
@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.sources.formats.registry import FORMATS
-from pipelines.sources.protocol import OptionSpec
-from pipelines.sources.registry import connector
-from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
+from tidegate.pipelines.sources.formats.registry import FORMATS
+from tidegate.pipelines.sources.protocol import OptionSpec
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 
 _COMMON = {"every source": SOURCE_OPTIONS, "every target": SINK_OPTIONS}
 _OF_A_FORMAT = re.compile(rf"((key|value)\.)?({'|'.join(FORMATS)})\.")

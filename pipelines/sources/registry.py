@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from pipelines.errors import PlanningError
-from pipelines.sources.protocol import Connector
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.protocol import Connector
 
 GROUP = "tidegate.connectors"
 

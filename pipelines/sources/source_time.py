@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.sources.protocol import SourceContext
-from pipelines.sql.model import Column, Table
+from tidegate.pipelines.sources.protocol import SourceContext
+from tidegate.pipelines.sql.model import Column, Table
 
 
 def limit(context: SourceContext, metadata: str | None = None) -> int | None:

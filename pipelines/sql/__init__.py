@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipelines.sql.errors import SqlError
-from pipelines.sql.model import (
+from tidegate.pipelines.sql.errors import SqlError
+from tidegate.pipelines.sql.model import (
     Column,
     Condition,
     Constraint,
@@ -27,23 +27,23 @@ from pipelines.sql.model import (
     Table,
     WatermarkSpec,
 )
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from pipelines.sql.compile import compile_script
-    from pipelines.sql.in_words import explain
-    from pipelines.sql.show import describe, show_create_function, show_create_table, show_statements
-    from pipelines.sql.tables.watermark_properties import from_properties, to_properties
+    from tidegate.pipelines.sql.compile import compile_script
+    from tidegate.pipelines.sql.in_words import explain
+    from tidegate.pipelines.sql.show import describe, show_create_function, show_create_table, show_statements
+    from tidegate.pipelines.sql.tables.watermark_properties import from_properties, to_properties
 
 _LAZY = {
-    "compile_script": "pipelines.sql.compile",
-    "describe": "pipelines.sql.show",
-    "explain": "pipelines.sql.in_words",
-    "from_properties": "pipelines.sql.tables.watermark_properties",
-    "show_create_function": "pipelines.sql.show",
-    "show_create_table": "pipelines.sql.show",
-    "show_statements": "pipelines.sql.show",
-    "to_properties": "pipelines.sql.tables.watermark_properties",
+    "compile_script": "tidegate.pipelines.sql.compile",
+    "describe": "tidegate.pipelines.sql.show",
+    "explain": "tidegate.pipelines.sql.in_words",
+    "from_properties": "tidegate.pipelines.sql.tables.watermark_properties",
+    "show_create_function": "tidegate.pipelines.sql.show",
+    "show_create_table": "tidegate.pipelines.sql.show",
+    "show_statements": "tidegate.pipelines.sql.show",
+    "to_properties": "tidegate.pipelines.sql.tables.watermark_properties",
 }
 
 

@@ -15,20 +15,20 @@ from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, Literal
 
-from pipelines.functions import UserFunction, used_in
-from pipelines.functions.loading import load
-from pipelines.process.engine.binding import shape_of
-from pipelines.process.identity import definition_of
-from pipelines.process.state.declared import column_type
-from pipelines.sources.formats.checks import ERROR_OPTION
-from pipelines.sources.paths import placed, problem
-from pipelines.sources.protocol import OptionSpec
-from pipelines.sql.connectors import InstalledConnectors
-from pipelines.sql.model import CompiledScript, Insert, Options, Table, is_secret, needs_variables
-from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
-from pipelines.sql.settings import NOT_NULL_ENFORCER
-from pipelines.sql.show import show_create_function, show_create_table
-from pipelines.sql.types import quoted
+from tidegate.pipelines.functions import UserFunction, used_in
+from tidegate.pipelines.functions.loading import load
+from tidegate.pipelines.process.engine.binding import shape_of
+from tidegate.pipelines.process.identity import definition_of
+from tidegate.pipelines.process.state.declared import column_type
+from tidegate.pipelines.sources.formats.checks import ERROR_OPTION
+from tidegate.pipelines.sources.paths import placed, problem
+from tidegate.pipelines.sources.protocol import OptionSpec
+from tidegate.pipelines.sql.connectors import InstalledConnectors
+from tidegate.pipelines.sql.model import CompiledScript, Insert, Options, Table, is_secret, needs_variables
+from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
+from tidegate.pipelines.sql.settings import NOT_NULL_ENFORCER
+from tidegate.pipelines.sql.show import show_create_function, show_create_table
+from tidegate.pipelines.sql.types import quoted
 
 Form = dict[str, Any]
 
@@ -186,7 +186,7 @@ def defines(table: Table, name: str) -> bool:
 
 
 def _real(options: Options, name: str, environment: Mapping[str, str] | None) -> str:
-    from pipelines.errors import PlanningError
+    from tidegate.pipelines.errors import PlanningError
 
     try:
         value = options.one(name, environment)

@@ -6,22 +6,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.sources.protocol import ConnectorSpec
-from pipelines.sql.connectors import InstalledConnectors
-from pipelines.sql.dialect import read_script
-from pipelines.sql.errors import SqlError
-from pipelines.sql.inserts.insert import compile_insert
-from pipelines.sql.inserts.statement import Declared
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
-from pipelines.sql.roles import roles
-from pipelines.sql.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings
-from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import CreateFunction, CreateTable, InsertInto
-from pipelines.sql.tables.constraints import quarantining_nulls
-from pipelines.sql.tables.hybrid import with_role
-from pipelines.sql.tables.table import TableCompiler
-from pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.sources.protocol import ConnectorSpec
+from tidegate.pipelines.sql.connectors import InstalledConnectors
+from tidegate.pipelines.sql.dialect import read_script
+from tidegate.pipelines.sql.errors import SqlError
+from tidegate.pipelines.sql.inserts.insert import compile_insert
+from tidegate.pipelines.sql.inserts.statement import Declared
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.roles import roles
+from tidegate.pipelines.sql.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings
+from tidegate.pipelines.sql.source import Source, Span
+from tidegate.pipelines.sql.syntax import CreateFunction, CreateTable, InsertInto
+from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
+from tidegate.pipelines.sql.tables.hybrid import with_role
+from tidegate.pipelines.sql.tables.table import TableCompiler
+from tidegate.pipelines.sql.user_functions import UserFunctions
 
 
 def compile_script(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pipelines.sources.protocol import ConnectorSpec
+from tidegate.pipelines.sources.protocol import ConnectorSpec
 
 
 class InstalledConnectors(Mapping[str, ConnectorSpec]):
@@ -14,12 +14,12 @@ class InstalledConnectors(Mapping[str, ConnectorSpec]):
     """
 
     def __getitem__(self, name: str) -> ConnectorSpec:
-        from pipelines.sources.registry import connector
+        from tidegate.pipelines.sources.registry import connector
 
         return connector(name).spec
 
     def __iter__(self) -> Iterator[str]:
-        from pipelines.sources.registry import names
+        from tidegate.pipelines.sources.registry import names
 
         return iter(names())
 

@@ -14,10 +14,10 @@ from sqlglot import Token, TokenType, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
 from sqlglot.errors import TokenError
 
-from pipelines.sql.parser import ScriptParser
-from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import Statement, Watermark
-from pipelines.sql.types import FlinkType
+from tidegate.pipelines.sql.parser import ScriptParser
+from tidegate.pipelines.sql.source import Source, Span
+from tidegate.pipelines.sql.syntax import Statement, Watermark
+from tidegate.pipelines.sql.types import FlinkType
 
 SIGNS = {
     ">=": TokenType.GTE,

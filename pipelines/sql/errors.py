@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from pipelines.errors import TidegateError
+from tidegate.pipelines.errors import TidegateError
 
 
 class SqlError(TidegateError):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipelines.functions import UserFunction
-from pipelines.process.windows.windowed import WindowedQuery
-from pipelines.sql.model import Insert, Join, Table, WatermarkSpec
-from pipelines.sql.options import on_unmatched
-from pipelines.sql.pipeline import Pipeline
-from pipelines.sql.show import settings_of, sources_own
-from pipelines.sql.types import quoted_string
+from tidegate.pipelines.functions import UserFunction
+from tidegate.pipelines.process.windows.windowed import WindowedQuery
+from tidegate.pipelines.sql.model import Insert, Join, Table, WatermarkSpec
+from tidegate.pipelines.sql.options import on_unmatched
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.show import settings_of, sources_own
+from tidegate.pipelines.sql.types import quoted_string
 
 _PROOF = {
     "quarantine": "kept out, into the quarantine, with the reason",

@@ -20,11 +20,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Self
 
 if TYPE_CHECKING:
-    from pipelines.functions import UserFunction
-    from pipelines.process.generator import WatermarkGeneratorBuilder
-    from pipelines.process.spec import ProcessSpec
-    from pipelines.process.windows.windowed import WindowedQuery
-    from pipelines.watermarks import WatermarkStrategy
+    from tidegate.pipelines.functions import UserFunction
+    from tidegate.pipelines.process.generator import WatermarkGeneratorBuilder
+    from tidegate.pipelines.process.spec import ProcessSpec
+    from tidegate.pipelines.process.windows.windowed import WindowedQuery
+    from tidegate.pipelines.watermarks import WatermarkStrategy
 
 JoinKind = Literal["INNER", "LEFT"]
 TimeAttribute = Literal["processing", "event"]
@@ -200,7 +200,7 @@ class Options(Mapping[str, str]):
 
 def require_variables(options: Iterable[Options], environment: Mapping[str, str]) -> None:
     """Raise PlanningError that names every variable of all of them that is not set."""
-    from pipelines.errors import PlanningError
+    from tidegate.pipelines.errors import PlanningError
 
     missing = sorted({name for each in options for name in each.variables() if name not in environment})
     if missing:
@@ -438,8 +438,8 @@ class CompiledScript:
 
     def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Self:
         """The same, with `strategy` in place of what the DDL of `table` says. Raises PlanningError."""
-        from pipelines.errors import PlanningError
-        from pipelines.watermarks import WatermarkStrategy
+        from tidegate.pipelines.errors import PlanningError
+        from tidegate.pipelines.watermarks import WatermarkStrategy
 
         problem = None
         if table not in self.tables:
@@ -463,7 +463,7 @@ class CompiledScript:
         return replace(self, strategies={**self.strategies, table: strategy})
 
     def digest(self, insert: Insert) -> str:
-        """Identifies an INSERT by its text, as plans of lakes without definitions do (`pipelines.sql.canonical` is the
+        """Identifies an INSERT by its text, as plans of lakes without definitions do (`tidegate.pipelines.sql.canonical` is the
         rule since). 16 hex digits."""
         text = repr((insert.sql, insert.projections, [self.tables[name].columns for name in insert.inputs]))
         if insert.process is not None:

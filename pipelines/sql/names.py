@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pipelines.sql.model import RESERVED_PREFIX
-from pipelines.sql.source import Source
-from pipelines.sql.syntax import Name
+from tidegate.pipelines.sql.model import RESERVED_PREFIX
+from tidegate.pipelines.sql.source import Source
+from tidegate.pipelines.sql.syntax import Name
 
 FORBIDDEN = " ,;{}()\n\t=.`\r"
 """Characters that Delta Lake refuses in a column's name, and those that would make a path of names ambiguous."""

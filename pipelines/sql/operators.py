@@ -6,9 +6,9 @@ run, as Spark has it, never a wrong number.
 
 from __future__ import annotations
 
-from pipelines.sql.coercion import as_decimal, bounded_decimal, common, converted, digits
-from pipelines.sql.types import APPROXIMATE, DOUBLE, INTEGERS, INTERVALS, NUMERIC, TIMESTAMPS, FlinkType, Kind
-from pipelines.sql.values import Value
+from tidegate.pipelines.sql.coercion import as_decimal, bounded_decimal, common, converted, digits
+from tidegate.pipelines.sql.types import APPROXIMATE, DOUBLE, INTEGERS, INTERVALS, NUMERIC, TIMESTAMPS, FlinkType, Kind
+from tidegate.pipelines.sql.values import Value
 
 
 def arithmetic(sign: str, left: Value, right: Value) -> Value | None:

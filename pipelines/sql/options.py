@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipelines.errors import PlanningError
-from pipelines.sources.protocol import ConnectorSpec, OptionSpec
-from pipelines.sql.durations import EXAMPLES, parse_duration
-from pipelines.sql.model import OnUnmatched, Table, is_secret, is_variable, needs_variables
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec
+from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
+from tidegate.pipelines.sql.model import OnUnmatched, Table, is_secret, is_variable, needs_variables
 
 CONNECTOR = OptionSpec("connector", required=True, doc="What the table reads from or writes to.", changes="identity")
 

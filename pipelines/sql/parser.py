@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlglot import Token, TokenType
 
-from pipelines.sql.errors import did_you_mean
-from pipelines.sql.grammar.insert import InsertGrammar
-from pipelines.sql.settings import AUTO_WATERMARK_INTERVAL
-from pipelines.sql.source import span_of
-from pipelines.sql.syntax import SetOption, Statement, Watermark
-from pipelines.sql.types import FlinkType
+from tidegate.pipelines.sql.errors import did_you_mean
+from tidegate.pipelines.sql.grammar.insert import InsertGrammar
+from tidegate.pipelines.sql.settings import AUTO_WATERMARK_INTERVAL
+from tidegate.pipelines.sql.source import span_of
+from tidegate.pipelines.sql.syntax import SetOption, Statement, Watermark
+from tidegate.pipelines.sql.types import FlinkType
 
 REFUSED_STATEMENTS = {
     "ALTER": "change the CREATE TABLE itself",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.sql.model import CompiledScript
+from tidegate.pipelines.sql.model import CompiledScript
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,6 @@ class Pipeline(CompiledScript):
 
         Raises PlanningError, SqlError.
         """
-        from pipelines.sql.processes import with_process
+        from tidegate.pipelines.sql.processes import with_process
 
         return with_process(self, name, inputs, key, function, schema, options=options, buckets=buckets)

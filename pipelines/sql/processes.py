@@ -9,25 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from pipelines.errors import PlanningError
-from pipelines.process.engine.binding import Shape, shape_of
-from pipelines.process.errors import shown
-from pipelines.process.generator import EventTimeGeneratorFunction, WatermarkGeneratorBuilder
-from pipelines.process.identity import identity_of
-from pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
-from pipelines.process.state.types import state_types
-from pipelines.process.watermarks.combining import by_identifier
-from pipelines.process.watermarks.declarations import WatermarkDeclaration
-from pipelines.sql.connectors import InstalledConnectors
-from pipelines.sql.dialect import parse_type, read_script
-from pipelines.sql.model import CompiledScript, Insert, Projection, Table, severest_first
-from pipelines.sql.source import Source
-from pipelines.sql.syntax import CreateTable
-from pipelines.sql.tables.constraints import quarantining_nulls
-from pipelines.sql.tables.hybrid import with_role
-from pipelines.sql.tables.table import TableCompiler
-from pipelines.sql.types import APPROXIMATE, NESTED, FlinkType, quoted, quoted_string
-from pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.process.engine.binding import Shape, shape_of
+from tidegate.pipelines.process.errors import shown
+from tidegate.pipelines.process.generator import EventTimeGeneratorFunction, WatermarkGeneratorBuilder
+from tidegate.pipelines.process.identity import identity_of
+from tidegate.pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
+from tidegate.pipelines.process.state.types import state_types
+from tidegate.pipelines.process.watermarks.combining import by_identifier
+from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
+from tidegate.pipelines.sql.connectors import InstalledConnectors
+from tidegate.pipelines.sql.dialect import parse_type, read_script
+from tidegate.pipelines.sql.model import CompiledScript, Insert, Projection, Table, severest_first
+from tidegate.pipelines.sql.source import Source
+from tidegate.pipelines.sql.syntax import CreateTable
+from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
+from tidegate.pipelines.sql.tables.hybrid import with_role
+from tidegate.pipelines.sql.tables.table import TableCompiler
+from tidegate.pipelines.sql.types import APPROXIMATE, NESTED, FlinkType, quoted, quoted_string
+from tidegate.pipelines.sql.user_functions import UserFunctions
 
 Script = TypeVar("Script", bound=CompiledScript)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipelines.sql.inserts.statement import Declared
-from pipelines.sql.model import Insert, Role, Table
-from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
-from pipelines.sql.source import Source
-from pipelines.sql.syntax import InsertInto, Name
-from pipelines.sql.tables.constraints import refused
-from pipelines.sql.tables.hybrid import with_role
-from pipelines.sql.tables.with_options import place_of
+from tidegate.pipelines.sql.inserts.statement import Declared
+from tidegate.pipelines.sql.model import Insert, Role, Table
+from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
+from tidegate.pipelines.sql.source import Source
+from tidegate.pipelines.sql.syntax import InsertInto, Name
+from tidegate.pipelines.sql.tables.constraints import refused
+from tidegate.pipelines.sql.tables.hybrid import with_role
+from tidegate.pipelines.sql.tables.with_options import place_of
 
 _WORDS: dict[Role, str] = {
     "build": "a build side",

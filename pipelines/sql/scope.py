@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pipelines.sql.dialect import parse_type
-from pipelines.sql.errors import did_you_mean, suggest
-from pipelines.sql.functions.function import Function
-from pipelines.sql.functions.refused import STORED_ONLY
-from pipelines.sql.functions.times import INSTANT_SQL
-from pipelines.sql.model import Column, Table
-from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import Name
-from pipelines.sql.types import FlinkType, quoted
-from pipelines.sql.user_functions import UserFunctions
-from pipelines.sql.values import Value
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.sql.errors import did_you_mean, suggest
+from tidegate.pipelines.sql.functions.function import Function
+from tidegate.pipelines.sql.functions.refused import STORED_ONLY
+from tidegate.pipelines.sql.functions.times import INSTANT_SQL
+from tidegate.pipelines.sql.model import Column, Table
+from tidegate.pipelines.sql.source import Source, Span
+from tidegate.pipelines.sql.syntax import Name
+from tidegate.pipelines.sql.types import FlinkType, quoted
+from tidegate.pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.sql.values import Value
 
 
 class Scope(Protocol):

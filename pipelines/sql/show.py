@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pipelines.functions import UserFunction
-from pipelines.sql.durations import format_duration
-from pipelines.sql.model import Column, Constraint, Table, WatermarkSpec
-from pipelines.sql.pipeline import Pipeline
-from pipelines.sql.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER
-from pipelines.sql.types import quoted, quoted_string
+from tidegate.pipelines.functions import UserFunction
+from tidegate.pipelines.sql.durations import format_duration
+from tidegate.pipelines.sql.model import Column, Constraint, Table, WatermarkSpec
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER
+from tidegate.pipelines.sql.types import quoted, quoted_string
 
 
 def show_create_table(table: Table) -> str:

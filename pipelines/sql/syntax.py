@@ -11,8 +11,8 @@ from typing import TypeVar
 from sqlglot import exp
 from sqlglot.expressions.core import Expression
 
-from pipelines.sql.source import Span
-from pipelines.sql.types import FlinkType
+from tidegate.pipelines.sql.source import Span
+from tidegate.pipelines.sql.types import FlinkType
 
 E = TypeVar("E", bound=exp.Expr)
 
@@ -259,6 +259,6 @@ class TypedLiteral(Expression):
 
 
 class Known(Expression):
-    """A part of an expression whose value was found elsewhere (`pipelines.sql.values.Value`), kept in `meta`."""
+    """A part of an expression whose value was found elsewhere (`tidegate.pipelines.sql.values.Value`), kept in `meta`."""
 
     arg_types = {}  # noqa: RUF012

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pipelines.functions import FunctionProblem, UserFunction, read
-from pipelines.sql.errors import did_you_mean
-from pipelines.sql.functions import FUNCTIONS, Function
-from pipelines.sql.functions.refused import TAKEN
-from pipelines.sql.functions.user import callable_in_sql
-from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import CreateFunction
+from tidegate.pipelines.functions import FunctionProblem, UserFunction, read
+from tidegate.pipelines.sql.errors import did_you_mean
+from tidegate.pipelines.sql.functions import FUNCTIONS, Function
+from tidegate.pipelines.sql.functions.refused import TAKEN
+from tidegate.pipelines.sql.functions.user import callable_in_sql
+from tidegate.pipelines.sql.source import Source, Span
+from tidegate.pipelines.sql.syntax import CreateFunction
 
 
 class UserFunctions:

@@ -6,9 +6,9 @@ index.py      all runs of a build at a pin: what a row meets
 runs.py       which runs there are, where they lie, and who makes those that are missing
 """
 
-from pipelines.versions.index import ABSENT, BEFORE_FIRST, GONE, MATCH, Found, Index, IndexOf, opened
-from pipelines.versions.run import Made, make
-from pipelines.versions.runs import Runs, chained
+from tidegate.pipelines.versions.index import ABSENT, BEFORE_FIRST, GONE, MATCH, Found, Index, IndexOf, opened
+from tidegate.pipelines.versions.run import Made, make
+from tidegate.pipelines.versions.runs import Runs, chained
 
 __all__ = [
     "ABSENT",

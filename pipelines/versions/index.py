@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from pipelines.versions.hashing import SALT, Flags, Hashes, Numbers, Word, hashed, taken, words
-from pipelines.versions.run import NONE, Made, Run, seen, seq_parts, shard_of, times_of
-from pipelines.versions.runs import whole
+from tidegate.pipelines.versions.hashing import SALT, Flags, Hashes, Numbers, Word, hashed, taken, words
+from tidegate.pipelines.versions.run import NONE, Made, Run, seen, seq_parts, shard_of, times_of
+from tidegate.pipelines.versions.runs import whole
 
 MATCH, ABSENT, BEFORE_FIRST, GONE = range(4)
 """What a row met: a version; no version of its key by the pin; none by its time, but a later one; a gap."""

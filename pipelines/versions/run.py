@@ -27,10 +27,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from pipelines.lake.rows import LAKE_COLUMNS
-from pipelines.sources.arrow_types import arrow_type
-from pipelines.sources.protocol import SEQ_PARTS
-from pipelines.versions.hashing import SALT, Flags, Hashes, Numbers, Word, flags, hashed, one_to_one, same, taken, words
+from tidegate.pipelines.lake.rows import LAKE_COLUMNS
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sources.protocol import SEQ_PARTS
+from tidegate.pipelines.versions.hashing import (
+    SALT,
+    Flags,
+    Hashes,
+    Numbers,
+    Word,
+    flags,
+    hashed,
+    one_to_one,
+    same,
+    taken,
+    words,
+)
 
 NO_TIME = int(np.iinfo(np.int64).min)
 """The time of a version without one: before all others."""

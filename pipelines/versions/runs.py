@@ -25,8 +25,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.errors import LakeError
-from pipelines.versions.run import Made, Run, make, opened
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.versions.run import Made, Run, make, opened
 
 SHARE = 4
 """The small runs hold a quarter of the base's rows, at most,"""

@@ -4,16 +4,16 @@ Pure Python on the standard library. The rules are FLIP-326's (processing time i
 and FLIP-182's (alignment); docs/watermarks.md has them in one place.
 """
 
-from pipelines.watermarks.alignment import AlignmentCoordinator
-from pipelines.watermarks.combined import CombinedWatermarkStatus
-from pipelines.watermarks.errors import (
+from tidegate.pipelines.watermarks.alignment import AlignmentCoordinator
+from tidegate.pipelines.watermarks.combined import CombinedWatermarkStatus
+from tidegate.pipelines.watermarks.errors import (
     GeneratorError,
     InvalidWatermark,
     ProcessingTimeBehind,
     ProcessingTimeRevoked,
     WatermarkError,
 )
-from pipelines.watermarks.generators import (
+from tidegate.pipelines.watermarks.generators import (
     BoundedOutOfOrderness,
     ExpressionWatermarks,
     NoWatermarks,
@@ -21,13 +21,13 @@ from pipelines.watermarks.generators import (
     StatefulGenerator,
     WatermarkGenerator,
 )
-from pipelines.watermarks.idleness import WithIdleness
-from pipelines.watermarks.multiplexer import WatermarkOutputMultiplexer
-from pipelines.watermarks.output import WatermarkOutput, WatermarkToDataOutput
-from pipelines.watermarks.strategy import TimestampAssigner, WatermarkAlignment, WatermarkStrategy
-from pipelines.watermarks.timers import Scheduler, TickScheduler, Timers
-from pipelines.watermarks.valve import StatusWatermarkValve
-from pipelines.watermarks.watermark import BEGINNING, MAX_TIMESTAMP, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
+from tidegate.pipelines.watermarks.idleness import WithIdleness
+from tidegate.pipelines.watermarks.multiplexer import WatermarkOutputMultiplexer
+from tidegate.pipelines.watermarks.output import WatermarkOutput, WatermarkToDataOutput
+from tidegate.pipelines.watermarks.strategy import TimestampAssigner, WatermarkAlignment, WatermarkStrategy
+from tidegate.pipelines.watermarks.timers import Scheduler, TickScheduler, Timers
+from tidegate.pipelines.watermarks.valve import StatusWatermarkValve
+from tidegate.pipelines.watermarks.watermark import BEGINNING, MAX_TIMESTAMP, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
 
 __all__ = [
     "BEGINNING",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from datetime import timedelta
 
-from pipelines.watermarks.duration import milliseconds
-from pipelines.watermarks.errors import InvalidWatermark
-from pipelines.watermarks.watermark import MAX_TIMESTAMP, Watermark
+from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.errors import InvalidWatermark
+from tidegate.pipelines.watermarks.watermark import MAX_TIMESTAMP, Watermark
 
 
 class AlignmentCoordinator:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-from pipelines.watermarks.errors import InvalidWatermark
-from pipelines.watermarks.watermark import MIN_TIMESTAMP, PROCESSING_TIME, Watermark
+from tidegate.pipelines.watermarks.errors import InvalidWatermark
+from tidegate.pipelines.watermarks.watermark import MIN_TIMESTAMP, PROCESSING_TIME, Watermark
 
 
 @dataclass

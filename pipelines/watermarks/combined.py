@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from pipelines.watermarks.channels import all_idle, combine, find, named, tell_all
-from pipelines.watermarks.watermark import BEGINNING, Watermark
+from tidegate.pipelines.watermarks.channels import all_idle, combine, find, named, tell_all
+from tidegate.pipelines.watermarks.watermark import BEGINNING, Watermark
 
 
 class CombinedWatermarkStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pipelines.watermarks.errors import InvalidWatermark
+from tidegate.pipelines.watermarks.errors import InvalidWatermark
 
 
 def milliseconds(duration: timedelta, name: str, *, zero: bool = False) -> int:

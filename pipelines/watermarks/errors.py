@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.errors import TidegateError
+from tidegate.pipelines.errors import TidegateError
 
 
 class WatermarkError(TidegateError):

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from pipelines.clock import Clock
-from pipelines.watermarks.duration import milliseconds
-from pipelines.watermarks.generators import StatefulGenerator, WatermarkGenerator
-from pipelines.watermarks.output import WatermarkOutput
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.generators import StatefulGenerator, WatermarkGenerator
+from tidegate.pipelines.watermarks.output import WatermarkOutput
 
 
 class WithIdleness:

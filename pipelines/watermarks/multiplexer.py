@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from pipelines.watermarks.channels import Channel, Channels, all_idle, combine, find
-from pipelines.watermarks.errors import InvalidWatermark
-from pipelines.watermarks.output import WatermarkOutput
-from pipelines.watermarks.watermark import BEGINNING, Watermark
+from tidegate.pipelines.watermarks.channels import Channel, Channels, all_idle, combine, find
+from tidegate.pipelines.watermarks.errors import InvalidWatermark
+from tidegate.pipelines.watermarks.output import WatermarkOutput
+from tidegate.pipelines.watermarks.watermark import BEGINNING, Watermark
 
 
 class WatermarkOutputMultiplexer:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pipelines.clock import Clock
-from pipelines.watermarks.errors import ProcessingTimeBehind, ProcessingTimeRevoked
-from pipelines.watermarks.watermark import MIN_TIMESTAMP, Watermark
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.watermarks.errors import ProcessingTimeBehind, ProcessingTimeRevoked
+from tidegate.pipelines.watermarks.watermark import MIN_TIMESTAMP, Watermark
 
 
 class WatermarkOutput(Protocol):

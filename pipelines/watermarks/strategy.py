@@ -8,17 +8,17 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from pipelines.clock import Clock
-from pipelines.watermarks.duration import milliseconds
-from pipelines.watermarks.errors import InvalidWatermark
-from pipelines.watermarks.generators import (
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.errors import InvalidWatermark
+from tidegate.pipelines.watermarks.generators import (
     BoundedOutOfOrderness,
     ExpressionWatermarks,
     NoWatermarks,
     SourceWatermarks,
     WatermarkGenerator,
 )
-from pipelines.watermarks.idleness import WithIdleness
+from tidegate.pipelines.watermarks.idleness import WithIdleness
 
 TimestampAssigner = Callable[[Any, int], int]
 """(element, the timestamp it has: ms, or MIN_TIMESTAMP for none) -> its timestamp in ms, UTC."""

@@ -10,9 +10,9 @@ import heapq
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
-from pipelines.clock import Clock
-from pipelines.watermarks.errors import ProcessingTimeBehind, ProcessingTimeRevoked
-from pipelines.watermarks.watermark import BEGINNING, MIN_TIMESTAMP, Watermark
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.watermarks.errors import ProcessingTimeBehind, ProcessingTimeRevoked
+from tidegate.pipelines.watermarks.watermark import BEGINNING, MIN_TIMESTAMP, Watermark
 
 OnTimer = Callable[[Hashable, int], None]
 """(key, the time in ms that it was set to)."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from pipelines.watermarks.channels import all_idle, combine, find, named, tell_all
-from pipelines.watermarks.output import WatermarkOutput
-from pipelines.watermarks.watermark import BEGINNING, Watermark
+from tidegate.pipelines.watermarks.channels import all_idle, combine, find, named, tell_all
+from tidegate.pipelines.watermarks.output import WatermarkOutput
+from tidegate.pipelines.watermarks.watermark import BEGINNING, Watermark
 
 
 class StatusWatermarkValve:

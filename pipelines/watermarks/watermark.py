@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from pipelines.watermarks.errors import InvalidWatermark
+from tidegate.pipelines.watermarks.errors import InvalidWatermark
 
 MIN_TIMESTAMP = -(2**63)
 """Where every stream's time starts: Java's Long.MIN_VALUE."""

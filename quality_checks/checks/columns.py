@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.joins.violations import MASK
-from pipelines.runtime.gate import CheckResult
-from pipelines.runtime.quarantine.rows import PROBE
-from pipelines.runtime.releasing.staging import proof_columns
-from quality_checks.evidence import Evidence
-from quality_checks.words import join_again, subject
+from tidegate.pipelines.joins.violations import MASK
+from tidegate.pipelines.runtime.gate import CheckResult
+from tidegate.pipelines.runtime.quarantine.rows import PROBE
+from tidegate.pipelines.runtime.releasing.staging import proof_columns
+from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.words import join_again, subject
 
 NAME = "columns"
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.joins.outcome import VIOLATED
-from pipelines.joins.violations import kept_out_from
-from pipelines.runtime.gate import CheckResult
-from pipelines.runtime.releasing.violations import fact, null_samples, samples
-from pipelines.sql.model import Constraint
-from pipelines.sql.tables.constraints import not_null
-from quality_checks.evidence import Evidence
-from quality_checks.words import give_up, join_again, many, subject
+from tidegate.pipelines.joins.outcome import VIOLATED
+from tidegate.pipelines.joins.violations import kept_out_from
+from tidegate.pipelines.runtime.gate import CheckResult
+from tidegate.pipelines.runtime.releasing.violations import fact, null_samples, samples
+from tidegate.pipelines.sql.model import Constraint
+from tidegate.pipelines.sql.tables.constraints import not_null
+from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.words import give_up, join_again, many, subject
 
 NAME = "constraints"
 SAMPLES = 5

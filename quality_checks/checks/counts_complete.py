@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pipelines.runtime.definitions import mixed_definitions
-from pipelines.runtime.gate import CheckResult
-from pipelines.sql.canonical import computed
-from quality_checks.evidence import Evidence
-from quality_checks.outcome_counts import OF_PROCESSES, expected_facts, expected_names
-from quality_checks.words import join_again, subject
+from tidegate.pipelines.runtime.definitions import mixed_definitions
+from tidegate.pipelines.runtime.gate import CheckResult
+from tidegate.pipelines.sql.canonical import computed
+from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.outcome_counts import OF_PROCESSES, expected_facts, expected_names
+from tidegate.quality_checks.words import join_again, subject
 
 NAME = "counts-complete"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.runtime.gate import CheckResult
-from quality_checks.evidence import Evidence
-from quality_checks.words import give_up, join_again, listed, subject
+from tidegate.pipelines.runtime.gate import CheckResult
+from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.words import give_up, join_again, listed, subject
 
 NAME = "key-not-null"
 

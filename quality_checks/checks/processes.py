@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.process.windows.windowed import NOT_HAVING
-from pipelines.runtime.gate import CheckResult
-from pipelines.runtime.releasing.violations import counted
-from pipelines.sql.model import severest_first
-from quality_checks.checks import one_place, unmatched_policy
-from quality_checks.evidence import Evidence, gather
-from quality_checks.outcome_counts import PROCESSED, OutcomeCounts
-from quality_checks.words import join_again, listed, many, subject
+from tidegate.pipelines.process.windows.windowed import NOT_HAVING
+from tidegate.pipelines.runtime.gate import CheckResult
+from tidegate.pipelines.runtime.releasing.violations import counted
+from tidegate.pipelines.sql.model import severest_first
+from tidegate.quality_checks.checks import one_place, unmatched_policy
+from tidegate.quality_checks.evidence import Evidence, gather
+from tidegate.quality_checks.outcome_counts import PROCESSED, OutcomeCounts
+from tidegate.quality_checks.words import join_again, listed, many, subject
 
 SECOND = "second"
 """The fact that has the files and the counts of the second output."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines.runtime.gate import CheckResult, StagedEpoch
-from quality_checks.evidence import Evidence
-from quality_checks.outcome_counts import OutcomeCounts
-from quality_checks.words import join_again, many, subject
+from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
+from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.outcome_counts import OutcomeCounts
+from tidegate.quality_checks.words import join_again, many, subject
 
 NAME = "released-rows"
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from pipelines.runtime.gate import CheckResult, StagedEpoch
-from pipelines.runtime.plans import ReleasePlan, insert_owner
-from pipelines.sql.model import Options
-from quality_checks.evidence import Evidence
-from quality_checks.outcome_counts import OutcomeCounts
-from quality_checks.statistics import DIGITS, asked, statistics
-from quality_checks.words import give_up, join_again, listed, many, subject
+from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.sql.model import Options
+from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.outcome_counts import OutcomeCounts
+from tidegate.quality_checks.statistics import DIGITS, asked, statistics
+from tidegate.quality_checks.words import give_up, join_again, listed, many, subject
 
 NAME = "unmatched-ratio"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from pipelines.lake import Layout
-from pipelines.sources.scripted import ScriptedInput
-from pipelines.sql import compile_script
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.sources.scripted import ScriptedInput
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SCRIPT = """\
 CREATE TABLE user_info (

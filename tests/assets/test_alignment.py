@@ -9,10 +9,10 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from assets import build_pipeline_definitions
-from pipelines.lake import Lake
-from pipelines.sql import compile_script
 from tests.pipelines.runtime import tape
+from tidegate.assets import build_pipeline_definitions
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.sql import compile_script
 
 TABLE = """
 CREATE TABLE {name} (n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at) WITH ('connector' = 'tape',

@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets import build_pipeline_definitions
 from tests.assets.clicks import pipeline
+from tidegate.assets import build_pipeline_definitions
 
 STAGED = dg.AssetKey(["clicks", "enriched_click_staged"])
 PUBLISHED = dg.AssetKey(["clicks", "enriched_click"])

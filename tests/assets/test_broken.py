@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
-from assets import build_pipeline_definitions
-from assets.checks import check_names
-from assets.names import GATE
-from assets.resources import TidegateResource
-from pipelines.runtime import gate as gate_module
-from pipelines.runtime.runner import Runner
 from tests.quality_checks import broken
 from tests.quality_checks.test_broken import BREAKS, case, no_spark, published, staged
+from tidegate.assets import build_pipeline_definitions
+from tidegate.assets.checks import check_names
+from tidegate.assets.names import GATE
+from tidegate.assets.resources import TidegateResource
+from tidegate.pipelines.runtime import gate as gate_module
+from tidegate.pipelines.runtime.runner import Runner
 
 __all__ = ["case"]
 
@@ -45,7 +45,7 @@ def run(case: broken.Case, runner: Runner) -> dg.ExecuteInProcessResult:
 
     case.patch.setattr(Runner, "judge", judged)
     case.patch.setattr(TidegateResource, "session", no_spark)
-    case.patch.setattr("assets.checks.check_names", lambda: NAMES)
+    case.patch.setattr("tidegate.assets.checks.check_names", lambda: NAMES)
     definitions = build_pipeline_definitions(runner.pipeline, lake=runner.lake.root)
     gate_module.installed_gate.cache_clear()
     try:

@@ -3,8 +3,8 @@ from dataclasses import replace
 import dagster as dg
 import pytest
 
-from assets.checks import check_names, check_specs, results
-from pipelines.runtime.gate import CheckResult, GateVerdict
+from tidegate.assets.checks import check_names, check_specs, results
+from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
 
 STAGED = dg.AssetKey(["clicks", "enriched_click_staged"])
 

@@ -5,12 +5,12 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.freshness import TimeWindowFreshnessPolicy
 
-from assets.components import TidegateComponent
-from pipelines.errors import PlanningError
 from tests.assets.clicks import script
+from tidegate.assets.components import TidegateComponent
+from tidegate.pipelines.errors import PlanningError
 
 YAML = """
-type: assets.components.TidegateComponent
+type: tidegate.assets.components.TidegateComponent
 attributes:
   script: clicks.sql
   lake: state/lake

@@ -4,12 +4,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets import build_pipeline_definitions
-from assets.failures import explained
-from pipelines.errors import GateHeld, LeaseHeld, SourceError
-from pipelines.sql import compile_script
 from tests.assets.clicks import files, script
 from tests.pipelines.runtime.test_definitions import fill, planned
+from tidegate.assets import build_pipeline_definitions
+from tidegate.assets.failures import explained
+from tidegate.pipelines.errors import GateHeld, LeaseHeld, SourceError
+from tidegate.pipelines.sql import compile_script
 
 
 def test_a_typed_error_becomes_a_failure_that_says_what_to_do():
@@ -46,7 +46,9 @@ def test_a_script_that_was_changed_is_refused_by_every_step_before_an_engine_is_
     changed = script().replace("user_id INTEGER PRIMARY KEY", "user_id BIGINT PRIMARY KEY")
     assert changed != script()
     found = build_pipeline_definitions(replace(compile_script(changed), name="clicks"), lake=tmp_path)
-    monkeypatch.setattr("assets.resources.start_session", lambda **settings: pytest.fail("an engine was started"))
+    monkeypatch.setattr(
+        "tidegate.assets.resources.start_session", lambda **settings: pytest.fail("an engine was started")
+    )
     there = files(tmp_path)
     with dg.DagsterInstance.ephemeral() as instance:
         result = dg.materialize(

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets import Presentation, build_pipeline_definitions
-from assets.checks import check_names
-from assets.names import Names
-from pipelines.lake import Lake, StagedRow, VerdictRow
-from pipelines.runtime.gate import CheckResult, GateVerdict
-from pipelines.runtime.plans import Pin, ReleasePlan, insert_owner
-from pipelines.sql.pipeline import Pipeline
 from tests.assets.clicks import pipeline
+from tidegate.assets import Presentation, build_pipeline_definitions
+from tidegate.assets.checks import check_names
+from tidegate.assets.names import Names
+from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
+from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
+from tidegate.pipelines.runtime.plans import Pin, ReleasePlan, insert_owner
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 REASON = "1 of 3 released rows found no match in user_info."
 

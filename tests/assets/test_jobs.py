@@ -4,9 +4,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets import Presentation, build_pipeline_definitions
-from assets.jobs import PIPELINE_TAG
 from tests.assets.clicks import pipeline
+from tidegate.assets import Presentation, build_pipeline_definitions
+from tidegate.assets.jobs import PIPELINE_TAG
 
 
 @pytest.fixture

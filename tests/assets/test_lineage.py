@@ -1,9 +1,9 @@
 import dagster as dg
 import pytest
 
-from assets.lineage import published_lineage, references, staged_lineage
-from assets.names import Names
 from tests.assets.clicks import pipeline
+from tidegate.assets.lineage import published_lineage, references, staged_lineage
+from tidegate.assets.names import Names
 
 
 @pytest.mark.parametrize(

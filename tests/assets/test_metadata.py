@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from assets.metadata import of_advance
-from pipelines.lake import Lake, WatermarkRow
-from pipelines.runtime.landing.advances import Advance
-from pipelines.runtime.landing.alignment import Blocked, GroupStanding
 from tests.pipelines.sources.sources_help import table
+from tidegate.assets.metadata import of_advance
+from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.runtime.landing.advances import Advance
+from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding
 
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
 

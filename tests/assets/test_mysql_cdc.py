@@ -8,11 +8,11 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from assets import build_pipeline_definitions
-from pipelines.runtime.scripts import load_script
 from tests.assets.test_run import CLICKS, PUBLISHED, USERS, checks, told
 from tests.conftest import ACCOUNT, SECRET, Database
 from tests.secret_traces import traces
+from tidegate.assets import build_pipeline_definitions
+from tidegate.pipelines.runtime.scripts import load_script
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
 
@@ -30,7 +30,7 @@ def test_a_build_tells_its_lag_its_chunks_and_their_cuts_and_nobody_the_account(
     )
     for name, value in example_database.environment(CLICKS_AT_START=50, GREATEST_USER_ID=50).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("pipelines.sources.mysql_cdc.snapshot.plan.STEP_CHUNKS", 3)
+    monkeypatch.setattr("tidegate.pipelines.sources.mysql_cdc.snapshot.plan.STEP_CHUNKS", 3)
     script, lake, home = tmp_path / "clicks.sql", tmp_path / "lake", tmp_path / "dagster"
     chunks = "'table-name' = 'user_info', 'scan.incremental.snapshot.chunk.size' = '10'"
     script.write_text(EXAMPLE.read_text().replace("'table-name' = 'user_info'", chunks))

@@ -1,9 +1,9 @@
 import pytest
 
-from assets.names import Names, identifier
-from pipelines.errors import PlanningError
-from pipelines.sql import compile_script
 from tests.assets.clicks import pipeline, script
+from tidegate.assets.names import Names, identifier
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql import compile_script
 
 
 def test_keys_are_the_pipeline_and_the_part():

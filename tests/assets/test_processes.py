@@ -6,11 +6,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.factories import build_pipeline_definitions
-from assets.lineage import staged_lineage
-from assets.names import Names
 from tests.pipelines.runtime.processing.test_shapes import whole
 from tests.pipelines.sql.test_compile import fixture
+from tidegate.assets.factories import build_pipeline_definitions
+from tidegate.assets.lineage import staged_lineage
+from tidegate.assets.names import Names
 
 
 def test_a_process_is_a_staged_and_a_published_asset_with_checks(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 import logging
 
-from assets.progress import LoggedProgress, shown_by, step_progress
-from pipelines.progress import SilentProgress
+from tidegate.assets.progress import LoggedProgress, shown_by, step_progress
+from tidegate.pipelines.progress import SilentProgress
 
 
 class Log(logging.Logger):

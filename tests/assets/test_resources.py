@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.resources import TidegateResource
-from pipelines.errors import PlanningError
-from pipelines.sql import compile_script
+from tidegate.assets.resources import TidegateResource
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """
 CREATE TABLE clicks (id INT) WITH ('connector' = 'scripted');

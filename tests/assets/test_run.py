@@ -9,11 +9,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from assets import build_pipeline_definitions
-from assets.checks import check_names
-from pipelines.lake import Lake
-from pipelines.runtime.plans import ReleasePlan, insert_owner
 from tests.assets.clicks import Hand, files, pipeline
+from tidegate.assets import build_pipeline_definitions
+from tidegate.assets.checks import check_names
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 
 USERS = dg.AssetKey(["clicks", "user_info"])
 CLICKS = dg.AssetKey(["clicks", "click_event"])

@@ -5,12 +5,12 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
-from assets import Presentation, build_pipeline_definitions
-from assets.names import Names
-from assets.specs import connector_kind, source_spec
-from pipelines.lake import Layout
-from pipelines.sql import compile_script
 from tests.assets.clicks import pipeline
+from tidegate.assets import Presentation, build_pipeline_definitions
+from tidegate.assets.names import Names
+from tidegate.assets.specs import connector_kind, source_spec
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.sql import compile_script
 
 LOOK = Presentation(owners=("team:data",), tags={"tier": "gold"}, script=Path("examples/clicks/pipeline.sql"))
 

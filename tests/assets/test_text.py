@@ -1,8 +1,8 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from assets.text import instant, markdown_table, watermark
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.assets.text import instant, markdown_table, watermark
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
 def test_cells_can_not_break_a_table():

@@ -13,7 +13,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from pipelines.lake import Lake
+from tidegate.pipelines.lake import Lake
 
 Event = tuple[str, Sequence[Mapping[str, Any]]]
 """An op and its rows; op is empty for an event without rows."""

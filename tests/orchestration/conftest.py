@@ -7,12 +7,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipelines.lake import Layout
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sources.scripted import ScriptedInput
-from pipelines.sql import compile_script
 from tests.assets.clicks import Hand, pipeline, script
 from tests.orchestration.services import Dagster, MailServer, Webhook, dagster_home, environment, free_port, running
+from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sources.scripted import ScriptedInput
+from tidegate.pipelines.sql import compile_script
 
 CLOSED = """
 CREATE TABLE customer (customer_id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH (

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow
-from pipelines.runtime.plans import FromQuarantine, Lot, Pin, ReleasePlan, insert_owner, source_row
-from pipelines.sources.protocol import Step
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, Pin, ReleasePlan, insert_owner, source_row
+from tidegate.pipelines.sources.protocol import Step
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 
 class ControlRows:

@@ -25,8 +25,8 @@ import psutil
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import Envelope
 
-from assets.failures import ERROR_KIND
 from tests.assets.clicks import Hand
+from tidegate.assets.failures import ERROR_KIND
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0

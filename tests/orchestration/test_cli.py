@@ -19,10 +19,10 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from orchestration.cli import app
-from pipelines.lake import Lake
-from pipelines.testing import Harness
 from tests.orchestration.services import free_port, until
+from tidegate.orchestration.cli import app
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
 CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH (
@@ -227,7 +227,7 @@ def test_status_and_explain_need_no_spark(tmp_path: Path) -> None:
     script.write_text(script.read_text().replace(", 'phases' = 'true', 'signals' = 'true'", ""))
     Lake(tmp_path / "lake").epochs.create()
     program = (
-        "import sys\nfrom orchestration.cli import app\n"
+        "import sys\nfrom tidegate.orchestration.cli import app\n"
         "try:\n    app(sys.argv[1:])\nexcept SystemExit as left:\n    assert left.code == 0, left.code\n"
         "print([name for name in ('pyspark', 'py4j', 'dagster') if name in sys.modules], file=sys.stderr)\n"
     )
@@ -272,7 +272,7 @@ def test_the_auto_watermark_interval_reaches_the_runner(
         told.append(auto_watermark_interval)
         raise RuntimeError("that is all there is to see")
 
-    monkeypatch.setattr("pipelines.runtime.runner.Runner", made)
+    monkeypatch.setattr("tidegate.pipelines.runtime.runner.Runner", made)
     script = tmp_path / "clicks.sql"
     script.write_text(SCRIPT.format(policy="quarantine"))
     command = ["run", str(script), "--lake", str(tmp_path / "lake"), *mode, *arguments]
@@ -469,7 +469,7 @@ def test_a_ui_without_java_is_told_before_anything_starts(tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setitem(os.environ, "JAVA_HOME", str(tmp_path / "nothing"))
-    monkeypatch.setattr("orchestration.commands.ui._serve", started)
+    monkeypatch.setattr("tidegate.orchestration.commands.ui._serve", started)
     result = CliRunner().invoke(app, ["ui", "--lake", str(tmp_path / "lake"), "--port", str(free_port())])
     assert result.exit_code == 1
     assert "Spark needs Java 17 or later" in result.stderr

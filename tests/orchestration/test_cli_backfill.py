@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from orchestration.cli import app
-from pipelines.testing import Harness
 from tests.pipelines.runtime.test_event_time import RATES, moment, told
+from tidegate.orchestration.cli import app
+from tidegate.pipelines.testing import Harness
 
 CLICKS = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'scripted');

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from orchestration.cli import app
-from orchestration.commands.signals import stopped_by_signals
-from pipelines.lake import Lake
 from tests.conftest import SECRET, Database
 from tests.secret_traces import traces
+from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.signals import stopped_by_signals
+from tidegate.pipelines.lake import Lake
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
 
@@ -80,7 +80,7 @@ def test_it_ticks_until_sigterm_beside_another_runner_and_leaves_no_lease_and_no
         "INSERT INTO user_info SELECT seq, 'f' FROM seq_1_to_100",
     )
     lake = tmp_path / "lake"
-    command = [*map(str, (sys.executable, "-m", "orchestration.cli", "run", EXAMPLE, "--lake", lake))]
+    command = [*map(str, (sys.executable, "-m", "tidegate.orchestration.cli", "run", EXAMPLE, "--lake", lake))]
     relay = Relay(example_database.server.host, example_database.server.port)
     settings = example_database.environment(CLICKS_AT_START=50, GREATEST_USER_ID=120, TIDEGATE_MASTER="local[2]")
     settings["MYSQL_PORT"] = str(relay.port)

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from orchestration.cli import app
-from pipelines.testing import Harness
 from tests.orchestration.test_cli import SCRIPT
+from tidegate.orchestration.cli import app
+from tidegate.pipelines.testing import Harness
 
 
 class Quarantine:

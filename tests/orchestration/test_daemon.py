@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.lake import EpochRow, Lake, WatermarkRow
-from pipelines.runtime.plans import source_row
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from pipelines.sources.mysql_cdc.log import Birth
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sources.mysql_cdc.steps import BinlogStep
-from pipelines.sources.protocol import Step
-from pipelines.watermarks import MIN_TIMESTAMP
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import Dagster, until
+from tidegate.pipelines.lake import EpochRow, Lake, WatermarkRow
+from tidegate.pipelines.runtime.plans import source_row
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from tidegate.pipelines.sources.mysql_cdc.log import Birth
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
+from tidegate.pipelines.sources.protocol import Step
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SECRETS = (b"hunter2", b"T0KEN", b"reader-secret")
 MINUTE = 60_000

@@ -8,14 +8,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.presentation import Partitions
-from orchestration.definitions import of_folder, of_scripts, scripts, spans
-from pipelines.errors import PlanningError
-from pipelines.lake import Lake
-from pipelines.sql import compile_script
 from tests.assets.clicks import Hand, files, script
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import command, dagster_home, environment
+from tidegate.assets.presentation import Partitions
+from tidegate.orchestration.definitions import of_folder, of_scripts, scripts, spans
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.sql import compile_script
 
 
 @pytest.fixture

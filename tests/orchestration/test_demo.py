@@ -23,17 +23,6 @@ from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
 from typer.testing import CliRunner
 
-from orchestration.cli import app
-from orchestration.demo import journal
-from orchestration.demo.site import DATABASE, SCRIPT, Site, Sizes
-from orchestration.demo.stage import opened, reopened
-from orchestration.demo.verdict import verdict_lines
-from orchestration.words import WHY
-from pipelines.errors import TidegateError
-from pipelines.lake import Lake
-from pipelines.progress import SilentProgress
-from pipelines.runtime.landing.split_store import Splits
-from pipelines.runtime.status import status
 from tests.cases import at_length
 from tests.orchestration.browser import (
     LOCATION,
@@ -47,6 +36,17 @@ from tests.orchestration.browser import (
     type_config,
 )
 from tests.orchestration.services import Ui, command, environment, running, until
+from tidegate.orchestration.cli import app
+from tidegate.orchestration.demo import journal
+from tidegate.orchestration.demo.site import DATABASE, SCRIPT, Site, Sizes
+from tidegate.orchestration.demo.stage import opened, reopened
+from tidegate.orchestration.demo.verdict import verdict_lines
+from tidegate.orchestration.words import WHY
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.progress import SilentProgress
+from tidegate.pipelines.runtime.landing.split_store import Splits
+from tidegate.pipelines.runtime.status import status
 
 pytestmark = pytest.mark.long
 
@@ -57,7 +57,7 @@ RATES = SCRIPT.parents[1] / "rates" / "pipeline.sql"
 def played(jvm: None, server: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, str, str]:
     """The site of a small demo that has run, and what it printed: for people, and beside it."""
     folder = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, "-m", "orchestration.cli", "demo", "--rows", "3000", "--clicks", "2000"]
+    command = [sys.executable, "-m", "tidegate.orchestration.cli", "demo", "--rows", "3000", "--clicks", "2000"]
     command += ["--writes-per-second", "200", "--folder", str(folder)]
     environment = {**os.environ, "TIDEGATE_MASTER": "local[2]"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -199,10 +199,10 @@ def test_a_full_disk_is_told_before_anything_starts(tmp_path: Path, monkeypatch:
 def test_a_verdict_that_does_not_hold_says_so() -> None:
     from dataclasses import replace
 
-    from orchestration.demo.proof import Proof
-    from orchestration.demo.ungated import Ungated
-    from orchestration.demo.verdict import Loading, Verdict
-    from pipelines.runtime.accounting import WhereRowsAre
+    from tidegate.orchestration.demo.proof import Proof
+    from tidegate.orchestration.demo.ungated import Ungated
+    from tidegate.orchestration.demo.verdict import Loading, Verdict
+    from tidegate.pipelines.runtime.accounting import WhereRowsAre
 
     good = Verdict(
         clicks=WhereRowsAre("e", "c", 1, landed=3, matched=2, quarantined={"key-null@u": 1}),

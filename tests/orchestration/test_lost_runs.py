@@ -16,15 +16,15 @@ from dagster import DagsterRunStatus
 from dagster._core.events import EngineEventData
 from typer.testing import CliRunner
 
-from assets import build_pipeline_definitions
-from orchestration.cli import app
-from orchestration.commands import ui
-from orchestration.definitions import with_alerts
-from orchestration.history import prepare
-from orchestration.lost_runs import LostRun, end_lost_runs, lives, only_server
-from orchestration.sensors import ALERTS
 from tests.assets.clicks import pipeline
 from tests.orchestration.services import Webhook, free_port
+from tidegate.assets import build_pipeline_definitions
+from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands import ui
+from tidegate.orchestration.definitions import with_alerts
+from tidegate.orchestration.history import prepare
+from tidegate.orchestration.lost_runs import LostRun, end_lost_runs, lives, only_server
+from tidegate.orchestration.sensors import ALERTS
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def opened(home: Path, lake: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
 def test_tidegate_ui_ends_them_before_dagster_starts_and_says_so(
     history: dg.DagsterInstance, definitions: dg.Definitions, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("pipelines.jars.java", lambda: "java")
+    monkeypatch.setattr("tidegate.pipelines.jars.java", lambda: "java")
     run_id = left(history, definitions, DagsterRunStatus.STARTED)
     result = CliRunner().invoke(app, ["ui", "--port", str(free_port()), "--docs-port", "0"])
     assert result.exit_code == 0, result.output
@@ -185,7 +185,7 @@ def test_tidegate_ui_ends_none_while_another_one_serves_them(
     opened: Opened,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("pipelines.jars.java", lambda: "java")
+    monkeypatch.setattr("tidegate.pipelines.jars.java", lambda: "java")
     left(history, definitions, DagsterRunStatus.STARTING)
     with only_server(home):
         result = CliRunner().invoke(app, ["ui", "--port", str(free_port()), "--docs-port", "0"])

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from orchestration.quality_pages import serving
-from pipelines.errors import TidegateError
-from quality_checks.docs import render
-from quality_checks.main_module import name_main_module
 from tests.orchestration.browser import browsing
 from tests.orchestration.services import free_port
+from tidegate.orchestration.quality_pages import serving
+from tidegate.pipelines.errors import TidegateError
+from tidegate.quality_checks.docs import render
+from tidegate.quality_checks.main_module import name_main_module
 
 ATTACK = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">&amp; $value"
 

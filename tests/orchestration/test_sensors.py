@@ -15,27 +15,27 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from assets import Presentation, build_pipeline_definitions
-from orchestration.alerts.channels import AppriseChannel
-from orchestration.alerts.gates import held_epoch
-from orchestration.alerts.incident import Incident
-from orchestration.alerts.memory import Memory
-from orchestration.alerts.post import GIVE_UP_S
-from orchestration.alerts.watched import WatchedInsert
-from orchestration.definitions import with_alerts
-from orchestration.materialize import materialize
-from orchestration.sensors import ALERTS
-from pipelines.errors import PlanningError
-from pipelines.lake import Lake
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from pipelines.sources.mysql_cdc.log import Birth
-from pipelines.sources.mysql_cdc.steps import BinlogStep
-from pipelines.sources.protocol import Step
-from pipelines.sql import compile_script
 from tests.assets.clicks import Hand, pipeline
 from tests.orchestration.conftest import SHOP
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import MailServer, Webhook, free_port
+from tidegate.assets import Presentation, build_pipeline_definitions
+from tidegate.orchestration.alerts.channels import AppriseChannel
+from tidegate.orchestration.alerts.gates import held_epoch
+from tidegate.orchestration.alerts.incident import Incident
+from tidegate.orchestration.alerts.memory import Memory
+from tidegate.orchestration.alerts.post import GIVE_UP_S
+from tidegate.orchestration.alerts.watched import WatchedInsert
+from tidegate.orchestration.definitions import with_alerts
+from tidegate.orchestration.materialize import materialize
+from tidegate.orchestration.sensors import ALERTS
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from tidegate.pipelines.sources.mysql_cdc.log import Birth
+from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
+from tidegate.pipelines.sources.protocol import Step
+from tidegate.pipelines.sql import compile_script
 
 MINUTE = 60_000
 
@@ -146,7 +146,9 @@ class TestHeldGates:
         self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch
     ):
         read: list[int] = []
-        monkeypatch.setattr("orchestration.alerts.gates.missed_keys", lambda *given: read.append(given[3].epoch) or [])
+        monkeypatch.setattr(
+            "tidegate.orchestration.alerts.gates.missed_keys", lambda *given: read.append(given[3].epoch) or []
+        )
         rows = ControlRows(lake)
         rows.judged(1, True, {"to:quarantine": 500, "unmatched:key-absent@user_info": 500}, now())
         rows.published(1)
@@ -191,7 +193,7 @@ class TestSilentServers:
     def test_a_held_gate_is_told_while_a_server_takes_the_connection_and_says_nothing(
         self, instance, webhook: Webhook, lake: Path, tmp_path: Path, monkeypatch, capfd
     ):
-        monkeypatch.setattr("orchestration.alerts.logs.ANSWER_WITHIN", "1 s")
+        monkeypatch.setattr("tidegate.orchestration.alerts.logs.ANSWER_WITHIN", "1 s")
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
             definitions = a_build_in_mysql(lake, tmp_path, monkeypatch, port)
@@ -212,7 +214,7 @@ class TestSilentServers:
         def asked(*_: object) -> None:
             told_by_then.extend(webhook.kinds())
 
-        monkeypatch.setattr("orchestration.alerts.looking.passing_log", asked)
+        monkeypatch.setattr("tidegate.orchestration.alerts.looking.passing_log", asked)
         judged(lake, 1, passed=False)
         tick(a_build_in_mysql(lake, tmp_path, monkeypatch, 1), instance)
         assert set(told_by_then) == {"gate-held"}
@@ -262,7 +264,7 @@ class TestWhatCanNotBeLookedAt:
                 raise OSError("no such disk")
             return held_epoch(watched, *more)
 
-        monkeypatch.setattr("orchestration.alerts.looking.held_epoch", half)
+        monkeypatch.setattr("tidegate.orchestration.alerts.looking.held_epoch", half)
         cursor = tick(definitions, instance, cursor)
         assert [(message["insert"], message["state"]) for message in webhook.messages[2:]] == [
             ("enriched_click", "resolved")
@@ -401,7 +403,7 @@ class TestDelivery:
     def test_a_channel_that_never_stops_answering_keeps_nobody_waiting(
         self, definitions, instance, lake, webhook: Webhook, monkeypatch
     ):
-        monkeypatch.setattr("orchestration.alerts.post.ANSWER_S", 1.0)
+        monkeypatch.setattr("tidegate.orchestration.alerts.post.ANSWER_S", 1.0)
         monkeypatch.setenv("TIDEGATE_ALERT_URLS", f"json://127.0.0.1:{free_port()}")
         leave = threading.Event()
         monkeypatch.setattr(AppriseChannel, "send", lambda self, message: leave.wait() and None)
@@ -415,7 +417,7 @@ class TestDelivery:
     def test_a_slow_channel_gets_the_rest_at_the_next_tick(
         self, definitions, instance, lake, webhook: Webhook, monkeypatch
     ):
-        monkeypatch.setattr("orchestration.alerts.post.SEND_FOR_S", 0.0)
+        monkeypatch.setattr("tidegate.orchestration.alerts.post.SEND_FOR_S", 0.0)
         rows = ControlRows(lake)
         rows.planned("click_event", 1, now())
         rows.landed("click_event", 1, now(), lag_ms=16 * MINUTE)
@@ -438,7 +440,7 @@ class TestDelivery:
         held = Incident(
             "gate-held x", "gate-held", "denied: hunter2!", "clicks", said=("T0KEN-2",), details={"d": "T0KEN-2"}
         )
-        monkeypatch.setattr("orchestration.alerts.looking.held_epoch", lambda *_: held)
+        monkeypatch.setattr("tidegate.orchestration.alerts.looking.held_epoch", lambda *_: held)
         judged(lake, 1, passed=True)
         cursor = tick(definitions, instance)
         assert Memory.of(cursor).pending
@@ -606,7 +608,7 @@ class TestFinishedRuns:
 
     def test_a_bug_is_told_without_its_text(self, instance, webhook: Webhook, lake: Path, monkeypatch):
         """Only typed errors are known to hold no secret."""
-        from assets.resources import TidegateResource
+        from tidegate.assets.resources import TidegateResource
 
         def broken(*_: object, **__: object) -> None:
             raise RuntimeError("jdbc:mysql://reader:hunter2@localhost")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.commands import AS_WRITTEN, Commands
 
 HERE = Commands(Path("/s/a b.sql"), Path("/lake"))
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import jars
-from pipelines.sources.kafka.server import BROKER, LOGGER
-from pipelines.sources.mysql_cdc import server_install
-from pipelines.sources.mysql_cdc.server_install import ARCHIVE
+from tidegate.pipelines import jars
+from tidegate.pipelines.sources.kafka.server import BROKER, LOGGER
+from tidegate.pipelines.sources.mysql_cdc import server_install
+from tidegate.pipelines.sources.mysql_cdc.server_install import ARCHIVE
 
 COORDINATE = "io.delta:delta-spark_2.13:9.9.9"
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import parquet
-from pipelines.lake.footers import column_bounds
-from pipelines.parquet import write_file
+from tidegate.pipelines import parquet
+from tidegate.pipelines.lake.footers import column_bounds
+from tidegate.pipelines.parquet import write_file
 
 SEQ = pa.struct([("file", pa.int64()), ("position", pa.int64())])
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import PlanningError
-from pipelines.testing import Harness
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.testing import Harness
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.lake import StagedRow
-from pipelines.runtime import gate as gate_module
-from pipelines.runtime.gate import GateVerdict, StagedEpoch
-from pipelines.runtime.runner import Runner
-from quality_checks.gate import judge
+from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.runtime import gate as gate_module
+from tidegate.pipelines.runtime.gate import GateVerdict, StagedEpoch
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.quality_checks.gate import judge
 
 SHORT = "300 ms"
 
@@ -198,11 +198,11 @@ def is_not_installed(case: Case) -> None:
 
 
 def can_not_be_called(case: Case) -> None:
-    case.gate = "quality_checks.gate:judge"
+    case.gate = "tidegate.quality_checks.gate:judge"
 
 
 def can_not_store_its_verdict(case: Case) -> None:
-    case.patch.setattr("pipelines.lake.control.ControlTable.settle", _no_space)
+    case.patch.setattr("tidegate.pipelines.lake.control.ControlTable.settle", _no_space)
 
 
 def deletes_its_verdict(case: Case) -> None:
@@ -263,8 +263,8 @@ def has_a_suite_that_answers_nothing(case: Case) -> None:
     from types import SimpleNamespace
 
     nothing = SimpleNamespace(success=True, results=[], to_json_dict=dict)
-    case.patch.setattr("quality_checks.suite.run", lambda *_: nothing)
-    case.patch.setattr("quality_checks.docs.render", lambda _: "")
+    case.patch.setattr("tidegate.quality_checks.suite.run", lambda *_: nothing)
+    case.patch.setattr("tidegate.quality_checks.docs.render", lambda _: "")
 
 
 def has_no_great_expectations(case: Case) -> None:
@@ -281,7 +281,7 @@ def has_an_expectation_that_raises(case: Case) -> None:
 
 
 def can_not_keep_the_suites_result(case: Case) -> None:
-    case.patch.setattr("quality_checks.docs._write", _no_space)
+    case.patch.setattr("tidegate.quality_checks.docs._write", _no_space)
 
 
 def finds_a_staged_file_gone(case: Case) -> None:

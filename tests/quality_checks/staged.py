@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from pipelines.lake import WatermarkRow
-from pipelines.lake.adopt import survey
-from pipelines.runtime.gate import StagedEpoch
-from pipelines.runtime.plans import Pin
-from pipelines.sql.model import Constraint, severest_first
-from pipelines.sql.pipeline import Pipeline
 from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, pipeline
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.lake.adopt import survey
+from tidegate.pipelines.runtime.gate import StagedEpoch
+from tidegate.pipelines.runtime.plans import Pin
+from tidegate.pipelines.sql.model import Constraint, severest_first
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 TARGET = pa.schema(
     [

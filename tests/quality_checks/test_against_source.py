@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from orchestration.cli import app
-from pipelines.errors import PlanningError, SourceError
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.sql import compile_script
-from quality_checks.against_source import SourceReconciliation, comparable, reconcile_source
 from tests.cases import at_length
 from tests.conftest import Database
+from tidegate.orchestration.cli import app
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
+from tidegate.quality_checks.against_source import SourceReconciliation, comparable, reconcile_source
 
 REST = """
 CREATE TABLE visit (id {key}, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
@@ -121,7 +121,7 @@ def test_a_table_that_is_written_to_meanwhile_is_no_difference(runner: Runner, d
 
 
 def test_a_truncate_meanwhile_reads_all_of_it_again(runner: Runner, database: Database, monkeypatch):
-    from pipelines.sources.mysql_cdc.compare import MysqlComparison
+    from tidegate.pipelines.sources.mysql_cdc.compare import MysqlComparison
 
     high = MysqlComparison.high
     calls: list[int] = []
@@ -222,8 +222,8 @@ def test_tables_without_a_whole_image_are_no_candidates(database: Database, mode
 
 
 def test_tables_of_other_connectors_are_refused(spark: SparkSession, tmp_path: Path):
-    from pipelines.testing import Harness
     from tests.assets.clicks import script as clicks
+    from tidegate.pipelines.testing import Harness
 
     harness = Harness(clicks(), spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])

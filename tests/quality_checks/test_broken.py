@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.errors import TidegateError
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.sql.model import Constraint, Options
-from quality_checks.gate import judge
 from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
 from tests.quality_checks import broken
 from tests.quality_checks.staged import Given, constrained, stage
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql.model import Constraint, Options
+from tidegate.quality_checks.gate import judge
 
 BREAKS = tomllib.loads((Path(__file__).parents[1] / "fixtures" / "gate" / "broken.toml").read_text())["break"]
 GIVEN = Given({"matched": 3, "unmatched:deleted@u": 2}, constraints=(

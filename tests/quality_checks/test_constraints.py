@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import GateHeld
-from pipelines.runtime.gate import GateVerdict
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.verifying.verify import verify
-from pipelines.testing import Harness
-from quality_checks.gate import judge
-from quality_checks.reconcile import reconcile_all
 from tests.copies import copy_of
 from tests.quality_checks.test_broken import no_spark
+from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.runtime.gate import GateVerdict
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.verifying.verify import verify
+from tidegate.pipelines.testing import Harness
+from tidegate.quality_checks.gate import judge
+from tidegate.quality_checks.reconcile import reconcile_all
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.sql.pipeline import Pipeline
-from quality_checks.evidence import gather
-from quality_checks.gate import CHECK_NAMES, judge
 from tests.pipelines.runtime.handmade import pipeline
 from tests.quality_checks.staged import Given, stage
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.quality_checks.evidence import gather
+from tidegate.quality_checks.gate import CHECK_NAMES, judge
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "fixtures" / "gate" / "verdicts.toml").read_text())["case"]
 
@@ -118,13 +118,13 @@ def test_a_disk_that_fails_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Mon
     def broken(*_: Any) -> Any:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("quality_checks.evidence.read_footer", broken)
+    monkeypatch.setattr("tidegate.quality_checks.evidence.read_footer", broken)
     with pytest.raises(OSError, match="Input/output"):
         judge(staged, no_spark)
 
 
 def test_a_verdict_is_stored_and_read_back_whole(tmp_path: Path) -> None:
-    from pipelines.runtime.gate import GateVerdict
+    from tidegate.pipelines.runtime.gate import GateVerdict
 
     verdict = judge(stage(tmp_path, Given({"matched": 3}, released=4)), no_spark)
     row = verdict.row(77)

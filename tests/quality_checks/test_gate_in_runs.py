@@ -14,14 +14,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.errors import GateHeld
-from pipelines.runtime.judging import NoVerdict
-from pipelines.runtime.status import status
-from pipelines.testing import Harness
-from quality_checks import metrics, suite
-from quality_checks.reconcile import reconcile_all
 from tests.copies import copy_of
 from tests.quality_checks import broken
+from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.runtime.judging import NoVerdict
+from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.testing import Harness
+from tidegate.quality_checks import metrics, suite
+from tidegate.quality_checks.reconcile import reconcile_all
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)

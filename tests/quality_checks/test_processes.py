@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
-from pipelines.lake.adopt import adopt, survey
-from pipelines.process import EventTimeExtension
-from pipelines.runtime.gate import StagedEpoch
-from pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
-from pipelines.sql import compile_script
-from quality_checks.checks import processes
-from quality_checks.evidence import gather
-from quality_checks.gate import CHECKS, prove
-from quality_checks.reconcile import reconcile_process
 from tests.pipelines.runtime.processing import functions as fn
+from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake.adopt import adopt, survey
+from tidegate.pipelines.process import EventTimeExtension
+from tidegate.pipelines.runtime.gate import StagedEpoch
+from tidegate.pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
+from tidegate.pipelines.sql import compile_script
+from tidegate.quality_checks.checks import processes
+from tidegate.quality_checks.evidence import gather
+from tidegate.quality_checks.gate import CHECKS, prove
+from tidegate.quality_checks.reconcile import reconcile_process
 
 SCRIPT = """
 CREATE TABLE events (k STRING, number BIGINT, name STRING) WITH ('connector' = 'scripted');

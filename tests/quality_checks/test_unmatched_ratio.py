@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.runtime.gate import CheckResult
-from pipelines.runtime.plans import FromQuarantine
-from pipelines.sql.model import Options
-from quality_checks.checks import unmatched_ratio
-from quality_checks.evidence import gather
 from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
 from tests.quality_checks.staged import Given, stage
+from tidegate.pipelines.runtime.gate import CheckResult
+from tidegate.pipelines.runtime.plans import FromQuarantine
+from tidegate.pipelines.sql.model import Options
+from tidegate.quality_checks.checks import unmatched_ratio
+from tidegate.quality_checks.evidence import gather
 
 STEADY = [(1000, 10), (1000, 12), (1000, 8), (1000, 10), (1000, 11), (1000, 9)]
 LOUD = [(1000, 100), (1000, 400), (1000, 250), (1000, 300), (1000, 150)]

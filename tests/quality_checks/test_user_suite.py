@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import GateHeld
-from pipelines.sql import SqlError, compile_script
-from pipelines.testing import Harness
-from quality_checks import user_suite
+from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.testing import Harness
+from tidegate.quality_checks import user_suite
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)

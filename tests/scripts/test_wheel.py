@@ -43,7 +43,9 @@ def test_the_command_runs_out_of_a_wheel(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("tidegate-*.whl")
     zipfile.ZipFile(wheel).extractall(site)
     for arguments in (["--version"], ["explain", str(ROOT / "examples" / "rates" / "pipeline.sql")]):
-        code = "import orchestration.cli, sys; print(orchestration.__file__); orchestration.cli.main()"
+        code = (
+            "import tidegate.orchestration.cli, sys; print(orchestration.__file__); tidegate.orchestration.cli.main()"
+        )
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments],
             cwd=tmp_path,

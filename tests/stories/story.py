@@ -19,9 +19,9 @@ from markdown_it import MarkdownIt
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from orchestration.cli import app
-from pipelines.runtime.scripts import load_script
-from pipelines.testing import Harness
+from tidegate.orchestration.cli import app
+from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.pipelines.testing import Harness
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

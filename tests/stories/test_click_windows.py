@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.lake import rows as lake_rows
-from pipelines.testing import Harness
 from tests.stories.story import put, read, started
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.testing import Harness
 
 SIZE, GAP, DISORDER = 300_000, 600_000, 10_000
 

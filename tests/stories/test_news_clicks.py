@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.runtime.scripts import load_script
-from pipelines.sources import paths
-from pipelines.testing import Harness
+from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.pipelines.sources import paths
+from tidegate.pipelines.testing import Harness
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "news_clicks"
 AFTER = (60_000, 300_000, 600_000, 1_800_000, 3_600_000)

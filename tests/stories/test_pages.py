@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import typer.main
 
-from orchestration.cli import app
 from tests.conftest import Database
 from tests.stories.story import ROOT, Story, blocks, filled, printed, put
+from tidegate.orchestration.cli import app
 
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*.md"))]
 PAGES += sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("examples/*/README.md"))

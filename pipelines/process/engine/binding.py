@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
-from pipelines.process.contexts import ApplyPartition, NonPartitionedContext, PartitionedContext, State, StateManager
-from pipelines.process.engine.outputs import ListCollector
-from pipelines.process.errors import InvalidDeclaration, NotWrapped
-from pipelines.process.functions import (
+from tidegate.pipelines.process.contexts import (
+    ApplyPartition,
+    NonPartitionedContext,
+    PartitionedContext,
+    State,
+    StateManager,
+)
+from tidegate.pipelines.process.engine.outputs import ListCollector
+from tidegate.pipelines.process.errors import InvalidDeclaration, NotWrapped
+from tidegate.pipelines.process.functions import (
     EventTimeProcessFunction,
     OneInputStreamProcessFunction,
     ProcessFunction,
@@ -18,7 +24,7 @@ from pipelines.process.functions import (
     TwoInputNonBroadcastStreamProcessFunction,
     TwoOutputStreamProcessFunction,
 )
-from pipelines.process.state.declared import (
+from tidegate.pipelines.process.state.declared import (
     BroadcastStateDeclaration,
     KeyedStateDeclaration,
     ListStateDeclaration,
@@ -27,7 +33,7 @@ from pipelines.process.state.declared import (
     StateDeclaration,
     checked,
 )
-from pipelines.process.state.stores import (
+from tidegate.pipelines.process.state.stores import (
     BroadcastState,
     CurrentKey,
     ListState,
@@ -36,13 +42,13 @@ from pipelines.process.state.stores import (
     Values,
     ValueState,
 )
-from pipelines.process.state.types import state_types
-from pipelines.process.timers import EventTimeManager
-from pipelines.process.watermarks.combining import BUILT_IN, by_identifier
-from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
-from pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
-from pipelines.process.watermarks.manager import WatermarkManager
-from pipelines.process.wrapped import WrappedProcessFunction
+from tidegate.pipelines.process.state.types import state_types
+from tidegate.pipelines.process.timers import EventTimeManager
+from tidegate.pipelines.process.watermarks.combining import BUILT_IN, by_identifier
+from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
+from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
+from tidegate.pipelines.process.watermarks.manager import WatermarkManager
+from tidegate.pipelines.process.wrapped import WrappedProcessFunction
 
 KINDS = (
     OneInputStreamProcessFunction,

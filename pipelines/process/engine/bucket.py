@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.process.engine.arrow_values import conformed, list_values, python_values
-from pipelines.process.engine.epoch import KeyState
-from pipelines.process.errors import WrongValue
-from pipelines.process.state.cells import Cell, ListCell, MapCell, ValueCell, cell_of
-from pipelines.process.state.declared import KeyedStateDeclaration
-from pipelines.watermarks import MAX_TIMESTAMP
+from tidegate.pipelines.process.engine.arrow_values import conformed, list_values, python_values
+from tidegate.pipelines.process.engine.epoch import KeyState
+from tidegate.pipelines.process.errors import WrongValue
+from tidegate.pipelines.process.state.cells import Cell, ListCell, MapCell, ValueCell, cell_of
+from tidegate.pipelines.process.state.declared import KeyedStateDeclaration
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 RowGroup = tuple[str, int]
 """A file, and a row group of it."""
@@ -209,7 +209,7 @@ def encoded(
     columns: StateColumns,
 ) -> pa.Table:
     """The rows of an epoch for the keys that it has touched; `stamp` is what all of them have in common. Their values
-    are of their types (`pipelines.process.values`)."""
+    are of their types (`tidegate.pipelines.process.values`)."""
     live = [not state.empty for state in states]
     timers = [state.timers or None for state in states]
     least = [state.timers[0] if state.timers else None for state in states]

@@ -7,12 +7,12 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pipelines.process.contexts import ApplyPartition
-from pipelines.process.engine.binding import Binding
-from pipelines.process.errors import InvalidDeclaration, cut
-from pipelines.process.watermarks.combining import BUILT_IN, by_identifier
-from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
-from pipelines.process.watermarks.declarations import (
+from tidegate.pipelines.process.contexts import ApplyPartition
+from tidegate.pipelines.process.engine.binding import Binding
+from tidegate.pipelines.process.errors import InvalidDeclaration, cut
+from tidegate.pipelines.process.watermarks.combining import BUILT_IN, by_identifier
+from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
+from tidegate.pipelines.process.watermarks.declarations import (
     GeneralizedWatermark,
     WatermarkDeclaration,
     WatermarkHandlingResult,

@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipelines.process.contexts import ApplyPartition
-from pipelines.process.engine.binding import Binding, shape_of
-from pipelines.process.engine.calls import Calls, told
-from pipelines.process.engine.steps import Moves, Steps
-from pipelines.process.errors import FunctionRaised, NotKeyed, shown
-from pipelines.process.generator import EventTimeGeneratorFunction
-from pipelines.process.state.cells import Cells, fresh
-from pipelines.process.timers import TimerQueue
-from pipelines.process.watermarks.combining import by_identifier, combined
-from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
-from pipelines.process.watermarks.declarations import GeneralizedWatermark
-from pipelines.watermarks import MAX_TIMESTAMP
+from tidegate.pipelines.process.contexts import ApplyPartition
+from tidegate.pipelines.process.engine.binding import Binding, shape_of
+from tidegate.pipelines.process.engine.calls import Calls, told
+from tidegate.pipelines.process.engine.steps import Moves, Steps
+from tidegate.pipelines.process.errors import FunctionRaised, NotKeyed, shown
+from tidegate.pipelines.process.generator import EventTimeGeneratorFunction
+from tidegate.pipelines.process.state.cells import Cells, fresh
+from tidegate.pipelines.process.timers import TimerQueue
+from tidegate.pipelines.process.watermarks.combining import by_identifier, combined
+from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
+from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 KeyedRecord = tuple[int, Any]
 """(step, record); of one key, in order."""

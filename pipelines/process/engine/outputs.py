@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.process.errors import WrongValue
-from pipelines.process.values import by_place, can_change, exact
-from pipelines.sql.types import FlinkType, Kind
+from tidegate.pipelines.process.errors import WrongValue
+from tidegate.pipelines.process.values import by_place, can_change, exact
+from tidegate.pipelines.sql.types import FlinkType, Kind
 
 _AS_THEY_ARE: dict[Kind, frozenset[type]] = {
     Kind.BOOLEAN: frozenset({bool}),

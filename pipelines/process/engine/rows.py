@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.process.engine.arrow_values import python_values
-from pipelines.process.engine.epoch import KeyedRecord
-from pipelines.process.generator import event_time
-from pipelines.process.records import record_type
+from tidegate.pipelines.process.engine.arrow_values import python_values
+from tidegate.pipelines.process.engine.epoch import KeyedRecord
+from tidegate.pipelines.process.generator import event_time
+from tidegate.pipelines.process.records import record_type
 
 BUCKET, STEP, TIME = "_bucket", "_step", "_time"
 

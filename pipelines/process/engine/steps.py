@@ -13,10 +13,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from pipelines.process.watermarks.combining import WatermarkCombiner
-from pipelines.process.watermarks.constants import IDLE_STATUS_WATERMARK_DECLARATION
-from pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
-from pipelines.watermarks import BEGINNING, CombinedWatermarkStatus, Watermark
+from tidegate.pipelines.process.watermarks.combining import WatermarkCombiner
+from tidegate.pipelines.process.watermarks.constants import IDLE_STATUS_WATERMARK_DECLARATION
+from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
+from tidegate.pipelines.watermarks import BEGINNING, CombinedWatermarkStatus, Watermark
 
 
 @dataclass(frozen=True)

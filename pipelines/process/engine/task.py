@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.process.engine.arrow_values import python_values
-from pipelines.process.engine.binding import shape_of, unwrapped
-from pipelines.process.engine.bucket import (
+from tidegate.pipelines.process.engine.arrow_values import python_values
+from tidegate.pipelines.process.engine.binding import shape_of, unwrapped
+from tidegate.pipelines.process.engine.bucket import (
     BROADCAST_BUCKET,
     BUCKET,
     EPOCH,
@@ -38,13 +38,13 @@ from pipelines.process.engine.bucket import (
     encoded,
     read_groups,
 )
-from pipelines.process.engine.epoch import Entries, KeyState, TaskRun
-from pipelines.process.engine.outputs import OutputColumns
-from pipelines.process.engine.rows import InputShape, Rows
-from pipelines.process.engine.steps import Steps
-from pipelines.process.errors import WrongValue, cut, shown
-from pipelines.process.records import record_type
-from pipelines.sql.types import FlinkType
+from tidegate.pipelines.process.engine.epoch import Entries, KeyState, TaskRun
+from tidegate.pipelines.process.engine.outputs import OutputColumns
+from tidegate.pipelines.process.engine.rows import InputShape, Rows
+from tidegate.pipelines.process.engine.steps import Steps
+from tidegate.pipelines.process.errors import WrongValue, cut, shown
+from tidegate.pipelines.process.records import record_type
+from tidegate.pipelines.sql.types import FlinkType
 
 KIND, REPORTED, TASK, OFFSET = "_kind", "_report", "_task", "_offset"
 REPORT = 9

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from pipelines.process.state.declared import (
+from tidegate.pipelines.process.state.declared import (
     KeyedStateDeclaration,
     ListStateDeclaration,
     MapStateDeclaration,

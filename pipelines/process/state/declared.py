@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.process.errors import InvalidDeclaration
+from tidegate.pipelines.process.errors import InvalidDeclaration
 
 
 @dataclass(frozen=True)

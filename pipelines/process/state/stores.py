@@ -1,6 +1,6 @@
 """State as a function sees it: one object for each declared state, which always speaks of the current key.
 
-Values are converted to their type on their way in (`pipelines.process.values`), and copied on their way out where they
+Values are converted to their type on their way in (`tidegate.pipelines.process.values`), and copied on their way out where they
 can change: to keep one, write it.
 """
 
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from pipelines.process.errors import BroadcastReadOnly, NotKeyed, WrongValue
-from pipelines.process.state.cells import Cells
-from pipelines.process.state.declared import (
+from tidegate.pipelines.process.errors import BroadcastReadOnly, NotKeyed, WrongValue
+from tidegate.pipelines.process.state.cells import Cells
+from tidegate.pipelines.process.state.declared import (
     BroadcastStateDeclaration,
     ListStateDeclaration,
     MapStateDeclaration,
     StateDeclaration,
 )
-from pipelines.process.values import Convert, copied, exact, map_key
-from pipelines.sql.types import FlinkType
+from tidegate.pipelines.process.values import Convert, copied, exact, map_key
+from tidegate.pipelines.sql.types import FlinkType
 
 
 class CurrentKey:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipelines.errors import TidegateError
-from pipelines.process.errors import InvalidDeclaration
-from pipelines.process.state.declared import StateDeclaration, column_type
-from pipelines.sql.dialect import parse_type
-from pipelines.sql.types import NESTED, FlinkType, Kind
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.process.errors import InvalidDeclaration
+from tidegate.pipelines.process.state.declared import StateDeclaration, column_type
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.sql.types import NESTED, FlinkType, Kind
 
 
 def state_types(declarations: Iterable[StateDeclaration], function: str) -> dict[str, FlinkType]:

@@ -1,22 +1,25 @@
 """Watermarks of several channels become one, by their declarations.
 
 Event time and idleness are combined together, by the rule that every other watermark of this house follows
-(pipelines.watermarks.CombinedWatermarkStatus): an idle channel is passed over, and time never goes back.
+(tidegate.pipelines.watermarks.CombinedWatermarkStatus): an idle channel is passed over, and time never goes back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from pipelines.process.errors import InvalidDeclaration, UndeclaredWatermark
-from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
-from pipelines.process.watermarks.declarations import (
+from tidegate.pipelines.process.errors import InvalidDeclaration, UndeclaredWatermark
+from tidegate.pipelines.process.watermarks.constants import (
+    EVENT_TIME_WATERMARK_DECLARATION,
+    IDLE_STATUS_WATERMARK_DECLARATION,
+)
+from tidegate.pipelines.process.watermarks.declarations import (
     GeneralizedWatermark,
     LongWatermark,
     LongWatermarkDeclaration,
     WatermarkDeclaration,
 )
-from pipelines.watermarks import CombinedWatermarkStatus, Watermark
+from tidegate.pipelines.watermarks import CombinedWatermarkStatus, Watermark
 
 
 class DeclaredCombiner:

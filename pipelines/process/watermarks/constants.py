@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.process.watermarks.declarations import WatermarkDeclarations
+from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclarations
 
 EVENT_TIME_WATERMARK_DECLARATION = (
     WatermarkDeclarations.new_builder("BUILTIN_API_EVENT_TIME").type_long().combine_function_min().build()

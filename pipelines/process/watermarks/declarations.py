@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from pipelines.process.errors import InvalidDeclaration
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.process.errors import InvalidDeclaration
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
 class WatermarkHandlingResult(Enum):

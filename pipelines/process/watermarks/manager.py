@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pipelines.process.errors import InvalidDeclaration, UndeclaredWatermark
-from pipelines.process.watermarks.combining import by_identifier
-from pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
+from tidegate.pipelines.process.errors import InvalidDeclaration, UndeclaredWatermark
+from tidegate.pipelines.process.watermarks.combining import by_identifier
+from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
 
 
 class WatermarkManager:

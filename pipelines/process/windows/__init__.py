@@ -1,6 +1,6 @@
 """Windows over event or processing time as process functions: TUMBLE, HOP, CUMULATE, SESSION; and what SQL's run on."""
 
-from pipelines.process.windows.function import (
+from tidegate.pipelines.process.windows.function import (
     Aggregate,
     Window,
     WindowFunction,

@@ -1,6 +1,6 @@
 """The function behind SQL's windows: one value for each key and window, told when the time has come to its end.
 
-It is handed records that are added up already (`pipelines.process.windows.windowed`), so it only puts parts together.
+It is handed records that are added up already (`tidegate.pipelines.process.windows.windowed`), so it only puts parts together.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import decimal
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipelines.process.contexts import PartitionedContext
-from pipelines.process.functions import Collector, OneInputEventTimeStreamProcessFunction
-from pipelines.process.state.declared import StateDeclarations
-from pipelines.process.timers import EventTimeManager
-from pipelines.process.windows.windowed import Part
+from tidegate.pipelines.process.contexts import PartitionedContext
+from tidegate.pipelines.process.functions import Collector, OneInputEventTimeStreamProcessFunction
+from tidegate.pipelines.process.state.declared import StateDeclarations
+from tidegate.pipelines.process.timers import EventTimeManager
+from tidegate.pipelines.process.windows.windowed import Part
 
 _EXACT = decimal.Context(prec=80, traps=[decimal.Inexact, decimal.InvalidOperation])
 """Two numbers of 38 digits are added without loss; what is too large for its type is refused where it is stored."""

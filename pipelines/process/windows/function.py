@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pipelines.process.contexts import PartitionedContext
-from pipelines.process.errors import InvalidDeclaration
-from pipelines.process.functions import Collector, TwoOutputEventTimeStreamProcessFunction
-from pipelines.process.state.declared import StateDeclarations
-from pipelines.process.timers import EventTimeManager
-from pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.process.contexts import PartitionedContext
+from tidegate.pipelines.process.errors import InvalidDeclaration
+from tidegate.pipelines.process.functions import Collector, TwoOutputEventTimeStreamProcessFunction
+from tidegate.pipelines.process.state.declared import StateDeclarations
+from tidegate.pipelines.process.timers import EventTimeManager
+from tidegate.pipelines.watermarks.duration import milliseconds
 
 A = TypeVar("A")
 

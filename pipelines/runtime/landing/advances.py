@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipelines.lake import WatermarkRow
-from pipelines.runtime.landing.alignment import Blocked, GroupStanding
-from pipelines.sources.protocol import Json
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding
+from tidegate.pipelines.sources.protocol import Json
 
 
 @dataclass(frozen=True)

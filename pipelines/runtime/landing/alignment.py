@@ -13,10 +13,16 @@ from datetime import timedelta
 from itertools import takewhile
 from typing import Any
 
-from pipelines.lake import Lake, SplitWatermark, WatermarkRow
-from pipelines.runtime.splits import counting, stored_splits
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, AlignmentCoordinator, Watermark, WatermarkAlignment
-from pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.lake import Lake, SplitWatermark, WatermarkRow
+from tidegate.pipelines.runtime.splits import counting, stored_splits
+from tidegate.pipelines.watermarks import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    AlignmentCoordinator,
+    Watermark,
+    WatermarkAlignment,
+)
+from tidegate.pipelines.watermarks.duration import milliseconds
 
 NO_SPLIT = ""
 """Stands for the splits of a source that has not shown any yet."""

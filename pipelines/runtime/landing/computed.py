@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.lake import rows as lake_rows
-from pipelines.runtime.landing.user_functions import plan_instant
-from pipelines.sources.delivered import as_declared
-from pipelines.sources.protocol import StoredStep
-from pipelines.sql.model import Table
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.runtime.landing.user_functions import plan_instant
+from tidegate.pipelines.sources.delivered import as_declared
+from tidegate.pipelines.sources.protocol import StoredStep
+from tidegate.pipelines.sql.model import Table
 
 
 def stored_as_delivered(table: Table) -> bool:

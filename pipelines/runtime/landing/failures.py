@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipelines.errors import PlanningError, SourceError, TidegateError
-from pipelines.functions.failures import failure
-from pipelines.lake import Lake
-from pipelines.runtime.failures import ENGINE, first_line
-from pipelines.runtime.landing.expressions import failed_expression
-from pipelines.runtime.landing.source_table import SourceTable
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.sources.protocol import ExplainsFailures, Source, StoredStep
-from pipelines.watermarks import WatermarkError
+from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
+from tidegate.pipelines.functions.failures import failure
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.failures import ENGINE, first_line
+from tidegate.pipelines.runtime.landing.expressions import failed_expression
+from tidegate.pipelines.runtime.landing.source_table import SourceTable
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.sources.protocol import ExplainsFailures, Source, StoredStep
+from tidegate.pipelines.watermarks import WatermarkError
 
 _UNREAD = "the epoch is planned, none of its rows are committed; epochs before it stand"
 UNLOGGED = "the epoch's rows are committed and its watermark is not, so nothing reads them yet"

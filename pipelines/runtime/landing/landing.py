@@ -10,33 +10,33 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipelines.clock import Clock
-from pipelines.functions import UserFunction
-from pipelines.lake import Lake, WatermarkRow
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.leases import Leases
-from pipelines.lake.ledger import with_sums
-from pipelines.progress import Progress
-from pipelines.runtime import faults
-from pipelines.runtime.definitions import Definitions
-from pipelines.runtime.failures import explained
-from pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
-from pipelines.runtime.landing.alignment import Members
-from pipelines.runtime.landing.drafts import DraftSplits, SourceDraft
-from pipelines.runtime.landing.failures import UNLOGGED, own_way_out, place, reading, refuse_second_release
-from pipelines.runtime.landing.membership import Membership
-from pipelines.runtime.landing.opening import context_of, opened, refresh, unfinished
-from pipelines.runtime.landing.planning import EpochPlanner, next_epoch
-from pipelines.runtime.landing.registration import register
-from pipelines.runtime.landing.source_table import SourceTable
-from pipelines.runtime.landing.user_functions import functions_of
-from pipelines.runtime.landing.writing import EpochWriter
-from pipelines.runtime.lost_commits import refuse_lost_source
-from pipelines.runtime.masking import Mask
-from pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
-from pipelines.sources.protocol import Json, Landed, Source, SourceContext, SplitStore, StoredStep
-from pipelines.sql.model import Table
-from pipelines.watermarks import WatermarkStrategy
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.functions import UserFunction
+from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.ledger import with_sums
+from tidegate.pipelines.progress import Progress
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.failures import explained
+from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
+from tidegate.pipelines.runtime.landing.alignment import Members
+from tidegate.pipelines.runtime.landing.drafts import DraftSplits, SourceDraft
+from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, place, reading, refuse_second_release
+from tidegate.pipelines.runtime.landing.membership import Membership
+from tidegate.pipelines.runtime.landing.opening import context_of, opened, refresh, unfinished
+from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
+from tidegate.pipelines.runtime.landing.registration import register
+from tidegate.pipelines.runtime.landing.source_table import SourceTable
+from tidegate.pipelines.runtime.landing.user_functions import functions_of
+from tidegate.pipelines.runtime.landing.writing import EpochWriter
+from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
+from tidegate.pipelines.runtime.masking import Mask
+from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
+from tidegate.pipelines.sources.protocol import Json, Landed, Source, SourceContext, SplitStore, StoredStep
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.watermarks import WatermarkStrategy
 
 
 @dataclass

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipelines.clock import Clock
-from pipelines.lake import SplitWatermark, WatermarkRow
-from pipelines.runtime.landing import alignment
-from pipelines.runtime.landing.source_table import SourceTable
-from pipelines.runtime.splits import counting, stored_splits
-from pipelines.sources.protocol import SourceContext
-from pipelines.sources.registry import connector
-from pipelines.watermarks import SourceWatermarks, WatermarkAlignment, WatermarkStrategy
-from pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
+from tidegate.pipelines.runtime.landing import alignment
+from tidegate.pipelines.runtime.landing.source_table import SourceTable
+from tidegate.pipelines.runtime.splits import counting, stored_splits
+from tidegate.pipelines.sources.protocol import SourceContext
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.watermarks import SourceWatermarks, WatermarkAlignment, WatermarkStrategy
+from tidegate.pipelines.watermarks.duration import milliseconds
 
 MAX_ROWS = "scan.max-rows-per-epoch"
 ALIGNED_ROWS = 100_000

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 
-from pipelines.clock import Clock
-from pipelines.lake import Lake, WatermarkRow
-from pipelines.progress import Progress
-from pipelines.runtime.landing.split_store import Splits
-from pipelines.runtime.plans import stored_step
-from pipelines.sources.protocol import Source, SourceContext, StoredStep
-from pipelines.sources.registry import connector
-from pipelines.sql.model import Table
-from pipelines.sql.options import resolve_options
-from pipelines.sql.tables.metadata import as_delivered
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.progress import Progress
+from tidegate.pipelines.runtime.landing.split_store import Splits
+from tidegate.pipelines.runtime.plans import stored_step
+from tidegate.pipelines.sources.protocol import Source, SourceContext, StoredStep
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.options import resolve_options
+from tidegate.pipelines.sql.tables.metadata import as_delivered
 
 
 def context_of(

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pipelines.clock import Clock
-from pipelines.errors import ConcurrentRun
-from pipelines.runtime import faults
-from pipelines.runtime.failures import explained
-from pipelines.runtime.landing.alignment import next_rowtimes_of
-from pipelines.runtime.landing.failures import place
-from pipelines.runtime.landing.membership import Membership, held_back
-from pipelines.runtime.landing.source_table import SourceTable
-from pipelines.runtime.plans import source_row, stored_step
-from pipelines.runtime.splits import stored_splits
-from pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after
-from pipelines.sources.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
-from pipelines.watermarks import WatermarkStrategy
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.errors import ConcurrentRun
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.failures import explained
+from tidegate.pipelines.runtime.landing.alignment import next_rowtimes_of
+from tidegate.pipelines.runtime.landing.failures import place
+from tidegate.pipelines.runtime.landing.membership import Membership, held_back
+from tidegate.pipelines.runtime.landing.source_table import SourceTable
+from tidegate.pipelines.runtime.plans import source_row, stored_step
+from tidegate.pipelines.runtime.splits import stored_splits
+from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after
+from tidegate.pipelines.sources.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
+from tidegate.pipelines.watermarks import WatermarkStrategy
 
 _UNPLANNED = "nothing of the epoch was read; epochs before it stand"
 

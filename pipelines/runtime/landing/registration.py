@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from pipelines.functions.arrow import ArrowFunction
-from pipelines.functions.function import UserFunction
+from tidegate.pipelines.functions.arrow import ArrowFunction
+from tidegate.pipelines.functions.function import UserFunction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ def register(spark: SparkSession, functions: Iterable[UserFunction]) -> None:
     """
     from pyspark.sql.functions import arrow_udf
 
-    from pipelines.sql.dialect import parse_type
+    from tidegate.pipelines.sql.dialect import parse_type
 
     for function in functions:
         # Spark's stub wants the kind of function said, Spark itself warns where it is; its default is the right one.

@@ -13,11 +13,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.lake import Lake
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.delta_log import committed
-from pipelines.sources.protocol import REJECTED, StoredStep
-from pipelines.sql.model import Table
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.sources.protocol import REJECTED, StoredStep
+from tidegate.pipelines.sql.model import Table
 
 COLUMNS = {
     **lake_rows.LAKE_COLUMNS,

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.lake import Lake, SplitRow
-from pipelines.sources.protocol import Json
+from tidegate.pipelines.lake import Lake, SplitRow
+from tidegate.pipelines.sources.protocol import Json
 
 
 @dataclass
 class Splits:
-    """The `splits` table of one source table and generation (pipelines.sources.protocol.SplitStore)."""
+    """The `splits` table of one source table and generation (tidegate.pipelines.sources.protocol.SplitStore)."""
 
     lake: Lake
     owner: str

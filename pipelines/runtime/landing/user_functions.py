@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.functions import UserFunction, used_in
-from pipelines.sources.protocol import StoredStep
-from pipelines.sql.model import Table
+from tidegate.pipelines.functions import UserFunction, used_in
+from tidegate.pipelines.sources.protocol import StoredStep
+from tidegate.pipelines.sql.model import Table
 
 
 def functions_of(table: Table, functions: Mapping[str, UserFunction]) -> tuple[UserFunction, ...]:

@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.adopt import adopt, footers_of, surveyed
-from pipelines.runtime import faults
-from pipelines.runtime.landing.computed import computed, stored_as_delivered
-from pipelines.runtime.landing.rejected import Rejected
-from pipelines.runtime.landing.source_table import SourceTable
-from pipelines.runtime.landing.user_functions import plan_instant
-from pipelines.runtime.watermarking import EpochTime
-from pipelines.runtime.watermarking.builtin import ends_of_files, ends_of_rows
-from pipelines.sources.protocol import Source, StoredStep, WritesFiles
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.adopt import adopt, footers_of, surveyed
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.landing.computed import computed, stored_as_delivered
+from tidegate.pipelines.runtime.landing.rejected import Rejected
+from tidegate.pipelines.runtime.landing.source_table import SourceTable
+from tidegate.pipelines.runtime.landing.user_functions import plan_instant
+from tidegate.pipelines.runtime.watermarking import EpochTime
+from tidegate.pipelines.runtime.watermarking.builtin import ends_of_files, ends_of_rows
+from tidegate.pipelines.sources.protocol import Source, StoredStep, WritesFiles
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""

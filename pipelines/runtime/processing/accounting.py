@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.lake import Lake
-from pipelines.process.spec import ProcessSpec
-from pipelines.process.windows.windowed import NOT_HAVING
-from pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.process.spec import ProcessSpec
+from tidegate.pipelines.process.windows.windowed import NOT_HAVING
+from tidegate.pipelines.runtime.history import ReleasedEpoch
 
 _LEFT_OUT = "dropped:"
 

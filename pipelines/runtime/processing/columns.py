@@ -9,15 +9,15 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from pipelines.errors import LakeError
-from pipelines.process.engine.bucket import StateColumns
-from pipelines.process.spec import ProcessSpec
-from pipelines.process.state.declared import StateDeclaration, column_type
-from pipelines.sources.arrow_types import arrow_type
-from pipelines.sql.dialect import parse_type
-from pipelines.sql.model import Table
-from pipelines.sql.pipeline import Pipeline
-from pipelines.sql.types import FlinkType
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.process.engine.bucket import StateColumns
+from tidegate.pipelines.process.spec import ProcessSpec
+from tidegate.pipelines.process.state.declared import StateDeclaration, column_type
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.types import FlinkType
 
 KEY_PREFIX = "_key_"
 

@@ -7,20 +7,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipelines.joins.outcome import DISCARDED
-from pipelines.lake import StagedRow
-from pipelines.lake.adopt import survey
-from pipelines.process.engine.task import TaskPlan
-from pipelines.process.windows.windowed import NOT_HAVING
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.processing.outputs import PROCESSED, REPORTS, read_reports, same_on_every_task, state_files
-from pipelines.runtime.processing.outputs_time import FACT as TIME_FACT
-from pipelines.runtime.processing.outputs_time import OutputsTime
-from pipelines.runtime.processing.state import FACT, StateBefore, StateFiles, merged, published_rows
-from pipelines.runtime.processing.tables import ProcessTables
-from pipelines.runtime.processing.windowed import LATE
-from pipelines.runtime.processing.writing import EpochOutputs
-from pipelines.runtime.releasing.violations import counted as counted_violations
+from tidegate.pipelines.joins.outcome import DISCARDED
+from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.lake.adopt import survey
+from tidegate.pipelines.process.engine.task import TaskPlan
+from tidegate.pipelines.process.windows.windowed import NOT_HAVING
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.processing.outputs import (
+    PROCESSED,
+    REPORTS,
+    read_reports,
+    same_on_every_task,
+    state_files,
+)
+from tidegate.pipelines.runtime.processing.outputs_time import FACT as TIME_FACT
+from tidegate.pipelines.runtime.processing.outputs_time import OutputsTime
+from tidegate.pipelines.runtime.processing.state import FACT, StateBefore, StateFiles, merged, published_rows
+from tidegate.pipelines.runtime.processing.tables import ProcessTables
+from tidegate.pipelines.runtime.processing.windowed import LATE
+from tidegate.pipelines.runtime.processing.writing import EpochOutputs
+from tidegate.pipelines.runtime.releasing.violations import counted as counted_violations
 
 Reports = Sequence[Mapping[str, Any]]
 """What each task has told, in their order."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.lake.rows import ddl, quoted
-from pipelines.process.engine.rows import BUCKET, STEP, TIME, key_column, record_column
-from pipelines.process.engine.task import KIND, OFFSET, REPORTED, TASK, TaskPlan, output_column, run_task
+from tidegate.pipelines.lake.rows import ddl, quoted
+from tidegate.pipelines.process.engine.rows import BUCKET, STEP, TIME, key_column, record_column
+from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORTED, TASK, TaskPlan, output_column, run_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,7 @@ class InputRows:
 
 def task_rows(inputs: Sequence[InputRows], buckets: int, tasks: int) -> DataFrame:
     """The rows of the keyed inputs, a bucket's all in task (bucket mod `tasks`), sorted as
-    `pipelines.process.engine.rows` reads them."""
+    `tidegate.pipelines.process.engine.rows` reads them."""
     parts = [_laid_out(inputs, place, buckets) for place in range(len(inputs))]
     whole = reduce(lambda one, other: one.unionByName(other), parts)
     keys = [name for name in whole.columns if name.startswith(key_column(0)[:-1])]
@@ -82,7 +82,7 @@ def _laid_out(inputs: Sequence[InputRows], place: int, buckets: int) -> DataFram
 
 
 def processed(rows: DataFrame, plan: TaskPlan, outputs: Sequence[dict[str, str]]) -> DataFrame:
-    """What the tasks hand on (`pipelines.process.engine.task`). `outputs`: the columns of each, name -> Spark type."""
+    """What the tasks hand on (`tidegate.pipelines.process.engine.task`). `outputs`: the columns of each, name -> Spark type."""
     columns = {KIND: "INT", REPORTED: "STRING", TASK: "INT", OFFSET: "BIGINT"}
     for output, schema in enumerate(outputs):
         columns |= {output_column(output, number): kind for number, kind in enumerate(schema.values())}

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.lake import Lake, WatermarkRow
-from pipelines.process.engine.steps import LandedStep, Steps, steps_of
-from pipelines.process.spec import ProcessSpec
-from pipelines.runtime.plans import InputSpan, ProcessSpan
-from pipelines.watermarks import Watermark
+from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
+from tidegate.pipelines.process.spec import ProcessSpec
+from tidegate.pipelines.runtime.plans import InputSpan, ProcessSpan
+from tidegate.pipelines.watermarks import Watermark
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from pipelines.joins.outcome import DISCARDED, VIOLATED
-from pipelines.joins.query import literal
-from pipelines.joins.violations import MASK, bits, kept_out_from
-from pipelines.lake.adopt import survey
-from pipelines.lake.rows import quoted
-from pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
-from pipelines.process.errors import ProcessError
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.sql.model import Constraint, Table
+from tidegate.pipelines.joins.outcome import DISCARDED, VIOLATED
+from tidegate.pipelines.joins.query import literal
+from tidegate.pipelines.joins.violations import MASK, bits, kept_out_from
+from tidegate.pipelines.lake.adopt import survey
+from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
+from tidegate.pipelines.process.errors import ProcessError
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.sql.model import Constraint, Table
 
 REPORTS = "report"
 """The disposition of reports: they are read when they are written, and belong to nothing."""
@@ -31,7 +31,7 @@ PROCESSED = "processed"
 def staged_rows(
     rows: DataFrame, plan: ReleasePlan, target: Table, output: int, constraints: Sequence[Constraint]
 ) -> DataFrame:
-    """The rows of one output as they are staged: see `pipelines.joins.release`. A report is in `_reason`."""
+    """The rows of one output as they are staged: see `tidegate.pipelines.joins.release`. A report is in `_reason`."""
     names = [column.name for column in target.stored_columns]
     report = f"{KIND} = {REPORT}"
     columns = {

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.lake import StagedRow
-from pipelines.process.spec import ProcessSpec
-from pipelines.process.watermarks.combining import by_identifier, combined
-from pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION
-from pipelines.process.watermarks.declarations import WatermarkDeclaration
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.process.spec import ProcessSpec
+from tidegate.pipelines.process.watermarks.combining import by_identifier, combined
+from tidegate.pipelines.process.watermarks.constants import (
+    EVENT_TIME_WATERMARK_DECLARATION,
+    IDLE_STATUS_WATERMARK_DECLARATION,
+)
+from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 FACT = "watermark"
 _TIME, _IDLE = EVENT_TIME_WATERMARK_DECLARATION.identifier, IDLE_STATUS_WATERMARK_DECLARATION.identifier

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.errors import PlanningError
-from pipelines.lake import WatermarkRow
-from pipelines.lake.ledger import rows_landed
-from pipelines.process.spec import ProcessInput, ProcessSpec
-from pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
-from pipelines.runtime.processing.columns import key_columns, state_columns
-from pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
-from pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
-from pipelines.runtime.releasing.planner import ReleasePlanner
-from pipelines.runtime.releasing.standing import Position, Waiting
-from pipelines.sources.registry import connector
-from pipelines.sql.model import OnUnmatched
-from pipelines.watermarks import BEGINNING
-from pipelines.watermarks.watermark import instant
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.process.spec import ProcessInput, ProcessSpec
+from tidegate.pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
+from tidegate.pipelines.runtime.processing.columns import key_columns, state_columns
+from tidegate.pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
+from tidegate.pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
+from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
+from tidegate.pipelines.runtime.releasing.standing import Position, Waiting
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.watermarks import BEGINNING
+from tidegate.pipelines.watermarks.watermark import instant
 
 
 @dataclass(frozen=True)

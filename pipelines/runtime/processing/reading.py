@@ -8,14 +8,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.frames import empty_frame
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.rows import quoted
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.processing.columns import record_columns
-from pipelines.runtime.processing.frames import InputRows
-from pipelines.runtime.processing.inputs import EpochSteps
-from pipelines.runtime.processing.tables import ProcessTables
+from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.processing.columns import record_columns
+from tidegate.pipelines.runtime.processing.frames import InputRows
+from tidegate.pipelines.runtime.processing.inputs import EpochSteps
+from tidegate.pipelines.runtime.processing.tables import ProcessTables
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pipelines.lake import StagedRow, WatermarkRow
-from pipelines.lake.adopt import Epochs
-from pipelines.lake.lake import CommitRole
-from pipelines.lake.ledger import with_sums
-from pipelines.lake.records import StagedFile
-from pipelines.runtime import faults
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.processing.outputs_time import OutputsTime
-from pipelines.runtime.processing.planning import ProcessPlanner
-from pipelines.runtime.processing.staging import ProcessStager
-from pipelines.runtime.processing.state import StateFiles
-from pipelines.runtime.releasing import Published, Releasing, Waiting
-from pipelines.sql.model import Table
+from tidegate.pipelines.lake import StagedRow, WatermarkRow
+from tidegate.pipelines.lake.adopt import Epochs
+from tidegate.pipelines.lake.lake import CommitRole
+from tidegate.pipelines.lake.ledger import with_sums
+from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.processing.outputs_time import OutputsTime
+from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
+from tidegate.pipelines.runtime.processing.staging import ProcessStager
+from tidegate.pipelines.runtime.processing.state import StateFiles
+from tidegate.pipelines.runtime.releasing import Published, Releasing, Waiting
+from tidegate.pipelines.sql.model import Table
 
 
 @dataclass(frozen=True)

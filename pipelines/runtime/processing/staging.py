@@ -12,26 +12,26 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.clock import Clock
-from pipelines.errors import TidegateError
-from pipelines.frames import settings
-from pipelines.lake import StagedRow
-from pipelines.process.errors import ProcessError
-from pipelines.progress import Progress, step
-from pipelines.runtime import faults
-from pipelines.runtime.definitions import Definitions
-from pipelines.runtime.failures import first_line
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.processing.description import staged_row
-from pipelines.runtime.processing.inputs import planned_steps
-from pipelines.runtime.processing.reading import EpochInputs
-from pipelines.runtime.processing.state import check_unchanged, state_before
-from pipelines.runtime.processing.tables import ProcessTables
-from pipelines.runtime.processing.tasks import task_plan
-from pipelines.runtime.processing.writing import EpochOutputs
-from pipelines.runtime.releasing.staging import new_folder, sweep_attempts
-from pipelines.runtime.releasing.standing import Standing
-from pipelines.sql.model import Table
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.frames import settings
+from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.process.errors import ProcessError
+from tidegate.pipelines.progress import Progress, step
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.failures import first_line
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.processing.description import staged_row
+from tidegate.pipelines.runtime.processing.inputs import planned_steps
+from tidegate.pipelines.runtime.processing.reading import EpochInputs
+from tidegate.pipelines.runtime.processing.state import check_unchanged, state_before
+from tidegate.pipelines.runtime.processing.tables import ProcessTables
+from tidegate.pipelines.runtime.processing.tasks import task_plan
+from tidegate.pipelines.runtime.processing.writing import EpochOutputs
+from tidegate.pipelines.runtime.releasing.staging import new_folder, sweep_attempts
+from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.sql.model import Table
 
 _TOLD = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<told>.+)$", re.MULTILINE)
 

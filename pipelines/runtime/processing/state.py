@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import LakeError, PlanningError
-from pipelines.lake import StagedRow
-from pipelines.lake.delta_log import committed
-from pipelines.process.engine.bucket import RowGroup
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.errors import LakeError, PlanningError
+from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.process.engine.bucket import RowGroup
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.releasing.standing import Standing
 
 KeyColumns = tuple[tuple[str, str], ...]
 """Columns, in order, each with its type."""

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pipelines.process.engine.bucket import StateColumns
-from pipelines.process.spec import ProcessSpec
-from pipelines.runtime.definitions import Definitions
-from pipelines.runtime.processing.columns import (
+from tidegate.pipelines.process.engine.bucket import StateColumns
+from tidegate.pipelines.process.spec import ProcessSpec
+from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.processing.columns import (
     ensure_state,
     key_columns,
     output_columns,
     record_columns,
     state_columns,
 )
-from pipelines.runtime.processing.state import KeyColumns
-from pipelines.runtime.releasing.staging import TARGET_COLUMNS, ensure, ensure_quarantine
-from pipelines.runtime.releasing.standing import Standing
-from pipelines.sql.model import Table
+from tidegate.pipelines.runtime.processing.state import KeyColumns
+from tidegate.pipelines.runtime.releasing.staging import TARGET_COLUMNS, ensure, ensure_quarantine
+from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.sql.model import Table
 
 PROCESS_COLUMNS = {**TARGET_COLUMNS, "_split": "STRING", "_offset": "BIGINT"}
 """What a row of a process's output carries: with its place, so that another process may take it in order."""

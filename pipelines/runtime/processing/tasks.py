@@ -9,13 +9,13 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from pipelines.errors import PlanningError
-from pipelines.process.engine.rows import InputShape
-from pipelines.process.engine.task import TaskPlan
-from pipelines.runtime.processing.columns import input_columns, output_schema, output_types
-from pipelines.runtime.processing.reading import EpochInputs
-from pipelines.runtime.processing.state import StateBefore
-from pipelines.runtime.processing.tables import ProcessTables
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.process.engine.rows import InputShape
+from tidegate.pipelines.process.engine.task import TaskPlan
+from tidegate.pipelines.runtime.processing.columns import input_columns, output_schema, output_types
+from tidegate.pipelines.runtime.processing.reading import EpochInputs
+from tidegate.pipelines.runtime.processing.state import StateBefore
+from tidegate.pipelines.runtime.processing.tables import ProcessTables
 
 PER_TASK = 200_000
 """About how many rows a task of an epoch takes."""

@@ -11,17 +11,17 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from pipelines.frames import empty_frame
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.rows import quoted
-from pipelines.process.engine.task import KIND, TaskPlan
-from pipelines.process.windows.windowed import WindowedQuery
-from pipelines.runtime.processing.columns import record_columns
-from pipelines.runtime.processing.frames import InputRows, processed, task_rows
-from pipelines.runtime.processing.outputs import counts, staged_rows
-from pipelines.runtime.processing.reading import EpochInputs
-from pipelines.runtime.processing.windowed import PLACE, added_up, counts_of, told_rows
-from pipelines.sql.model import severest_first
+from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.process.engine.task import KIND, TaskPlan
+from tidegate.pipelines.process.windows.windowed import WindowedQuery
+from tidegate.pipelines.runtime.processing.columns import record_columns
+from tidegate.pipelines.runtime.processing.frames import InputRows, processed, task_rows
+from tidegate.pipelines.runtime.processing.outputs import counts, staged_rows
+from tidegate.pipelines.runtime.processing.reading import EpochInputs
+from tidegate.pipelines.runtime.processing.windowed import PLACE, added_up, counts_of, told_rows
+from tidegate.pipelines.sql.model import severest_first
 
 Counts = Mapping[str, Any]
 """What was counted of an output while it was written, by name."""

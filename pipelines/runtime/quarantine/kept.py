@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pipelines.errors import PlanningError
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan
-from pipelines.sql.model import Insert
-from pipelines.sql.types import quoted
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.types import quoted
 
 DISCARDED = "discarded"
 """The reason of rows whose held epoch was discarded."""

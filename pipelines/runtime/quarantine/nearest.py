@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from pipelines.lake import Lake, StagedRow, delta_log
-from pipelines.parquet import python_rows
-from pipelines.runtime.plans import Pin, ReleasePlan
-from pipelines.runtime.quarantine.kept import UNMATCHED
-from pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
-from pipelines.sources.protocol import SEQ_PARTS
-from pipelines.sql.model import Insert, Join
-from pipelines.sql.types import quoted
+from tidegate.pipelines.lake import Lake, StagedRow, delta_log
+from tidegate.pipelines.parquet import python_rows
+from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
+from tidegate.pipelines.runtime.quarantine.kept import UNMATCHED
+from tidegate.pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
+from tidegate.pipelines.sources.protocol import SEQ_PARTS
+from tidegate.pipelines.sql.model import Insert, Join
+from tidegate.pipelines.sql.types import quoted
 
 LONGEST_LOOK = 50_000_000
 """Rows of a changelog beyond which it is not searched: who asks has other things to do."""

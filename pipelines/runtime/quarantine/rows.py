@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from pipelines.errors import LakeError
-from pipelines.lake import Lake, delta_log
-from pipelines.parquet import python_rows
-from pipelines.runtime.quarantine.kept import Kept
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.parquet import python_rows
+from tidegate.pipelines.runtime.quarantine.kept import Kept
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 PROBE = "_probe"
 """The column that holds the probe's own columns of a quarantined row, as a STRUCT."""

@@ -6,7 +6,7 @@ Each arrow is one commit that a rerun recognises. A held epoch stays where it is
 it, which is epoch n+1 over the same probe rows.
 """
 
-from pipelines.runtime.releasing.releasing import Published, Releasing
-from pipelines.runtime.releasing.standing import Position, Standing, Waiting
+from tidegate.pipelines.runtime.releasing.releasing import Published, Releasing
+from tidegate.pipelines.runtime.releasing.standing import Position, Standing, Waiting
 
 __all__ = ["Position", "Published", "Releasing", "Standing", "Waiting"]

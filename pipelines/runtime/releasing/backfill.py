@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipelines.errors import PlanningError
-from pipelines.lake import delta_log
-from pipelines.lake.areas import Area, Part, just_before, micros
-from pipelines.lake.due import Due
-from pipelines.runtime.accounting import landed_rows
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import Backfill, ReleasePlan
-from pipelines.runtime.releasing.event_time import EventTimePlanner, Seen
-from pipelines.runtime.releasing.replaced import (
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.areas import Area, Part, just_before, micros
+from tidegate.pipelines.lake.due import Due
+from tidegate.pipelines.runtime.accounting import landed_rows
+from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan
+from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner, Seen
+from tidegate.pipelines.runtime.releasing.replaced import (
     again,
     fresh_areas,
     lots_again,
@@ -21,10 +21,10 @@ from pipelines.runtime.releasing.replaced import (
     touches,
     with_what_they_became,
 )
-from pipelines.runtime.releasing.standing import Waiting
-from pipelines.sql.model import Insert
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
-from pipelines.watermarks.watermark import instant
+from tidegate.pipelines.runtime.releasing.standing import Waiting
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.watermarks.watermark import instant
 
 
 @dataclass(frozen=True)

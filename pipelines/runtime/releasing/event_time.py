@@ -8,19 +8,19 @@ from typing import Literal
 
 from pyspark.sql import SparkSession
 
-from pipelines.errors import PlanningError
-from pipelines.lake import WatermarkRow
-from pipelines.lake.areas import merged, micros
-from pipelines.lake.due import settled
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan, given_up_by
-from pipelines.runtime.releasing.planner import ReleasePlanner
-from pipelines.runtime.releasing.standing import Position, Waiting
-from pipelines.runtime.retention import Retention
-from pipelines.sources.registry import connector
-from pipelines.sql.model import Insert, OnUnmatched
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
-from pipelines.watermarks.watermark import instant
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.lake.areas import merged, micros
+from tidegate.pipelines.lake.due import settled
+from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan, given_up_by
+from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
+from tidegate.pipelines.runtime.releasing.standing import Position, Waiting
+from tidegate.pipelines.runtime.retention import Retention
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sql.model import Insert, OnUnmatched
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
+from tidegate.pipelines.watermarks.watermark import instant
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The index of a build's versions (pipelines.versions) as a pin sees it: of which runs it is made, and what tells that
+"""The index of a build's versions (tidegate.pipelines.versions) as a pin sees it: of which runs it is made, and what tells that
 none of its rows is missing."""
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipelines.errors import LakeError
-from pipelines.lake import Lake, delta_log
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.ledger import rows_landed
-from pipelines.runtime.plans import Pin
-from pipelines.runtime.retention import gone
-from pipelines.sources.arrow_types import arrow_type
-from pipelines.sql.model import Table
-from pipelines.versions import IndexOf, Runs, chained
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.runtime.plans import Pin
+from tidegate.pipelines.runtime.retention import gone
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.versions import IndexOf, Runs, chained
 
 
 def index_of(lake: Lake, spark: SparkSession, table: Table, pin: Pin) -> IndexOf:

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pipelines.clock import Clock
-from pipelines.errors import PlanningError
-from pipelines.lake import WatermarkRow
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan
-from pipelines.runtime.quarantine.kept import chosen, kept_out, lots_of
-from pipelines.runtime.releasing.replaced import (
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan
+from tidegate.pipelines.runtime.quarantine.kept import chosen, kept_out, lots_of
+from tidegate.pipelines.runtime.releasing.replaced import (
     given_up,
 )
-from pipelines.runtime.releasing.standing import Position, Standing, Waiting
-from pipelines.runtime.retention import gone
-from pipelines.sql.model import OnUnmatched
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.runtime.releasing.standing import Position, Standing, Waiting
+from tidegate.pipelines.runtime.retention import gone
+from tidegate.pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 
 @dataclass(frozen=True)

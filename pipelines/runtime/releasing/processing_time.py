@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.releasing.planner import ReleasePlanner
-from pipelines.runtime.releasing.standing import Waiting
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
+from tidegate.pipelines.runtime.releasing.standing import Waiting
 
 
 @dataclass(frozen=True)

@@ -11,37 +11,37 @@ from typing import Literal
 
 from pyspark.sql import SparkSession
 
-from pipelines.clock import Clock
-from pipelines.errors import ConcurrentRun, LakeError, PlanningError
-from pipelines.lake import StagedRow
-from pipelines.lake.adopt import Epochs, adopt, require_whole
-from pipelines.lake.delta_log import committed
-from pipelines.lake.lake import CommitRole
-from pipelines.lake.leases import Leases
-from pipelines.lake.records import StagedFile
-from pipelines.progress import Progress
-from pipelines.runtime import faults
-from pipelines.runtime.definitions import Definitions
-from pipelines.runtime.failures import explained
-from pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
-from pipelines.runtime.history import ReleasedEpoch, history_of
-from pipelines.runtime.judging import ask
-from pipelines.runtime.lost_commits import (
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.errors import ConcurrentRun, LakeError, PlanningError
+from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.lake.adopt import Epochs, adopt, require_whole
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.lake import CommitRole
+from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.progress import Progress
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.failures import explained
+from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
+from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.judging import ask
+from tidegate.pipelines.runtime.lost_commits import (
     lost_part,
     refuse_lost_insert,
     refuse_lost_quarantine,
     refuse_lost_rows,
 )
-from pipelines.runtime.plans import FromQuarantine, ReleasePlan
-from pipelines.runtime.quarantine.kept import refuse_process
-from pipelines.runtime.releasing.backfill import BackfillPlanner
-from pipelines.runtime.releasing.event_time import EventTimePlanner
-from pipelines.runtime.releasing.planner import ReleasePlanner
-from pipelines.runtime.releasing.processing_time import ProcessingTimePlanner
-from pipelines.runtime.releasing.staging import Stager
-from pipelines.runtime.releasing.standing import Position, Standing, Waiting, held
-from pipelines.sql.canonical import computed
-from pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan
+from tidegate.pipelines.runtime.quarantine.kept import refuse_process
+from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
+from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
+from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
+from tidegate.pipelines.runtime.releasing.processing_time import ProcessingTimePlanner
+from tidegate.pipelines.runtime.releasing.staging import Stager
+from tidegate.pipelines.runtime.releasing.standing import Position, Standing, Waiting, held
+from tidegate.pipelines.sql.canonical import computed
+from tidegate.pipelines.sql.model import OnUnmatched
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipelines.lake.areas import Area, Part, joined, just_before, micros
-from pipelines.lake.due import released
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import Backfill, Lot, ReleasePlan
-from pipelines.runtime.quarantine.kept import kept_out, lots_of
+from tidegate.pipelines.lake.areas import Area, Part, joined, just_before, micros
+from tidegate.pipelines.lake.due import released
+from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.plans import Backfill, Lot, ReleasePlan
+from tidegate.pipelines.runtime.quarantine.kept import kept_out, lots_of
 
 
 def fresh_areas(low: int, high: int, upto: int, landed: int, watermark: int) -> tuple[Area, ...]:

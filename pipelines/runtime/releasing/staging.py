@@ -11,25 +11,25 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipelines.clock import Clock
-from pipelines.frames import settings
-from pipelines.joins import Build, Joining, Probe, Release, Staged, dealt, row_groups
-from pipelines.lake import StagedRow, delta_log
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.adopt import footers_of, surveyed
-from pipelines.lake.lake import mark
-from pipelines.progress import Progress, step
-from pipelines.runtime import faults
-from pipelines.runtime.definitions import Definitions
-from pipelines.runtime.plans import Pin, ReleasePlan
-from pipelines.runtime.quarantine.rows import PROBE
-from pipelines.runtime.releasing.indexes import index_of
-from pipelines.runtime.releasing.kept_probes import probe_column, with_probes
-from pipelines.runtime.releasing.requeued import landed_again
-from pipelines.runtime.releasing.standing import Standing
-from pipelines.runtime.releasing.violations import counted
-from pipelines.sources.protocol import SEQ_TYPE
-from pipelines.sql.model import Insert
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.frames import settings
+from tidegate.pipelines.joins import Build, Joining, Probe, Release, Staged, dealt, row_groups
+from tidegate.pipelines.lake import StagedRow, delta_log
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.adopt import footers_of, surveyed
+from tidegate.pipelines.lake.lake import mark
+from tidegate.pipelines.progress import Progress, step
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
+from tidegate.pipelines.runtime.quarantine.rows import PROBE
+from tidegate.pipelines.runtime.releasing.indexes import index_of
+from tidegate.pipelines.runtime.releasing.kept_probes import probe_column, with_probes
+from tidegate.pipelines.runtime.releasing.requeued import landed_again
+from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.runtime.releasing.violations import counted
+from tidegate.pipelines.sources.protocol import SEQ_TYPE
+from tidegate.pipelines.sql.model import Insert
 
 TARGET_COLUMNS = {"_op": "STRING", "_generation": "INT", "_epoch": "BIGINT"}
 """What a published row carries beside the target's own columns."""

@@ -7,20 +7,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines.errors import GateHeld
-from pipelines.lake import Lake, StagedRow, VerdictRow
-from pipelines.lake.control import ControlTable
-from pipelines.lake.delta_log import committed
-from pipelines.lake.ledger import rows_landed
-from pipelines.runtime.accounting import released_rows
-from pipelines.runtime.history import State, state_of
-from pipelines.runtime.plans import ReleasePlan, given_up_by, insert_owner
-from pipelines.sql.canonical import computes
-from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import Insert, OnUnmatched, Options, Table
-from pipelines.sql.options import on_unmatched
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
+from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.runtime.accounting import released_rows
+from tidegate.pipelines.runtime.history import State, state_of
+from tidegate.pipelines.runtime.plans import ReleasePlan, given_up_by, insert_owner
+from tidegate.pipelines.sql.canonical import computes
+from tidegate.pipelines.sql.durations import parse_duration
+from tidegate.pipelines.sql.model import Insert, OnUnmatched, Options, Table
+from tidegate.pipelines.sql.options import on_unmatched
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
 

@@ -8,17 +8,24 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.frames import as_views
-from pipelines.lake import Lake
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.rows import quoted
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.verifying.constraints import VIOLATION
-from pipelines.runtime.verifying.recompute import Views, compared, lot_rows, proof_names, recompute_sql, release_rows
-from pipelines.runtime.verifying.report import Difference
-from pipelines.sql.model import Insert, Table
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.frames import as_views
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.verifying.constraints import VIOLATION
+from tidegate.pipelines.runtime.verifying.recompute import (
+    Views,
+    compared,
+    lot_rows,
+    proof_names,
+    recompute_sql,
+    release_rows,
+)
+from tidegate.pipelines.runtime.verifying.report import Difference
+from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 EXAMPLES = 10
 

@@ -9,17 +9,17 @@ from functools import cache, partial, reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.clock import system_clock
-from pipelines.lake import Lake
-from pipelines.lake import rows as lake_rows
-from pipelines.runtime.accounting import rows_in_words
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.retention import Gone, Retention
-from pipelines.runtime.retention import gone as removed_of
-from pipelines.runtime.verifying.report import EpochState
-from pipelines.sql.canonical import computed
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.runtime.accounting import rows_in_words
+from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.retention import Gone, Retention
+from tidegate.pipelines.runtime.retention import gone as removed_of
+from tidegate.pipelines.runtime.verifying.report import EpochState
+from tidegate.pipelines.sql.canonical import computed
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 Counts = dict[str, dict[tuple[int, int], int]]
 """Place -> (generation, epoch) -> rows."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pipelines.lake.rows import quoted
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.verifying.constraints import VIOLATION, constrained
-from pipelines.runtime.verifying.time import IS_DUE, SPAN, met_in_time, span
-from pipelines.sql.model import Insert, Join, Table
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.verifying.constraints import VIOLATION, constrained
+from tidegate.pipelines.runtime.verifying.time import IS_DUE, SPAN, met_in_time, span
+from tidegate.pipelines.sql.model import Insert, Join, Table
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 FOREVER = 2**62
 

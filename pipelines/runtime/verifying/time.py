@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.lake.rows import quoted
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.sql.model import Join
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.sql.model import Join
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 _IN_AREA = (
     "_p._epoch > a.after AND _p._epoch <= a.upto AND "

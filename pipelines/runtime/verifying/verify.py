@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from pipelines.errors import PlanningError
-from pipelines.lake import Lake
-from pipelines.progress import Progress, SilentProgress
-from pipelines.runtime.accounting import rows_in_words
-from pipelines.runtime.definitions import as_defined, covered
-from pipelines.runtime.history import ReleasedEpoch, history_of
-from pipelines.runtime.quarantine.kept import claims, kept_out
-from pipelines.runtime.verifying.comparing import Comparison
-from pipelines.runtime.verifying.provable import Counts, Provable, Unproved
-from pipelines.runtime.verifying.report import Difference, EpochReport, VerifyReport
-from pipelines.sql.model import Insert
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.progress import Progress, SilentProgress
+from tidegate.pipelines.runtime.accounting import rows_in_words
+from tidegate.pipelines.runtime.definitions import as_defined, covered
+from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.quarantine.kept import claims, kept_out
+from tidegate.pipelines.runtime.verifying.comparing import Comparison
+from tidegate.pipelines.runtime.verifying.provable import Counts, Provable, Unproved
+from tidegate.pipelines.runtime.verifying.report import Difference, EpochReport, VerifyReport
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 BATCH_ROWS = 2_000_000
 """Released rows that one statement recomputes, in whole epochs; a single epoch may be larger."""

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.lake.footers import bounds_of_files
-from pipelines.runtime.watermarking.late import micros
-from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from pipelines.watermarks import (
+from tidegate.pipelines.lake.footers import bounds_of_files
+from tidegate.pipelines.runtime.watermarking.late import micros
+from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     BoundedOutOfOrderness,

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipelines.runtime.watermarking.late import rowtime_ms
-from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from pipelines.runtime.watermarking.running import GeneratorRun
-from pipelines.sql.types import quoted
-from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
+from tidegate.pipelines.runtime.watermarking.late import rowtime_ms
+from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.runtime.watermarking.running import GeneratorRun
+from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
 
 _SCHEMA = pa.schema(
     [

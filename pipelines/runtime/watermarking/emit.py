@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pipelines.clock import Clock
-from pipelines.lake import WatermarkRow
-from pipelines.runtime.watermarking.running import Recorder
-from pipelines.sources.protocol import Source
-from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy, WatermarkToDataOutput
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.runtime.watermarking.running import Recorder
+from tidegate.pipelines.sources.protocol import Source
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy, WatermarkToDataOutput
 
 
 class SignalEmit:

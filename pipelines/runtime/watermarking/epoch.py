@@ -9,15 +9,15 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
-from pipelines.errors import SourceError
-from pipelines.lake import WatermarkRow
-from pipelines.runtime.splits import stored_splits
-from pipelines.runtime.watermarking import builtin, custom
-from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from pipelines.sources.protocol import Landed, StoredStep
-from pipelines.sources.registry import connector
-from pipelines.sql.model import Table
-from pipelines.watermarks import (
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.runtime.splits import stored_splits
+from tidegate.pipelines.runtime.watermarking import builtin, custom
+from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.sources.protocol import Landed, StoredStep
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.watermarks import (
     MIN_TIMESTAMP,
     BoundedOutOfOrderness,
     ExpressionWatermarks,
@@ -26,7 +26,7 @@ from pipelines.watermarks import (
     SourceWatermarks,
     WatermarkStrategy,
 )
-from pipelines.watermarks.strategy import keep_timestamp
+from tidegate.pipelines.watermarks.strategy import keep_timestamp
 
 
 @dataclass(frozen=True)

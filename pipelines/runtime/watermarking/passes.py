@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.lake import SplitWatermark
-from pipelines.watermarks import MIN_TIMESTAMP, Watermark
+from tidegate.pipelines.lake import SplitWatermark
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, replace
 
-from pipelines.errors import SourceError
-from pipelines.lake import SplitWatermark, WatermarkRow
-from pipelines.runtime.splits import counting, folded, stored_splits
-from pipelines.runtime.watermarking.emit import SignalEmit
-from pipelines.runtime.watermarking.epoch import EpochTime
-from pipelines.runtime.watermarking.passes import SplitPass
-from pipelines.runtime.watermarking.running import Recorder, guarded
-from pipelines.sources.protocol import Landed, StoredStep
-from pipelines.watermarks import (
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
+from tidegate.pipelines.runtime.splits import counting, folded, stored_splits
+from tidegate.pipelines.runtime.watermarking.emit import SignalEmit
+from tidegate.pipelines.runtime.watermarking.epoch import EpochTime
+from tidegate.pipelines.runtime.watermarking.passes import SplitPass
+from tidegate.pipelines.runtime.watermarking.running import Recorder, guarded
+from tidegate.pipelines.sources.protocol import Landed, StoredStep
+from tidegate.pipelines.watermarks import (
     BEGINNING,
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -26,7 +26,7 @@ from pipelines.watermarks import (
     Watermark,
     WatermarkError,
 )
-from pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.duration import milliseconds
 
 
 def watermark_row(

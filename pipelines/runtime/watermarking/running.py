@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from pipelines.watermarks import (
+from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.watermarks import (
     BEGINNING,
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,

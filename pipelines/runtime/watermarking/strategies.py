@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import Options, Table
-from pipelines.sql.options import SOURCE_OPTIONS, check_resolved
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import WatermarkStrategy
+from tidegate.pipelines.sql.durations import parse_duration
+from tidegate.pipelines.sql.model import Options, Table
+from tidegate.pipelines.sql.options import SOURCE_OPTIONS, check_resolved
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import WatermarkStrategy
 
 PREFIX = "scan.watermark."
 

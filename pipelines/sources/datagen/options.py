@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 
-from pipelines.sources.datagen.fields import FieldSpec, field_spec, nested
-from pipelines.sources.datagen.schedule import Schedule
-from pipelines.sources.protocol import OptionSpec
-from pipelines.sql.dialect import parse_type
-from pipelines.sql.model import Table, needs_variables
+from tidegate.pipelines.sources.datagen.fields import FieldSpec, field_spec, nested
+from tidegate.pipelines.sources.datagen.schedule import Schedule
+from tidegate.pipelines.sources.protocol import OptionSpec
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.sql.model import Table, needs_variables
 
 OPTIONS = (
     OptionSpec(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pipelines.errors import PlanningError
-from pipelines.sources import phaseless
-from pipelines.sources.datagen.options import OPTIONS, check, field_specs, schedule, seed
-from pipelines.sources.datagen.values import RowSql, value_sql
-from pipelines.sources.protocol import (
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources import phaseless
+from tidegate.pipelines.sources.datagen.options import OPTIONS, check, field_specs, schedule, seed
+from tidegate.pipelines.sources.datagen.values import RowSql, value_sql
+from tidegate.pipelines.sources.protocol import (
     SEQ_TYPE,
     ConnectorSpec,
     Json,
@@ -20,7 +20,7 @@ from pipelines.sources.protocol import (
     StoredStep,
     Unread,
 )
-from pipelines.sql.types import quoted
+from tidegate.pipelines.sql.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from pipelines.sources.datagen.fields import FieldSpec
-from pipelines.sql.types import APPROXIMATE, BINARIES, INTEGERS, STRINGS, Kind, quoted
+from tidegate.pipelines.sources.datagen.fields import FieldSpec
+from tidegate.pipelines.sql.types import APPROXIMATE, BINARIES, INTEGERS, STRINGS, Kind, quoted
 
 _UNIT = 2.0**-53
 _HASH_DIGITS = 16

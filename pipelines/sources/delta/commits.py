@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from deltalake import DeltaTable
 
-from pipelines.errors import SourceError
+from tidegate.pipelines.errors import SourceError
 
 Effect = Literal["nothing", "added", "changed"]
 

@@ -17,11 +17,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.sources.delta.commits import SPLIT, Commit
-from pipelines.sources.formats import literals, shape
-from pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SEQ_TYPE
-from pipelines.sql.model import Table
-from pipelines.sql.types import quoted
+from tidegate.pipelines.sources.delta.commits import SPLIT, Commit
+from tidegate.pipelines.sources.formats import literals, shape
+from tidegate.pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SEQ_TYPE
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.types import quoted
 
 POISON = "tidegate: a row does not fit: "
 """What an executor throws begins with it; JSON of version and error follows."""

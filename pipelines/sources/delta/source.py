@@ -15,11 +15,11 @@ from urllib.parse import unquote
 
 from sqlglot import exp
 
-from pipelines.errors import PlanningError, SourceError
-from pipelines.sources import paths, source_time
-from pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities
-from pipelines.sources.formats.checks import ERROR_OPTION
-from pipelines.sources.protocol import (
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.sources import paths, source_time
+from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities
+from tidegate.pipelines.sources.formats.checks import ERROR_OPTION
+from tidegate.pipelines.sources.protocol import (
     ConnectorSpec,
     Json,
     Landed,
@@ -30,7 +30,7 @@ from pipelines.sources.protocol import (
     StoredStep,
     Unread,
 )
-from pipelines.sql.model import Column, Table
+from tidegate.pipelines.sql.model import Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,7 +181,7 @@ class DeltaSource:
             )
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
-        from pipelines.sources.delta import reading
+        from tidegate.pipelines.sources.delta import reading
 
         ranges, path = step.step.ranges, str(self._log.path)
         mode, stop = ranges["mode"], ranges["to"]
@@ -217,7 +217,7 @@ class DeltaSource:
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a row that does not fit, and of files that VACUUM or the log's cleanup took."""
-        from pipelines.sources.delta.reading import POISON
+        from tidegate.pipelines.sources.delta.reading import POISON
 
         said, summary = str(error), step.step.summary
         if POISON in said:

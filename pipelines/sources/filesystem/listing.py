@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.errors import SourceError
-from pipelines.sources import paths
-from pipelines.sources.filesystem.partitions import PartitionError, Partitions
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources import paths
+from tidegate.pipelines.sources.filesystem.partitions import PartitionError, Partitions
 
 CLOCK_SKEW_S = 60
 """A file's time may be so far ahead of this machine's clock, and it is waited for; one further ahead is refused."""

@@ -12,12 +12,12 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
-from pipelines.sources.filesystem.listing import File, Folder
-from pipelines.sources.formats import VALUE, format_named, literals, metadata_column, shape, wanted
-from pipelines.sources.formats.checks import ERROR_OPTION
-from pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SEQ_TYPE, SOURCE_COLUMNS
-from pipelines.sql.model import Column, Table
-from pipelines.sql.types import quoted
+from tidegate.pipelines.sources.filesystem.listing import File, Folder
+from tidegate.pipelines.sources.formats import VALUE, format_named, literals, metadata_column, shape, wanted
+from tidegate.pipelines.sources.formats.checks import ERROR_OPTION
+from tidegate.pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SEQ_TYPE, SOURCE_COLUMNS
+from tidegate.pipelines.sql.model import Column, Table
+from tidegate.pipelines.sql.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ class Chosen:
 
 def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str]) -> DataFrame:
     """The rows of text files. A line that does not fit fails the step when it is read, or is told as REJECTED."""
-    from pipelines.sources.filesystem.lines import read_lines
+    from tidegate.pipelines.sources.filesystem.lines import read_lines
 
     numbered = [
         (chosen.first + place, path, file.size, file.modified)

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from pipelines.errors import SourceError
-from pipelines.sources import paths, phaseless, source_time
-from pipelines.sources.filesystem.catalog import Catalog
-from pipelines.sources.filesystem.listing import File, Folder
-from pipelines.sources.filesystem.partitions import DEFAULT_PARTITION, Partitions
-from pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep, Unread
-from pipelines.sql.durations import parse_duration
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources import paths, phaseless, source_time
+from tidegate.pipelines.sources.filesystem.catalog import Catalog
+from tidegate.pipelines.sources.filesystem.listing import File, Folder
+from tidegate.pipelines.sources.filesystem.partitions import DEFAULT_PARTITION, Partitions
+from tidegate.pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep, Unread
+from tidegate.pipelines.sql.durations import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,7 +106,7 @@ class FilesystemSource:
         if not path.exists():
             return 0
         if self._format == PARQUET:
-            from pipelines.sources.filesystem import parquet
+            from tidegate.pipelines.sources.filesystem import parquet
 
             if parquet.misfits(self._folder, [file], ()):
                 return 0
@@ -128,7 +128,7 @@ class FilesystemSource:
         return f"files {start + 1}-{stop} of {len(self._catalog)}"
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
-        from pipelines.sources.filesystem import parquet, rows
+        from tidegate.pipelines.sources.filesystem import parquet, rows
 
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
         files = self._catalog.checked(start, stop)
@@ -168,8 +168,8 @@ class FilesystemSource:
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a line that does not fit, and of a file that changed while it was read."""
-        from pipelines.sources.filesystem.lines import BROKEN, CHANGED
-        from pipelines.sources.filesystem.rows import POISON
+        from tidegate.pipelines.sources.filesystem.lines import BROKEN, CHANGED
+        from tidegate.pipelines.sources.filesystem.rows import POISON
 
         said = str(error)
         for mark in (POISON, BROKEN):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.sources.formats import changes, json_text, shape
-from pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
-from pipelines.sources.formats.format import FormatSpec, Wanted
-from pipelines.sources.formats.result import kept
+from tidegate.pipelines.sources.formats import changes, json_text, shape
+from tidegate.pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
+from tidegate.pipelines.sources.formats.format import FormatSpec, Wanted
+from tidegate.pipelines.sources.formats.result import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

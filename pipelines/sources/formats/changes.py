@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.sources.formats import literals, shape
-from pipelines.sources.formats.format import Wanted
-from pipelines.sources.formats.result import fitting
-from pipelines.sql.types import quoted
+from tidegate.pipelines.sources.formats import literals, shape
+from tidegate.pipelines.sources.formats.format import Wanted
+from tidegate.pipelines.sources.formats.result import fitting
+from tidegate.pipelines.sql.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
-from pipelines.sources.formats import text
-from pipelines.sources.protocol import OptionSpec
-from pipelines.sql.dialect import parse_type
-from pipelines.sql.model import Column
-from pipelines.sql.types import STRINGS, FlinkType, Kind
+from tidegate.pipelines.sources.formats import text
+from tidegate.pipelines.sources.protocol import OptionSpec
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.sql.model import Column
+from tidegate.pipelines.sql.types import STRINGS, FlinkType, Kind
 
 OnError = Literal["fail", "quarantine"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.sources.formats import json_text, literals, shape, text
-from pipelines.sources.protocol import OptionSpec
-from pipelines.sql.types import STRINGS, TIMESTAMPS, FlinkType, Kind
+from tidegate.pipelines.sources.formats import json_text, literals, shape, text
+from tidegate.pipelines.sources.protocol import OptionSpec
+from tidegate.pipelines.sql.types import STRINGS, TIMESTAMPS, FlinkType, Kind
 
 DECIMALS = OptionSpec(
     "debezium-json.decimal.handling.mode",

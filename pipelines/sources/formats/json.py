@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.sources.formats import json_text, literals, shape
-from pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
-from pipelines.sources.formats.format import FormatSpec, Wanted
-from pipelines.sources.formats.json_quick import quick
-from pipelines.sources.formats.result import added, kept
-from pipelines.sources.protocol import OptionSpec
+from tidegate.pipelines.sources.formats import json_text, literals, shape
+from tidegate.pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
+from tidegate.pipelines.sources.formats.format import FormatSpec, Wanted
+from tidegate.pipelines.sources.formats.json_quick import quick
+from tidegate.pipelines.sources.formats.result import added, kept
+from tidegate.pipelines.sources.protocol import OptionSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

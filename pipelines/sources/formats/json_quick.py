@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pipelines.sources.formats import literals, shape
-from pipelines.sources.formats.format import VALUE, Wanted
-from pipelines.sources.formats.json_arrow import JsonColumn, JsonRows
-from pipelines.sources.formats.json_text import QUICK, Quick
-from pipelines.sql.dialect import parse_type
-from pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, quoted
+from tidegate.pipelines.sources.formats import literals, shape
+from tidegate.pipelines.sources.formats.format import VALUE, Wanted
+from tidegate.pipelines.sources.formats.json_arrow import JsonColumn, JsonRows
+from tidegate.pipelines.sources.formats.json_text import QUICK, Quick
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipelines.sources.formats.format import VALUE, Wanted
-from pipelines.sql.types import quoted
+from tidegate.pipelines.sources.formats.format import VALUE, Wanted
+from tidegate.pipelines.sql.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

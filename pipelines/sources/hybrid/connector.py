@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipelines.sources.hybrid.source import HybridSource
-from pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
-from pipelines.sources.registry import connector
-from pipelines.sql.model import Table
+from tidegate.pipelines.sources.hybrid.source import HybridSource
+from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sql.model import Table
 
 SOURCES = OptionSpec(
     "hybrid.sources",

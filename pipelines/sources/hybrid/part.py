@@ -7,13 +7,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.sources.delivered import as_declared
-from pipelines.sources.hybrid.switch import spoken
-from pipelines.sources.protocol import SEQ_TYPE, Json, Landed, Source, SourceContext, SplitStore, Step, StoredStep
-from pipelines.sources.registry import connector
-from pipelines.sql.model import Table
-from pipelines.sql.options import resolve_options
-from pipelines.sql.tables.metadata import as_delivered
+from tidegate.pipelines.sources.delivered import as_declared
+from tidegate.pipelines.sources.hybrid.switch import spoken
+from tidegate.pipelines.sources.protocol import (
+    SEQ_TYPE,
+    Json,
+    Landed,
+    Source,
+    SourceContext,
+    SplitStore,
+    Step,
+    StoredStep,
+)
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.options import resolve_options
+from tidegate.pipelines.sql.tables.metadata import as_delivered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

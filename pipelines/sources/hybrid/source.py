@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipelines.errors import SourceError
-from pipelines.sources.hybrid.part import Part, flips
-from pipelines.sources.hybrid.switch import start_at
-from pipelines.sources.protocol import (
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.hybrid.part import Part, flips
+from tidegate.pipelines.sources.hybrid.switch import start_at
+from tidegate.pipelines.sources.protocol import (
     ExplainsFailures,
     Json,
     KeepsALog,

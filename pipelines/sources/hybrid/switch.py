@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from pipelines.errors import SourceError
-from pipelines.sources.protocol import SourceContext
-from pipelines.sql.durations import parse_duration
-from pipelines.sql.types import quoted
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.protocol import SourceContext
+from tidegate.pipelines.sql.durations import parse_duration
+from tidegate.pipelines.sql.types import quoted
 
 
 def start_at(context: SourceContext, instant: int) -> int | None:

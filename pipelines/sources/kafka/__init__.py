@@ -1,5 +1,5 @@
 """kafka and upsert-kafka: topics of Apache Kafka, read in exact ranges of offsets."""
 
-from pipelines.sources.kafka.connector import CONNECTOR, UPSERT_CONNECTOR
+from tidegate.pipelines.sources.kafka.connector import CONNECTOR, UPSERT_CONNECTOR
 
 __all__ = ["CONNECTOR", "UPSERT_CONNECTOR"]

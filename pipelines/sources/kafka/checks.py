@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from pipelines.errors import SourceError
-from pipelines.sources.kafka.cluster import Partition, Topic
-from pipelines.sources.kafka.steps import KafkaStep
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.kafka.cluster import Partition, Topic
+from tidegate.pipelines.sources.kafka.steps import KafkaStep
 
 _KEPT = "what was read before stands; nothing after it was read"
 

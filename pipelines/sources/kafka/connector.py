@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.sources.formats import format_options, metadata_of
-from pipelines.sources.formats.checks import ERROR_OPTION
-from pipelines.sources.kafka.fields import (
+from tidegate.pipelines.sources.formats import format_options, metadata_of
+from tidegate.pipelines.sources.formats.checks import ERROR_OPTION
+from tidegate.pipelines.sources.kafka.fields import (
     APPEND_FORMATS,
     METADATA_PREFIX,
     VALUE_FORMATS,
@@ -14,7 +14,7 @@ from pipelines.sources.kafka.fields import (
     check_fields,
     value_format,
 )
-from pipelines.sources.kafka.options import (
+from tidegate.pipelines.sources.kafka.options import (
     CONNECTION_OPTIONS,
     DISCOVERY_OPTION,
     INCLUDE_OPTION,
@@ -30,9 +30,9 @@ from pipelines.sources.kafka.options import (
     check_startup,
     check_topics,
 )
-from pipelines.sources.kafka.snapshot_end import MARKED_FORMATS, marks_its_snapshot
-from pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
-from pipelines.sql.model import Table
+from tidegate.pipelines.sources.kafka.snapshot_end import MARKED_FORMATS, marks_its_snapshot
+from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
+from tidegate.pipelines.sql.model import Table
 
 START_OPTIONS = tuple(option.name for option in STARTUP_OPTIONS)
 _FORMAT = OptionSpec("format", doc=f"How the value is written: {', '.join(VALUE_FORMATS)}.", changes="rows")
@@ -117,7 +117,7 @@ class KafkaConnector:
 
     def source(self, context: SourceContext) -> Source:
         """A reader of one table. Opens no connection yet."""
-        from pipelines.sources.kafka.source import KafkaSource
+        from tidegate.pipelines.sources.kafka.source import KafkaSource
 
         return KafkaSource(context, "kafka")
 
@@ -158,7 +158,7 @@ class UpsertKafkaConnector:
 
     def source(self, context: SourceContext) -> Source:
         """A reader of one table. Opens no connection yet."""
-        from pipelines.sources.kafka.source import KafkaSource
+        from tidegate.pipelines.sources.kafka.source import KafkaSource
 
         return KafkaSource(context, "upsert-kafka")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from pipelines.errors import SourceError
-from pipelines.sources.kafka.checks import anew
-from pipelines.sources.kafka.reading import POISON
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.kafka.checks import anew
+from tidegate.pipelines.sources.kafka.reading import POISON
 
 _LOST = re.compile(
     r"OffsetOutOfRange|data may have been (lost|missed)|Cannot fetch offset|KAFKA_DATA_LOSS|"

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pipelines.sources.formats import Wanted, problems
-from pipelines.sources.kafka.options import topic_names
-from pipelines.sql.model import Column, Table
+from tidegate.pipelines.sources.formats import Wanted, problems
+from tidegate.pipelines.sources.kafka.options import topic_names
+from tidegate.pipelines.sql.model import Column, Table
 
 Kind = Literal["kafka", "upsert-kafka"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from pipelines.sources.kafka.cluster import Partition
-from pipelines.sources.kafka.steps import Ends, KafkaStep, Span, TopicSpans
+from tidegate.pipelines.sources.kafka.cluster import Partition
+from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep, Span, TopicSpans
 
 MAX_STEP_ROWS = 5_000_000
 """Messages of one step, so that a table with much to make up for shows progress and is resumed in between."""

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pipelines.sources.formats import VALUE, Wanted, format_named, metadata_column
-from pipelines.sources.formats.literals import text
-from pipelines.sources.kafka.fields import Layout, format_key
-from pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
-from pipelines.sources.kafka.source_place import NO_PLACE, place
-from pipelines.sources.kafka.steps import KafkaStep
-from pipelines.sources.protocol import REJECTED, SEQ_TYPE
-from pipelines.sql.model import Table
-from pipelines.sql.types import quoted
+from tidegate.pipelines.sources.formats import VALUE, Wanted, format_named, metadata_column
+from tidegate.pipelines.sources.formats.literals import text
+from tidegate.pipelines.sources.kafka.fields import Layout, format_key
+from tidegate.pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
+from tidegate.pipelines.sources.kafka.source_place import NO_PLACE, place
+from tidegate.pipelines.sources.kafka.steps import KafkaStep
+from tidegate.pipelines.sources.protocol import REJECTED, SEQ_TYPE
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

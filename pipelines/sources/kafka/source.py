@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from pipelines.errors import SourceError
-from pipelines.frames import empty_frame
-from pipelines.sources import phaseless, source_time
-from pipelines.sources.kafka.checks import check_available, check_ends, check_topics
-from pipelines.sources.kafka.cluster import Cluster, Partition, Topic
-from pipelines.sources.kafka.failures import explain
-from pipelines.sources.kafka.fields import Kind, layout
-from pipelines.sources.kafka.key_partitions import check_keys
-from pipelines.sources.kafka.options import Startup, parse
-from pipelines.sources.kafka.planning import next_step
-from pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
-from pipelines.sources.kafka.retention import kept
-from pipelines.sources.kafka.snapshot_end import SnapshotEnd, waits_for_marker
-from pipelines.sources.kafka.start import earliest_offsets, first_offsets
-from pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, step_of
-from pipelines.sources.kafka.tombstones import SINCE, Since, grows_old, since
-from pipelines.sources.kafka.tombstones import check as check_deletes
-from pipelines.sources.kafka.tombstones import kept as kept_deletes
-from pipelines.sources.protocol import (
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.sources import phaseless, source_time
+from tidegate.pipelines.sources.kafka.checks import check_available, check_ends, check_topics
+from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
+from tidegate.pipelines.sources.kafka.failures import explain
+from tidegate.pipelines.sources.kafka.fields import Kind, layout
+from tidegate.pipelines.sources.kafka.key_partitions import check_keys
+from tidegate.pipelines.sources.kafka.options import Startup, parse
+from tidegate.pipelines.sources.kafka.planning import next_step
+from tidegate.pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
+from tidegate.pipelines.sources.kafka.retention import kept
+from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, waits_for_marker
+from tidegate.pipelines.sources.kafka.start import earliest_offsets, first_offsets
+from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, step_of
+from tidegate.pipelines.sources.kafka.tombstones import SINCE, Since, grows_old, since
+from tidegate.pipelines.sources.kafka.tombstones import check as check_deletes
+from tidegate.pipelines.sources.kafka.tombstones import kept as kept_deletes
+from tidegate.pipelines.sources.protocol import (
     REJECTED,
     REJECTED_TYPE,
     SOURCE_COLUMNS,
@@ -41,14 +41,14 @@ from pipelines.sources.protocol import (
     Step,
     StoredStep,
 )
-from pipelines.sql.types import quoted
+from tidegate.pipelines.sql.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 class KafkaSource:
-    """`pipelines.sources.protocol.Source` of one table. Connects when it is first needed."""
+    """`tidegate.pipelines.sources.protocol.Source` of one table. Connects when it is first needed."""
 
     def __init__(self, context: SourceContext, kind: Kind) -> None:
         self._context = context

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.sources.formats import Wanted
-from pipelines.sources.formats.literals import text
+from tidegate.pipelines.sources.formats import Wanted
+from tidegate.pipelines.sources.formats.literals import text
 
 NO_PLACE = (
     "the message does not say where in the database's log it stands (source.file and source.pos, or source.lsn), "

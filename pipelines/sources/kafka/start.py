@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipelines.errors import SourceError
-from pipelines.sources.kafka.cluster import Cluster, Partition
-from pipelines.sources.kafka.options import KafkaOptions
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition
+from tidegate.pipelines.sources.kafka.options import KafkaOptions
 
 
 def first_offsets(

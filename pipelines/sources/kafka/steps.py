@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipelines.sources.kafka.cluster import Partition
-from pipelines.sources.protocol import Json
+from tidegate.pipelines.sources.kafka.cluster import Partition
+from tidegate.pipelines.sources.protocol import Json
 
 
 @dataclass(frozen=True)

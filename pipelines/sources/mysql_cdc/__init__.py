@@ -1,5 +1,5 @@
 """mysql-cdc: a MySQL or MariaDB table as a changelog, by an exact snapshot and then the binlog."""
 
-from pipelines.sources.mysql_cdc.connector import CONNECTOR
+from tidegate.pipelines.sources.mysql_cdc.connector import CONNECTOR
 
 __all__ = ["CONNECTOR"]

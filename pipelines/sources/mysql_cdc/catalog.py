@@ -9,9 +9,9 @@ from typing import Literal
 
 from pymysql.cursors import Cursor
 
-from pipelines.sources.mysql_cdc.chunks import SnapshotKey
-from pipelines.sources.mysql_cdc.key import KeyColumn
-from pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn, quote
+from tidegate.pipelines.sources.mysql_cdc.chunks import SnapshotKey
+from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn
+from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn, quote
 
 Flavor = Literal["mariadb", "mysql"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from pymysql.cursors import Cursor
 
-from pipelines.progress import Progress
-from pipelines.sources.mysql_cdc.key import Bound, KeyColumn, after, at_or_after, before
-from pipelines.sources.mysql_cdc.types import quote
+from tidegate.pipelines.progress import Progress
+from tidegate.pipelines.sources.mysql_cdc.key import Bound, KeyColumn, after, at_or_after, before
+from tidegate.pipelines.sources.mysql_cdc.types import quote
 
 CHUNK_PREFIX = "chunk-"
 CHUNK_DIGITS = 7

@@ -7,30 +7,30 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
-from pipelines.sources.mysql_cdc.catalog import Server, SourceTable
-from pipelines.sources.mysql_cdc.chunks import Chunk, plan_bounds
-from pipelines.sources.mysql_cdc.connection import Session
-from pipelines.sources.mysql_cdc.declared import declared_rows
-from pipelines.sources.mysql_cdc.failures import explain
-from pipelines.sources.mysql_cdc.key import KeyColumn
-from pipelines.sources.mysql_cdc.log import resnapshot
-from pipelines.sources.mysql_cdc.options import MysqlOptions
-from pipelines.sources.mysql_cdc.retention import position_after
-from pipelines.sources.mysql_cdc.snapshot.cut import CutRule
-from pipelines.sources.mysql_cdc.snapshot.plan import STEP_CHUNKS, declared_columns
-from pipelines.sources.mysql_cdc.snapshot.query import WHOLE, SnapshotQuery
-from pipelines.sources.mysql_cdc.snapshot.reading import Work
-from pipelines.sources.mysql_cdc.snapshot.rows import read_chunks
-from pipelines.sources.mysql_cdc.snapshot.view import reader
-from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, step_of
-from pipelines.sources.mysql_cdc.types import quote
-from pipelines.sources.protocol import LogPlace, SourceContext, StoredStep
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.catalog import Server, SourceTable
+from tidegate.pipelines.sources.mysql_cdc.chunks import Chunk, plan_bounds
+from tidegate.pipelines.sources.mysql_cdc.connection import Session
+from tidegate.pipelines.sources.mysql_cdc.declared import declared_rows
+from tidegate.pipelines.sources.mysql_cdc.failures import explain
+from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn
+from tidegate.pipelines.sources.mysql_cdc.log import resnapshot
+from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
+from tidegate.pipelines.sources.mysql_cdc.retention import position_after
+from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import CutRule
+from tidegate.pipelines.sources.mysql_cdc.snapshot.plan import STEP_CHUNKS, declared_columns
+from tidegate.pipelines.sources.mysql_cdc.snapshot.query import WHOLE, SnapshotQuery
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work
+from tidegate.pipelines.sources.mysql_cdc.snapshot.rows import read_chunks
+from tidegate.pipelines.sources.mysql_cdc.snapshot.view import reader
+from tidegate.pipelines.sources.mysql_cdc.steps import LOG_EPOCH, step_of
+from tidegate.pipelines.sources.mysql_cdc.types import quote
+from tidegate.pipelines.sources.protocol import LogPlace, SourceContext, StoredStep
 
 
 class MysqlComparison:
-    """`pipelines.sources.protocol.Comparison`. Raises SourceError where the changelog is no image of the table."""
+    """`tidegate.pipelines.sources.protocol.Comparison`. Raises SourceError where the changelog is no image of the table."""
 
     def __init__(
         self,

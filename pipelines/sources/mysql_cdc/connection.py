@@ -9,9 +9,9 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from pipelines.errors import SourceError, SourceUnreachable
-from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
-from pipelines.sources.mysql_cdc.client import Client
+from tidegate.pipelines.errors import SourceError, SourceUnreachable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.client import Client
 
 _LOST = {2006, 2013, 2014, 2055, 1927, 1053, 1152, 1158, 1159, 1160, 1161}
 _UNREACHABLE = {2002, 2003, 2005}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pipelines.sources.mysql_cdc.options import METADATA, OPTIONS, check_table
-from pipelines.sources.protocol import ConnectorSpec, Source, SourceContext
+from tidegate.pipelines.sources.mysql_cdc.options import METADATA, OPTIONS, check_table
+from tidegate.pipelines.sources.protocol import ConnectorSpec, Source, SourceContext
 
 if TYPE_CHECKING:
     pass
@@ -46,7 +46,7 @@ class MysqlCdcConnector:
 
     def source(self, context: SourceContext) -> Source:
         """A reader of one table. Opens no connection yet."""
-        from pipelines.sources.mysql_cdc.source import MysqlCdcSource
+        from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
 
         return MysqlCdcSource(context)
 

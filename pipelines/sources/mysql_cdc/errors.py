@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.errors import SourceError
+from tidegate.pipelines.errors import SourceError
 
 NOTHING_COMMITTED = "no row of this range was committed; what earlier epochs committed stands"
 RETRY = "tidegate run …   (reads the same range again)"

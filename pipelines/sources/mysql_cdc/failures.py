@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.errors import BinlogError, BinlogRefused, ConnectionLost, SpoolDamaged
-from pipelines.sources.mysql_cdc.errors import FRESH, RETRY, find
-from pipelines.sources.mysql_cdc.log import resnapshot
-from pipelines.sources.mysql_cdc.snapshot.errors import NotWritten, ReaderRefused
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogError, BinlogRefused, ConnectionLost, SpoolDamaged
+from tidegate.pipelines.sources.mysql_cdc.errors import FRESH, RETRY, find
+from tidegate.pipelines.sources.mysql_cdc.log import resnapshot
+from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import NotWritten, ReaderRefused
 
 STATE = "the step is planned, none of its rows are committed; what was committed before stands"
 AGAIN = "run the same command again: it goes on at this step"

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged
-from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition, ServerOptions
-from pipelines.sources.mysql_cdc.binlog.transport import dump
-from pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, GTIDS, Event
-from pipelines.sources.mysql_cdc.log import Birth
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.transport import dump
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, GTIDS, Event
+from tidegate.pipelines.sources.mysql_cdc.log import Birth
 
 _HEADER = struct.Struct("<IBIIIH")
 _BETWEEN = {Event.STOP, Event.ROTATE, Event.PREVIOUS_GTIDS, Event.BINLOG_CHECKPOINT, Event.GTID_LIST}

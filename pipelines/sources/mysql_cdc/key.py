@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.types import quote
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.types import quote
 
 KeyKind = Literal["number", "text", "bytes", "moment", "address"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from pymysql.cursors import Cursor
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
 
 
 @dataclass(frozen=True)

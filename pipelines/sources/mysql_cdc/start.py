@@ -7,12 +7,12 @@ from contextlib import closing
 import numpy as np
 from pymysql.cursors import Cursor
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
-from pipelines.sources.mysql_cdc.binlog.scan import scan_borders
-from pipelines.sources.mysql_cdc.headers import birth, is_border
-from pipelines.sources.mysql_cdc.log import LogFiles, log_files
-from pipelines.sources.mysql_cdc.options import MysqlOptions
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import scan_borders
+from tidegate.pipelines.sources.mysql_cdc.headers import birth, is_border
+from tidegate.pipelines.sources.mysql_cdc.log import LogFiles, log_files
+from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 
 _NOTHING = "nothing was read"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.errors import PlanningError
+from tidegate.pipelines.errors import PlanningError
 
 COLUMNS_QUERY = (
     "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,"

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.feather as feather
 
-from pipelines.errors import SourceError
-from pipelines.watermarks import BEGINNING, Watermark
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.watermarks import BEGINNING, Watermark
 
 _OP = b"op"
 

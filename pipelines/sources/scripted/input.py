@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.clock import Clock, system_clock
-from pipelines.errors import SourceError
-from pipelines.sources.arrow_types import arrow_schema
-from pipelines.sources.scripted.events import EventLog, Rows, Word
-from pipelines.sources.scripted.source import tells_time
-from pipelines.sql.model import Table
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkToDataOutput
+from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.arrow_types import arrow_schema
+from tidegate.pipelines.sources.scripted.events import EventLog, Rows, Word
+from tidegate.pipelines.sources.scripted.source import tells_time
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkToDataOutput
 
 OPS = ("+I", "-U", "+U", "-D")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipelines.sources.protocol import OptionSpec
-from pipelines.sources.registry import connector
-from pipelines.sources.scripted.source import CONNECTOR
-from pipelines.sql.model import Column, Options, Table
-from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
-from pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sources.protocol import OptionSpec
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sources.scripted.source import CONNECTOR
+from tidegate.pipelines.sql.model import Column, Options, Table
+from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 
 def played(pipeline: Pipeline) -> Pipeline:

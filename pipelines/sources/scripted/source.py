@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipelines.frames import empty_frame
-from pipelines.sources.protocol import (
+from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.sources.protocol import (
     SOURCE_COLUMNS,
     ConnectorSpec,
     Json,
@@ -23,7 +23,7 @@ from pipelines.sources.protocol import (
     Step,
     StoredStep,
 )
-from pipelines.sources.scripted.events import EventLog, Rows, Word
+from tidegate.pipelines.sources.scripted.events import EventLog, Rows, Word
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.sql.functions import collections, conditions, numbers, text, times
-from pipelines.sql.functions.function import Call, Function
+from tidegate.pipelines.sql.functions import collections, conditions, numbers, text, times
+from tidegate.pipelines.sql.functions.function import Call, Function
 
 FUNCTIONS: dict[str, Function] = {
     name: function

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.sql.coercion import cast_to_one, common, comparable, converted
-from pipelines.sql.functions.function import ANY, TRUTH, Call, Function
-from pipelines.sql.types import BOOLEAN, FlinkType
+from tidegate.pipelines.sql.coercion import cast_to_one, common, comparable, converted
+from tidegate.pipelines.sql.functions.function import ANY, TRUTH, Call, Function
+from tidegate.pipelines.sql.types import BOOLEAN, FlinkType
 
 
 def one_type(call: Call, first: int = 0) -> FlinkType:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from pipelines.sql.source import Source, Span
-from pipelines.sql.types import (
+from tidegate.pipelines.sql.source import Source, Span
+from tidegate.pipelines.sql.types import (
     BINARIES,
     INTEGERS,
     INTERVALS,
@@ -18,7 +18,7 @@ from pipelines.sql.types import (
     FlinkType,
     Kind,
 )
-from pipelines.sql.values import Value
+from tidegate.pipelines.sql.values import Value
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.sql.functions.function import ANY, NUMBER, OCTETS, TEXT, TEXT_OR_OCTETS, WHOLE, Call, Function
-from pipelines.sql.types import BIGINT, BOOLEAN, BYTES, INT, NUMERIC, STRING, STRINGS, FlinkType, Kind
-from pipelines.sql.values import spark_string
+from tidegate.pipelines.sql.functions.function import ANY, NUMBER, OCTETS, TEXT, TEXT_OR_OCTETS, WHOLE, Call, Function
+from tidegate.pipelines.sql.types import BIGINT, BOOLEAN, BYTES, INT, NUMERIC, STRING, STRINGS, FlinkType, Kind
+from tidegate.pipelines.sql.values import spark_string
 
 
 def _trim(call: Call) -> str:

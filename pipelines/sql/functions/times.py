@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.sql.functions.function import ANY, DAY, MOMENT, NUMBER, TEXT, WHOLE, Call, Function, same
-from pipelines.sql.types import BIGINT, DATE, INSTANT, INT, STRING, STRINGS, FlinkType, Kind
-from pipelines.sql.values import spark_string
+from tidegate.pipelines.sql.functions.function import ANY, DAY, MOMENT, NUMBER, TEXT, WHOLE, Call, Function, same
+from tidegate.pipelines.sql.types import BIGINT, DATE, INSTANT, INT, STRING, STRINGS, FlinkType, Kind
+from tidegate.pipelines.sql.values import spark_string
 
 INSTANT_SQL = "_instant"
 DEFAULT_PATTERN = "yyyy-MM-dd HH:mm:ss"

@@ -7,8 +7,8 @@ from typing import NoReturn, TypeVar
 
 from sqlglot import Token, TokenType, exp, parser
 
-from pipelines.sql.source import Source, Span, span_of
-from pipelines.sql.syntax import Name, Scalar, Text, spanned
+from tidegate.pipelines.sql.source import Source, Span, span_of
+from tidegate.pipelines.sql.syntax import Name, Scalar, Text, spanned
 
 T = TypeVar("T")
 

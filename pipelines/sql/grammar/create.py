@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlglot import Token, TokenType
 
-from pipelines.sql.errors import did_you_mean
-from pipelines.sql.grammar.base import NAMES
-from pipelines.sql.grammar.expect import ExpectGrammar
-from pipelines.sql.grammar.watermark import WatermarkGrammar
-from pipelines.sql.source import Span, span_of
-from pipelines.sql.syntax import (
+from tidegate.pipelines.sql.errors import did_you_mean
+from tidegate.pipelines.sql.grammar.base import NAMES
+from tidegate.pipelines.sql.grammar.expect import ExpectGrammar
+from tidegate.pipelines.sql.grammar.watermark import WatermarkGrammar
+from tidegate.pipelines.sql.source import Span, span_of
+from tidegate.pipelines.sql.syntax import (
     ColumnDefinition,
     CreateFunction,
     CreateTable,

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 from sqlglot import Token, TokenType
 
-from pipelines.sql.errors import did_you_mean
-from pipelines.sql.grammar.expressions import ExpressionGrammar
-from pipelines.sql.syntax import Expect, Name
+from tidegate.pipelines.sql.errors import did_you_mean
+from tidegate.pipelines.sql.grammar.expressions import ExpressionGrammar
+from tidegate.pipelines.sql.syntax import Expect, Name
 
 ACTIONS = ("FAIL", "QUARANTINE", "WARN")
 

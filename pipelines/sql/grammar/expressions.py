@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from sqlglot import TokenType, exp
 
-from pipelines.sql.grammar.atoms import AtomGrammar
-from pipelines.sql.source import span_of
-from pipelines.sql.syntax import spanned
+from tidegate.pipelines.sql.grammar.atoms import AtomGrammar
+from tidegate.pipelines.sql.source import span_of
+from tidegate.pipelines.sql.syntax import spanned
 
 
 class ExpressionGrammar(AtomGrammar):

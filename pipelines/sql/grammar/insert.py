@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from sqlglot import Token, TokenType
 
-from pipelines.sql.grammar.base import NAMES
-from pipelines.sql.grammar.windows import EXAMPLE, WindowGrammar
-from pipelines.sql.source import span_of
-from pipelines.sql.syntax import InsertInto, Name, Scalar, SelectItem, TableUse, TemporalJoin, WindowFunctionCall
+from tidegate.pipelines.sql.grammar.base import NAMES
+from tidegate.pipelines.sql.grammar.windows import EXAMPLE, WindowGrammar
+from tidegate.pipelines.sql.source import span_of
+from tidegate.pipelines.sql.syntax import (
+    InsertInto,
+    Name,
+    Scalar,
+    SelectItem,
+    TableUse,
+    TemporalJoin,
+    WindowFunctionCall,
+)
 
 ROWS_STAY = "a pipeline gives every probe row as a row of its own: aggregate what it publishes"
 BY_WINDOWS = f"a stream is grouped by windows: {EXAMPLE} GROUP BY window_start, window_end"

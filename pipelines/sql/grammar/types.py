@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from sqlglot import Token, TokenType
 
-from pipelines.sql.errors import did_you_mean
-from pipelines.sql.grammar.base import NAMES, TokenReader
-from pipelines.sql.source import Span, span_of
-from pipelines.sql.types import MAX_FRACTION, MAX_PRECISION, Field, FlinkType, Kind
+from tidegate.pipelines.sql.errors import did_you_mean
+from tidegate.pipelines.sql.grammar.base import NAMES, TokenReader
+from tidegate.pipelines.sql.source import Span, span_of
+from tidegate.pipelines.sql.types import MAX_FRACTION, MAX_PRECISION, Field, FlinkType, Kind
 
 SIMPLE = {
     "BOOLEAN": Kind.BOOLEAN,

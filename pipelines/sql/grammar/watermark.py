@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlglot import Token, TokenType
 
-from pipelines.sql.grammar.base import NAMES
-from pipelines.sql.grammar.calls import UNITS
-from pipelines.sql.grammar.expressions import ExpressionGrammar
-from pipelines.sql.syntax import Name, Watermark
-from pipelines.sql.types import quoted_string
+from tidegate.pipelines.sql.grammar.base import NAMES
+from tidegate.pipelines.sql.grammar.calls import UNITS
+from tidegate.pipelines.sql.grammar.expressions import ExpressionGrammar
+from tidegate.pipelines.sql.syntax import Name, Watermark
+from tidegate.pipelines.sql.types import quoted_string
 
 BOUNDED = (("WITH", "DELAY"), ("WITH", "OFFSET"), ("BOUNDED", "WITH", "DELAY"), ("BOUNDED", "DELAY"))
 NO_STRATEGY = "ASCENDING is no watermark strategy: an expression is"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from sqlglot import TokenType
 
-from pipelines.sql.errors import did_you_mean
-from pipelines.sql.grammar.base import NAMES
-from pipelines.sql.grammar.create import CreateGrammar
-from pipelines.sql.source import Span, span_of
-from pipelines.sql.syntax import Argument, Name, Scalar, WindowFunctionCall
+from tidegate.pipelines.sql.errors import did_you_mean
+from tidegate.pipelines.sql.grammar.base import NAMES
+from tidegate.pipelines.sql.grammar.create import CreateGrammar
+from tidegate.pipelines.sql.source import Span, span_of
+from tidegate.pipelines.sql.syntax import Argument, Name, Scalar, WindowFunctionCall
 
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE")
 EXAMPLE = "FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(rowtime), INTERVAL '5' MINUTES))"
-SESSIONS = "sessions are a function of Python: pipelines.process.windows.session, see docs/process-functions.md"
+SESSIONS = (
+    "sessions are a function of Python: tidegate.pipelines.process.windows.session, see docs/process-functions.md"
+)
 GROUPINGS = ("GROUPING SETS", "ROLLUP", "CUBE")
 
 

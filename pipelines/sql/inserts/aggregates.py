@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipelines.process.windows.windowed import Part
-from pipelines.sql.coercion import castable
-from pipelines.sql.functions.function import Call
-from pipelines.sql.names import unused
-from pipelines.sql.types import (
+from tidegate.pipelines.process.windows.windowed import Part
+from tidegate.pipelines.sql.coercion import castable
+from tidegate.pipelines.sql.functions.function import Call
+from tidegate.pipelines.sql.names import unused
+from tidegate.pipelines.sql.types import (
     APPROXIMATE,
     BIGINT,
     BINARIES,
@@ -28,7 +28,7 @@ from pipelines.sql.types import (
     decimal,
     quoted,
 )
-from pipelines.sql.values import Value
+from tidegate.pipelines.sql.values import Value
 
 _EXACT_SUM = {kind: BIGINT for kind in (Kind.TINYINT, Kind.SMALLINT, Kind.INT)}
 """What sums of narrow integers are kept as: no number of rows makes them overflow."""

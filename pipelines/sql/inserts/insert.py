@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.sql.inserts.select import SelectCompiler
-from pipelines.sql.inserts.statement import Declared, InsertStatement
-from pipelines.sql.model import Insert
-from pipelines.sql.source import Source
-from pipelines.sql.syntax import InsertInto
-from pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.sql.inserts.select import SelectCompiler
+from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.source import Source
+from tidegate.pipelines.sql.syntax import InsertInto
+from tidegate.pipelines.sql.user_functions import UserFunctions
 
 
 def compile_insert(
@@ -23,6 +23,6 @@ def compile_insert(
     if statement.window is None:
         return SelectCompiler(insert).compile()
     # Process functions load pyarrow; a script without windows does not wait for that.
-    from pipelines.sql.inserts.windows import WindowedCompiler
+    from tidegate.pipelines.sql.inserts.windows import WindowedCompiler
 
     return WindowedCompiler(insert).compile()

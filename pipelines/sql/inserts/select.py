@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pipelines.sql.inserts.joins import JoinCompiler
-from pipelines.sql.inserts.statement import Declared, InsertStatement, Output
-from pipelines.sql.model import Condition, Insert, Join, severest_first
-from pipelines.sql.scope import InsertScope, Relation, value_of
-from pipelines.sql.syntax import SelectItem
-from pipelines.sql.translate import Translator
+from tidegate.pipelines.sql.inserts.joins import JoinCompiler
+from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement, Output
+from tidegate.pipelines.sql.model import Condition, Insert, Join, severest_first
+from tidegate.pipelines.sql.scope import InsertScope, Relation, value_of
+from tidegate.pipelines.sql.syntax import SelectItem
+from tidegate.pipelines.sql.translate import Translator
 
 
 class SelectCompiler:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pipelines.sources.protocol import ConnectorSpec
-from pipelines.sql.connectors import never_signalling
-from pipelines.sql.errors import SqlError, suggest
-from pipelines.sql.model import Role, Table, needs_variables
-from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import CreateTable, Option
+from tidegate.pipelines.sources.protocol import ConnectorSpec
+from tidegate.pipelines.sql.connectors import never_signalling
+from tidegate.pipelines.sql.errors import SqlError, suggest
+from tidegate.pipelines.sql.model import Role, Table, needs_variables
+from tidegate.pipelines.sql.source import Source, Span
+from tidegate.pipelines.sql.syntax import CreateTable, Option
 
 Known = Mapping[str, tuple[Table, ConnectorSpec]]
 """The tables that are declared so far."""

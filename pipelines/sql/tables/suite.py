@@ -14,12 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import SourceError
-from pipelines.sources.paths import check, restricted
-from pipelines.sql.errors import SqlError, suggest
-from pipelines.sql.model import Column, Suite, needs_variables
-from pipelines.sql.source import Source
-from pipelines.sql.syntax import CreateTable, Text
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.paths import check, restricted
+from tidegate.pipelines.sql.errors import SqlError, suggest
+from tidegate.pipelines.sql.model import Column, Suite, needs_variables
+from tidegate.pipelines.sql.source import Source
+from tidegate.pipelines.sql.syntax import CreateTable, Text
 
 OPTION = "quality.suite"
 NAMES_COLUMN = ("column", "column_A", "column_B")

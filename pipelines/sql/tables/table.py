@@ -7,26 +7,26 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pipelines.sources.protocol import ConnectorSpec
-from pipelines.sql.dialect import parse_type
-from pipelines.sql.errors import SqlError, suggest
-from pipelines.sql.functions.times import INSTANT_SQL
-from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
-from pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
-from pipelines.sql.scope import TableScope
-from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
-from pipelines.sql.tables.constraints import ConstraintCompiler
-from pipelines.sql.tables.hybrid import Known, PartsCompiler
-from pipelines.sql.tables.keys import KeyCompiler
-from pipelines.sql.tables.metadata import declarable
-from pipelines.sql.tables.source_time import is_call
-from pipelines.sql.tables.suite import SuiteCompiler
-from pipelines.sql.tables.watermark import WatermarkCompiler
-from pipelines.sql.tables.with_options import OptionCompiler, place_of
-from pipelines.sql.translate import Translator
-from pipelines.sql.types import INSTANT, FlinkType, Kind, quoted
-from pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.sources.protocol import ConnectorSpec
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.sql.errors import SqlError, suggest
+from tidegate.pipelines.sql.functions.times import INSTANT_SQL
+from tidegate.pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
+from tidegate.pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
+from tidegate.pipelines.sql.scope import TableScope
+from tidegate.pipelines.sql.source import Source, Span
+from tidegate.pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
+from tidegate.pipelines.sql.tables.constraints import ConstraintCompiler
+from tidegate.pipelines.sql.tables.hybrid import Known, PartsCompiler
+from tidegate.pipelines.sql.tables.keys import KeyCompiler
+from tidegate.pipelines.sql.tables.metadata import declarable
+from tidegate.pipelines.sql.tables.source_time import is_call
+from tidegate.pipelines.sql.tables.suite import SuiteCompiler
+from tidegate.pipelines.sql.tables.watermark import WatermarkCompiler
+from tidegate.pipelines.sql.tables.with_options import OptionCompiler, place_of
+from tidegate.pipelines.sql.translate import Translator
+from tidegate.pipelines.sql.types import INSTANT, FlinkType, Kind, quoted
+from tidegate.pipelines.sql.user_functions import UserFunctions
 
 PROCTIMES = ("PROCTIME", "SYSTEM_PROCTIME")
 """Flink's name, and FLIP-66's."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipelines.errors import PlanningError
-from pipelines.sources.protocol import ConnectorSpec, OptionSpec
-from pipelines.sql.errors import SqlError, suggest
-from pipelines.sql.model import Options, needs_variables
-from pipelines.sql.names import check_table_name
-from pipelines.sql.options import (
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec
+from tidegate.pipelines.sql.errors import SqlError, suggest
+from tidegate.pipelines.sql.model import Options, needs_variables
+from tidegate.pipelines.sql.names import check_table_name
+from tidegate.pipelines.sql.options import (
     CONNECTOR,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
@@ -21,9 +21,9 @@ from pipelines.sql.options import (
     spelled,
     wrong_value,
 )
-from pipelines.sql.settings import SETTINGS
-from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import CreateTable, Name, Option
+from tidegate.pipelines.sql.settings import SETTINGS
+from tidegate.pipelines.sql.source import Source, Span
+from tidegate.pipelines.sql.syntax import CreateTable, Name, Option
 
 
 class OptionCompiler:

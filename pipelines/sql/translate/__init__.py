@@ -6,6 +6,6 @@ DECIMAL's digits, nor NOT NULL, nor where in the script an operand stands.
 
 from __future__ import annotations
 
-from pipelines.sql.translate.translator import Translator
+from tidegate.pipelines.sql.translate.translator import Translator
 
 __all__ = ["Translator"]

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from pipelines.sql.errors import did_you_mean
-from pipelines.sql.functions import FUNCTIONS, Call
-from pipelines.sql.functions.refused import (
+from tidegate.pipelines.sql.errors import did_you_mean
+from tidegate.pipelines.sql.functions import FUNCTIONS, Call
+from tidegate.pipelines.sql.functions.refused import (
     ABSENT,
     AGAIN_OTHERWISE,
     AGGREGATES,
@@ -18,10 +18,10 @@ from pipelines.sql.functions.refused import (
     WINDOWS,
     WINDOWS_STAND,
 )
-from pipelines.sql.source import Span
-from pipelines.sql.syntax import place
-from pipelines.sql.translate.walker import Walker
-from pipelines.sql.values import Value
+from tidegate.pipelines.sql.source import Span
+from tidegate.pipelines.sql.syntax import place
+from tidegate.pipelines.sql.translate.walker import Walker
+from tidegate.pipelines.sql.values import Value
 
 
 def call(walker: Walker, tree: exp.Expr, span: Span) -> Value:

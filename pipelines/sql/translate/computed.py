@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from pipelines.sql.coercion import cast, cast_to_one, castable, common, converted
-from pipelines.sql.operators import arithmetic, compared
-from pipelines.sql.source import Span
-from pipelines.sql.syntax import CastTo, place
-from pipelines.sql.translate.predicates import comparable_or_refused
-from pipelines.sql.translate.walker import Walker
-from pipelines.sql.types import BOOLEAN, INTERVALS, NESTED, NUMERIC, STRING, STRINGS, TIMESTAMPS, FlinkType, Kind
-from pipelines.sql.values import Value, integer_value, null_value
+from tidegate.pipelines.sql.coercion import cast, cast_to_one, castable, common, converted
+from tidegate.pipelines.sql.operators import arithmetic, compared
+from tidegate.pipelines.sql.source import Span
+from tidegate.pipelines.sql.syntax import CastTo, place
+from tidegate.pipelines.sql.translate.predicates import comparable_or_refused
+from tidegate.pipelines.sql.translate.walker import Walker
+from tidegate.pipelines.sql.types import (
+    BOOLEAN,
+    INTERVALS,
+    NESTED,
+    NUMERIC,
+    STRING,
+    STRINGS,
+    TIMESTAMPS,
+    FlinkType,
+    Kind,
+)
+from tidegate.pipelines.sql.values import Value, integer_value, null_value
 
 SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 

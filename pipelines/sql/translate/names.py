@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from pipelines.sql.coercion import comparable, converted
-from pipelines.sql.scope import fields
-from pipelines.sql.source import Span
-from pipelines.sql.syntax import Name, place
-from pipelines.sql.translate.walker import Walker
-from pipelines.sql.types import Kind
-from pipelines.sql.values import Value
+from tidegate.pipelines.sql.coercion import comparable, converted
+from tidegate.pipelines.sql.scope import fields
+from tidegate.pipelines.sql.source import Span
+from tidegate.pipelines.sql.syntax import Name, place
+from tidegate.pipelines.sql.translate.walker import Walker
+from tidegate.pipelines.sql.types import Kind
+from tidegate.pipelines.sql.values import Value
 
 
 def path(walker: Walker, tree: exp.Expr, span: Span) -> Value:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from pipelines.sql.coercion import cast_to_one, castable, common, comparable, converted
-from pipelines.sql.operators import compared
-from pipelines.sql.source import Span
-from pipelines.sql.syntax import place
-from pipelines.sql.translate.constants import written_as
-from pipelines.sql.translate.walker import Walker
-from pipelines.sql.types import BOOLEAN, STRING, STRINGS, Kind
-from pipelines.sql.values import Value, spark_string
+from tidegate.pipelines.sql.coercion import cast_to_one, castable, common, comparable, converted
+from tidegate.pipelines.sql.operators import compared
+from tidegate.pipelines.sql.source import Span
+from tidegate.pipelines.sql.syntax import place
+from tidegate.pipelines.sql.translate.constants import written_as
+from tidegate.pipelines.sql.translate.walker import Walker
+from tidegate.pipelines.sql.types import BOOLEAN, STRING, STRINGS, Kind
+from tidegate.pipelines.sql.values import Value, spark_string
 
 SIGNS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",

@@ -7,11 +7,11 @@ from typing import ClassVar, NoReturn
 
 from sqlglot import exp
 
-from pipelines.sql.scope import Scope
-from pipelines.sql.source import Source, Span
-from pipelines.sql.syntax import Scalar, place
-from pipelines.sql.types import BOOLEAN, Kind
-from pipelines.sql.values import Value
+from tidegate.pipelines.sql.scope import Scope
+from tidegate.pipelines.sql.source import Source, Span
+from tidegate.pipelines.sql.syntax import Scalar, place
+from tidegate.pipelines.sql.types import BOOLEAN, Kind
+from tidegate.pipelines.sql.values import Value
 
 
 class Walker:

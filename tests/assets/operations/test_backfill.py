@@ -9,11 +9,11 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from assets.factories import build_pipeline_definitions
-from assets.presentation import Partitions, Presentation
-from pipelines.sql import compile_script
-from pipelines.testing import Harness
 from tests.pipelines.runtime.test_event_time import RATES, moment, told
+from tidegate.assets.factories import build_pipeline_definitions
+from tidegate.assets.presentation import Partitions, Presentation
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import Harness
 
 DAY = 86_400_000
 TEXT = RATES.format(policy="quarantine", kind="LEFT", more="")

@@ -9,9 +9,9 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from assets.factories import build_pipeline_definitions
-from pipelines.testing import Harness
 from tests.assets.clicks import pipeline
+from tidegate.assets.factories import build_pipeline_definitions
+from tidegate.pipelines.testing import Harness
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from assets import Presentation, build_pipeline_definitions
-from assets.failures import ERROR_KIND
-from pipelines.sql import compile_script
 from tests.assets.clicks import pipeline
 from tests.conftest import Database
+from tidegate.assets import Presentation, build_pipeline_definitions
+from tidegate.assets.failures import ERROR_KIND
+from tidegate.pipelines.sql import compile_script
 
 KEY = "reconcile"
 

@@ -8,12 +8,12 @@ import dagster as dg
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from assets import build_pipeline_definitions
-from orchestration.alerts import AlertOptions
-from orchestration.alerts.gates import growing_quarantine
-from orchestration.alerts.watched import watched
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tests.quality_checks.staged import Given, stage
+from tidegate.assets import build_pipeline_definitions
+from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.alerts.gates import growing_quarantine
+from tidegate.orchestration.alerts.watched import watched
 
 
 def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Path):

@@ -12,18 +12,18 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration.alerts import AlertOptions
-from orchestration.alerts.lag import Asked, after, ask, lagging
-from orchestration.alerts.memory import Memory
-from orchestration.alerts.watched import WatchedTable
-from pipelines.lake import SplitWatermark, WatermarkRow
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from pipelines.sources.mysql_cdc.log import Birth
-from pipelines.sources.mysql_cdc.steps import BinlogStep
-from pipelines.sources.protocol import Step, Unread
 from tests.conftest import Database
 from tests.orchestration.conftest import SHOP
 from tests.orchestration.control_rows import ControlRows
+from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.alerts.lag import Asked, after, ask, lagging
+from tidegate.orchestration.alerts.memory import Memory
+from tidegate.orchestration.alerts.watched import WatchedTable
+from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from tidegate.pipelines.sources.mysql_cdc.log import Birth
+from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
+from tidegate.pipelines.sources.protocol import Step, Unread
 
 MINUTE = 60_000
 NOW = 1_000 * MINUTE

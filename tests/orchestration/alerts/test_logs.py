@@ -7,11 +7,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration.alerts import AlertOptions
-from orchestration.alerts.logs import passing_log
-from orchestration.alerts.watched import WatchedTable
-from pipelines.clock import system_clock
-from pipelines.lake import Lake, WatermarkRow
+from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.alerts.logs import passing_log
+from tidegate.orchestration.alerts.watched import WatchedTable
+from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.lake import Lake, WatermarkRow
 
 SCRIPT = """
 CREATE TABLE clicks (id INT) WITH ('connector' = 'kafka', 'topic' = 't', 'format' = 'json',

@@ -3,9 +3,9 @@ from datetime import timedelta
 
 import pytest
 
-from orchestration.alerts import AlertOptions
-from orchestration.components import TidegateAlerts
-from pipelines.errors import PlanningError
+from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.components import TidegateAlerts
+from tidegate.pipelines.errors import PlanningError
 
 
 def test_the_environment_fills_what_was_left_open():

@@ -10,11 +10,11 @@ from threading import Event
 
 import pytest
 
-from orchestration.alerts import Incident, Message, post
-from orchestration.alerts.channels import Channel
-from orchestration.alerts.memory import Memory
-from orchestration.alerts.post import LONGEST_WAIT_S, MOST_PENDING
-from orchestration.alerts.webhook import Undelivered
+from tidegate.orchestration.alerts import Incident, Message, post
+from tidegate.orchestration.alerts.channels import Channel
+from tidegate.orchestration.alerts.memory import Memory
+from tidegate.orchestration.alerts.post import LONGEST_WAIT_S, MOST_PENDING
+from tidegate.orchestration.alerts.webhook import Undelivered
 
 LOG = logging.getLogger("tests.alerts")
 LONG_S = 60.0

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from dagster import DagsterRun, DagsterRunStatus
 
-from assets.jobs import PIPELINE_TAG
-from orchestration.alerts import Incident
-from orchestration.alerts.memory import Open
-from orchestration.alerts.runs import Outcome, same
+from tidegate.assets.jobs import PIPELINE_TAG
+from tidegate.orchestration.alerts import Incident
+from tidegate.orchestration.alerts.memory import Open
+from tidegate.orchestration.alerts.runs import Outcome, same
 
 NOTHING: dict[str, Any] = {"failed_steps": [], "checks_not_run": [], "failed_checks": []}
 

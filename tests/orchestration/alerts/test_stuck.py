@@ -7,14 +7,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets import build_pipeline_definitions
-from orchestration.alerts import AlertOptions
-from orchestration.alerts.stuck import stuck
-from orchestration.alerts.watched import WatchedInsert, WatchedTable, watched
-from pipelines.errors import SourceError
-from pipelines.runtime.plans import insert_owner
-from pipelines.runtime.runner import Runner
 from tests.pipelines.runtime.handmade import HandmadeLake
+from tidegate.assets import build_pipeline_definitions
+from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.alerts.stuck import stuck
+from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, watched
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.runtime.plans import insert_owner
+from tidegate.pipelines.runtime.runner import Runner
 
 
 @pytest.mark.parametrize("which", ["table", "INSERT"])

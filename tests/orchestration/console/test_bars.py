@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestration.console.bars import Bars
-from orchestration.console.engine import quiet_engine
-from pipelines.progress import step
+from tidegate.orchestration.console.bars import Bars
+from tidegate.orchestration.console.engine import quiet_engine
+from tidegate.pipelines.progress import step
 
 
 def shown(terminal: bool) -> tuple[Bars, io.StringIO]:

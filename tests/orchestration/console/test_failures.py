@@ -14,10 +14,10 @@ from deltalake.exceptions import TableNotFoundError
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
 
-from orchestration.console import Screen, reported
-from pipelines.commands import Commands
-from pipelines.errors import LeaseHeld
-from pipelines.runtime.judging import ask
+from tidegate.orchestration.console import Screen, reported
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.errors import LeaseHeld
+from tidegate.pipelines.runtime.judging import ask
 
 
 def test_the_commands_are_whole_and_the_holder_is_named_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestration.console.live import watch
-from orchestration.console.screen import Screen
-from pipelines.errors import LakeError
-from pipelines.runtime.status import LakeStatus, status
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import until
+from tidegate.orchestration.console.live import watch
+from tidegate.orchestration.console.screen import Screen
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.runtime.status import LakeStatus, status
 
 
 def looks(rows: ControlRows, stop: threading.Event, most: int = 3):
@@ -75,7 +75,7 @@ def test_it_ends_well_on_ctrl_c_and_never_loads_spark(tmp_path: Path):
     rows.planned(rows.probe, 1, 0)
     rows.landed(rows.probe, 1, 0, rows=4711)
     code = (
-        "import sys; from orchestration.cli import app\n"
+        "import sys; from tidegate.orchestration.cli import app\n"
         "try: app(sys.argv[1:])\n"
         "except SystemExit as ended: status = ended.code\n"
         "assert 'pyspark' not in sys.modules; sys.exit(status)"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestration.console.standing import standing
-from pipelines.commands import Commands
-from pipelines.runtime.status import status
 from tests.assets.clicks import pipeline
 from tests.orchestration.control_rows import ControlRows
+from tidegate.orchestration.console.standing import standing
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.runtime.status import status
 
 MINUTE = 60_000
 HERE = Commands(Path("clicks.sql"), Path("/data/lake"))

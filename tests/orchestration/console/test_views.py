@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestration import words
-from orchestration.console.reconciled import reconciled_lines
-from orchestration.console.views import of_published, published_line, run_tables, tick_line
-from pipelines.commands import AS_WRITTEN
-from pipelines.lake import StagedRow
-from pipelines.runtime.continuous import Tick
-from pipelines.runtime.releasing import Published
-from pipelines.runtime.runner import Released, RunReport
-from quality_checks.against_source import RowDifference
 from tests.pipelines.runtime.handmade import pipeline
+from tidegate.orchestration import words
+from tidegate.orchestration.console.reconciled import reconciled_lines
+from tidegate.orchestration.console.views import of_published, published_line, run_tables, tick_line
+from tidegate.pipelines.commands import AS_WRITTEN
+from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.runtime.continuous import Tick
+from tidegate.pipelines.runtime.releasing import Published
+from tidegate.pipelines.runtime.runner import Released, RunReport
+from tidegate.quality_checks.against_source import RowDifference
 
 PLAN: Any = SimpleNamespace(backfill=None, from_quarantine=None, pins=())
 STAGED = StagedRow("insert enriched", 1, 2, "", 0, "", [], {"to:publish": 5, "to:quarantine": 2, "to:drop": 1_003}, {})

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.demo.arrive import announce
-from orchestration.demo.site import Site
-from pipelines.jars import AVRO, DELTA, KAFKA
-from pipelines.sources.mysql_cdc import server_install
-from pipelines.sources.mysql_cdc.server_install import ARCHIVE, find_installation, needs_download
+from tidegate.orchestration.demo.arrive import announce
+from tidegate.orchestration.demo.site import Site
+from tidegate.pipelines.jars import AVRO, DELTA, KAFKA
+from tidegate.pipelines.sources.mysql_cdc import server_install
+from tidegate.pipelines.sources.mysql_cdc.server_install import ARCHIVE, find_installation, needs_download
 
 
 @pytest.fixture

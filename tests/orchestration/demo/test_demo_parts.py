@@ -13,14 +13,14 @@ import pytest
 import typer.main
 from deltalake import write_deltalake
 
-from orchestration.cli import app
-from orchestration.demo import journal
-from orchestration.demo.database import fill, gender, serving, transaction_at
-from orchestration.demo.proof import PinnedEpoch, Proof, Replay, prove
-from orchestration.demo.site import Sizes
-from orchestration.demo.ungated import ungated
-from orchestration.demo.writer import Keys, writing
-from pipelines.progress import SilentProgress
+from tidegate.orchestration.cli import app
+from tidegate.orchestration.demo import journal
+from tidegate.orchestration.demo.database import fill, gender, serving, transaction_at
+from tidegate.orchestration.demo.proof import PinnedEpoch, Proof, Replay, prove
+from tidegate.orchestration.demo.site import Sizes
+from tidegate.orchestration.demo.ungated import ungated
+from tidegate.orchestration.demo.writer import Keys, writing
+from tidegate.pipelines.progress import SilentProgress
 
 SEQ = pa.struct(
     [("phase", pa.int32()), ("log", pa.int32()), ("file", pa.int64()), ("position", pa.int64()), ("row", pa.int32())]
@@ -28,9 +28,11 @@ SEQ = pa.struct(
 
 
 def test_the_proof_knows_nothing_of_the_join() -> None:
-    program = "import sys; import orchestration.demo.proof, orchestration.demo.journal; print(*sys.modules)"
+    program = (
+        "import sys; import tidegate.orchestration.demo.proof, tidegate.orchestration.demo.journal; print(*sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert not [name for name in loaded if name.startswith(("pipelines.joins", "pyspark", "quality_checks"))]
+    assert not [name for name in loaded if name.startswith(("tidegate.pipelines.joins", "pyspark", "quality_checks"))]
 
 
 def test_it_is_as_big_as_the_readme_says() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestration.demo.ticks import told
-from pipelines.runtime.accounting import WhereRowsAre
-from pipelines.runtime.status import Chunks, Flip, InsertStatus, LakeStatus, SourceStatus
+from tidegate.orchestration.demo.ticks import told
+from tidegate.pipelines.runtime.accounting import WhereRowsAre
+from tidegate.pipelines.runtime.status import Chunks, Flip, InsertStatus, LakeStatus, SourceStatus
 
 LOADING = Chunks(17, 124)
 

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.functions import read
-from pipelines.functions.arrow import RESULTS, ArrowFunction, FunctionFailed
-from pipelines.functions.failures import failure
-from pipelines.functions.reading import SQL_TYPES
 from tests.pipelines.functions.test_reading import sample
+from tidegate.pipelines.functions import read
+from tidegate.pipelines.functions.arrow import RESULTS, ArrowFunction, FunctionFailed
+from tidegate.pipelines.functions.failures import failure
+from tidegate.pipelines.functions.reading import SQL_TYPES
 
 NOON = datetime(2024, 1, 31, 12, 0, 0, 123456)
 EAST = timezone(timedelta(hours=2))

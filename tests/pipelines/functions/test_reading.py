@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.functions import FunctionProblem, UserFunction, read, used_in
+from tidegate.pipelines.functions import FunctionProblem, UserFunction, read, used_in
 
 SAMPLES = "tests.pipelines.functions.samples"
 

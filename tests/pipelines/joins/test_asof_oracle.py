@@ -19,11 +19,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.joins import Joining
-from pipelines.runtime.plans import FromQuarantine
-from pipelines.testing import Harness
-from pipelines.watermarks import MAX_TIMESTAMP
 from tests.cases import at_length
+from tidegate.pipelines.joins import Joining
+from tidegate.pipelines.runtime.plans import FromQuarantine
+from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 pytestmark = pytest.mark.long
 

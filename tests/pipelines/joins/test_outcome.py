@@ -7,8 +7,8 @@ from typing import Literal, get_args
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.joins.outcome import WHYS, Disposition, Outcomes, outcomes, why_number
-from pipelines.sql import compile_script
+from tidegate.pipelines.joins.outcome import WHYS, Disposition, Outcomes, outcomes, why_number
+from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """
 CREATE TABLE u (k INT PRIMARY KEY NOT ENFORCED, a INT)

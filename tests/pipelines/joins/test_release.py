@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.joins import Joining
-from pipelines.lake import StagedRow
-from pipelines.runtime.releasing import Releasing, Waiting
-from pipelines.testing import Harness
-from pipelines.watermarks import MAX_TIMESTAMP
 from tests.cases import at_length
+from tidegate.pipelines.joins import Joining
+from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 pytestmark = pytest.mark.long
 

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.errors import ConcurrentRun, LakeError
-from pipelines.lake import adopt as adopting
-from pipelines.lake.adopt import Epochs, adopt, survey
-from pipelines.lake.footers import column_bounds
-from pipelines.lake.records import StagedFile
-from pipelines.parquet import python_rows
+from tidegate.pipelines.errors import ConcurrentRun, LakeError
+from tidegate.pipelines.lake import adopt as adopting
+from tidegate.pipelines.lake.adopt import Epochs, adopt, survey
+from tidegate.pipelines.lake.footers import column_bounds
+from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.parquet import python_rows
 
 
 def rows(epoch: int, *ids: int) -> pa.Table:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from pipelines.errors import LakeError
-from pipelines.lake import EpochRow, Lake, StuckRow, WatermarkRow
-from pipelines.lake.control import ControlTable
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import EpochRow, Lake, StuckRow, WatermarkRow
+from tidegate.pipelines.lake.control import ControlTable
 
 
 def row(owner: str, epoch: int, generation: int = 1, **plan: object) -> EpochRow:

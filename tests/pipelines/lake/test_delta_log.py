@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.lake import delta_log
-from pipelines.lake.delta_log import data_files, opened
+from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.delta_log import data_files, opened
 
 
 @pytest.mark.parametrize("folder", ["lake", "a lake of 100% ünïcode"])

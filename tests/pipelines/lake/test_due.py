@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.lake.adopt import adopt, survey
-from pipelines.lake.due import Due, released, settled
-from pipelines.lake.upkeep import SMALL_FILES, tidy
-from pipelines.watermarks import MAX_TIMESTAMP
+from tidegate.pipelines.lake.adopt import adopt, survey
+from tidegate.pipelines.lake.due import Due, released, settled
+from tidegate.pipelines.lake.upkeep import SMALL_FILES, tidy
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 SCHEMA = pa.schema([("_epoch", pa.int64()), ("_generation", pa.int32()), ("_rowtime", pa.timestamp("us", tz="UTC"))])
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.lake.footers import bounds_of_files
+from tidegate.pipelines.lake.footers import bounds_of_files
 
 
 def footer(path: Path, values: list[Any], **more: Any) -> pq.FileMetaData:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.lake import Lake
 from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
+from tidegate.pipelines.lake import Lake
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o002])

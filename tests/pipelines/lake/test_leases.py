@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from deltalake.exceptions import DeltaError
 
-from pipelines.errors import LakeError, LeaseHeld
-from pipelines.lake.leases import TIME_TO_LIVE_MS, Leases, read_leases
+from tidegate.pipelines.errors import LakeError, LeaseHeld
+from tidegate.pipelines.lake.leases import TIME_TO_LIVE_MS, Leases, read_leases
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.leases import Leases
 leases = Leases(Path(sys.argv[1]), label="another run")
 leases.acquire("clicks")
 print("held", flush=True)
@@ -56,7 +56,7 @@ def test_an_abandoned_runner_of_this_process_holds_nothing(tmp_path: Path) -> No
 
 def test_a_lease_of_another_machine_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_700_000_000_000]
-    monkeypatch.setattr("pipelines.lake.leases.machine", lambda: "elsewhere/boot/ns")
+    monkeypatch.setattr("tidegate.pipelines.lake.leases.machine", lambda: "elsewhere/boot/ns")
     there = Leases(tmp_path, label="there", clock=lambda: now[0])
     there.acquire("clicks")
     monkeypatch.undo()
@@ -80,7 +80,7 @@ def test_a_lease_whose_end_cannot_be_written_is_over_and_its_loss_is_logged(
     first, second = Leases(tmp_path, label="first"), Leases(tmp_path, label="second")
     first.acquire("clicks")
     with monkeypatch.context() as disk:
-        disk.setattr("pipelines.lake.leases.write_deltalake", full)
+        disk.setattr("tidegate.pipelines.lake.leases.write_deltalake", full)
         first.close()
     assert "clicks: the end of its lease was not written (No space left on device)" in caplog.text
     second.acquire("clicks")
@@ -89,7 +89,7 @@ def test_a_lease_whose_end_cannot_be_written_is_over_and_its_loss_is_logged(
 READ_AND_LEAVE = """
 import sys
 from pathlib import Path
-from pipelines.lake.leases import read_leases
+from tidegate.pipelines.lake.leases import read_leases
 print(*sorted(lease.owner for lease in read_leases(Path(sys.argv[1]))), sep="\\n")
 """
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.lake import Lake, WatermarkRow
-from pipelines.lake.ledger import rows_landed, sums, with_sums
+from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake.ledger import rows_landed, sums, with_sums
 
 EPOCHS = 12
 

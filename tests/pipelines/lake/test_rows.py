@@ -8,9 +8,9 @@ import pytest
 from deltalake import DeltaTable, Schema
 from pyspark.sql import SparkSession
 
-from pipelines.errors import LakeError
-from pipelines.lake import delta_log
-from pipelines.lake.rows import ensure_table, struct_type
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.rows import ensure_table, struct_type
 
 COLUMNS = {"id": "INT", "day": "DATE"}
 

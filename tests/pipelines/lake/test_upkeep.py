@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.lake.delta_log import bring_up_to_date
-from pipelines.lake.upkeep import SMALL_FILES, clean_log, live_files, log_keep, put_together, remove_dead, tidy
+from tidegate.pipelines.lake.delta_log import bring_up_to_date
+from tidegate.pipelines.lake.upkeep import SMALL_FILES, clean_log, live_files, log_keep, put_together, remove_dead, tidy
 
 
 def test_numbers_that_may_be_nan_get_no_bounds(tmp_path: Path) -> None:

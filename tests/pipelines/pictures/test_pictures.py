@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pipelines.lake import SplitWatermark, StagedRow, WatermarkRow
-from pipelines.pictures import bar_of, markdown, outcomes, watermarks
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.watermarks import MAX_TIMESTAMP
+from tidegate.pipelines.lake import SplitWatermark, StagedRow, WatermarkRow
+from tidegate.pipelines.pictures import bar_of, markdown, outcomes, watermarks
+from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 PLAN = ReleasePlan("e", 1, 7, "release", 0, "clicks", 1, 0, 1, (), "quarantine", "x")
 

@@ -6,7 +6,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pipelines.pictures.svg import Bar, Line, Span, length, lying, moment, round_times, stacked, step_chart, timeline
+from tidegate.pipelines.pictures.svg import (
+    Bar,
+    Line,
+    Span,
+    length,
+    lying,
+    moment,
+    round_times,
+    stacked,
+    step_chart,
+    timeline,
+)
 
 
 @pytest.mark.parametrize(

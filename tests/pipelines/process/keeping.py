@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from pipelines.process import EventTimeExtension, OneInputEventTimeStreamProcessFunction, StateDeclarations
-from pipelines.process.engine.bucket import StateColumns
-from pipelines.process.engine.rows import InputShape
-from pipelines.process.engine.steps import Steps
-from pipelines.process.engine.task import KIND, REPORT, REPORTED, TaskPlan, run_task
-from pipelines.watermarks import MIN_TIMESTAMP
 from tests.memory import peak_rss
+from tidegate.pipelines.process import EventTimeExtension, OneInputEventTimeStreamProcessFunction, StateDeclarations
+from tidegate.pipelines.process.engine.bucket import StateColumns
+from tidegate.pipelines.process.engine.rows import InputShape
+from tidegate.pipelines.process.engine.steps import Steps
+from tidegate.pipelines.process.engine.task import KIND, REPORT, REPORTED, TaskPlan, run_task
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 BUCKETS, NOTE, ADDED = 64, 4096, 4
 NOTES = StateDeclarations.list_state("notes", "STRING")

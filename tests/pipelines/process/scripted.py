@@ -7,12 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pipelines.process import (
+from tidegate.pipelines.process import (
     EventTimeManager,
     OneInputEventTimeStreamProcessFunction,
     StateDeclarations,
 )
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SEEN = StateDeclarations.list_state("seen", "BIGINT")
 AGAIN = StateDeclarations.map_state("again", "BIGINT", "BIGINT")

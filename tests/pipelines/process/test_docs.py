@@ -11,10 +11,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipelines import process
-from pipelines.process import Arrived, LocalRun, OneInputStreamProcessFunction, WatermarkHandlingResult, joins, windows
-from pipelines.sql import compile_script
-from pipelines.watermarks import Watermark
+from tidegate.pipelines import process
+from tidegate.pipelines.process import (
+    Arrived,
+    LocalRun,
+    OneInputStreamProcessFunction,
+    WatermarkHandlingResult,
+    joins,
+    windows,
+)
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.watermarks import Watermark
 
 ROOT = Path(__file__).parents[3]
 DOCS = (ROOT / "docs" / "process-functions.md").read_text(encoding="utf-8")

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from pipelines import process
-from pipelines.process import (
+from tests.pipelines.runtime.processing import functions as fn
+from tidegate.pipelines import process
+from tidegate.pipelines.process import (
     Arrived,
     EventTimeExtension,
     FunctionRaised,
@@ -28,11 +29,10 @@ from pipelines.process import (
     WatermarkDeclarations,
     WatermarkHandlingResult,
 )
-from pipelines.process.engine.binding import shape_of
-from pipelines.process.engine.epoch import TaskRun
-from pipelines.process.engine.steps import LandedStep, Steps, steps_of
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
-from tests.pipelines.runtime.processing import functions as fn
+from tidegate.pipelines.process.engine.binding import shape_of
+from tidegate.pipelines.process.engine.epoch import TaskRun
+from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
 TIME, IDLE = "BUILTIN_API_EVENT_TIME", "BUILTIN_API_EVENT_TIME_IDLE"
 
@@ -155,7 +155,7 @@ def test_before_any_watermark_a_broadcast_record_has_the_moment_at_which_it_land
 def test_broadcast_state_is_copied_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = []
     monkeypatch.setattr(
-        "pipelines.process.state.stores.dict", lambda entries: copies.append(1) or {**entries}, raising=False
+        "tidegate.pipelines.process.state.stores.dict", lambda entries: copies.append(1) or {**entries}, raising=False
     )
     run = wrapped(Rules())
     rows = [Row(f"k{number}", number) for number in range(50)]
@@ -522,7 +522,7 @@ class Periodic(Split):
 
 
 def test_a_timer_that_is_always_set_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.process.engine.epoch.MOST_FIRINGS", 5)
+    monkeypatch.setattr("tidegate.pipelines.process.engine.epoch.MOST_FIRINGS", 5)
     run = wrapped(Periodic())
     assert run.epoch([Arrived([Row("a", 10)], Watermark(50)), Arrived([], Watermark(90))])[1][2:] == [
         *range(10, 100, 10)

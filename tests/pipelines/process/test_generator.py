@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.process import Arrived, EventTimeExtension, FunctionRaised, InvalidDeclaration, LocalRun
-from pipelines.process.engine.binding import Binding
-from pipelines.process.errors import NoEventTime
-from pipelines.process.generator import WatermarkGeneratorBuilder
-from pipelines.watermarks import MIN_TIMESTAMP, InvalidWatermark, Watermark
+from tidegate.pipelines.process import Arrived, EventTimeExtension, FunctionRaised, InvalidDeclaration, LocalRun
+from tidegate.pipelines.process.engine.binding import Binding
+from tidegate.pipelines.process.errors import NoEventTime
+from tidegate.pipelines.process.generator import WatermarkGeneratorBuilder
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, InvalidWatermark, Watermark
 
 Click = namedtuple("Click", ["item", "timestamp"])
 TIME, IDLE = "BUILTIN_API_EVENT_TIME", "BUILTIN_API_EVENT_TIME_IDLE"

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.process import EventTimeExtension
-from pipelines.process.identity import _package, definition_of, identity_of
-from pipelines.process.windows.function import Aggregate, WindowFunction, session, tumble
 from tests.pipelines.process.windows.test_function import COUNT
 from tests.pipelines.runtime.processing import functions as fn
+from tidegate.pipelines.process import EventTimeExtension
+from tidegate.pipelines.process.identity import _package, definition_of, identity_of
+from tidegate.pipelines.process.windows.function import Aggregate, WindowFunction, session, tumble
 
 MODULE = """
 import logging
 import runpy
 import re
 from functools import partial
-from pipelines.process import OneInputStreamProcessFunction
+from tidegate.pipelines.process import OneInputStreamProcessFunction
 
 FACTOR = 3
 LIMITS = {"a", "b", "c"}
@@ -62,7 +62,7 @@ class Told(Base):
 def identity(folder: Path, text: str) -> str:
     """Of `Told` in a module of this text, in a process of its own: addresses and the order of sets are other ones."""
     (folder / "told_module.py").write_text(text)
-    code = "import told_module; from pipelines.process.identity import identity_of as of; print(of(told_module.Told()))"
+    code = "import told_module; from tidegate.pipelines.process.identity import identity_of as of; print(of(told_module.Told()))"
     root = str(Path(__file__).parents[3])
     environment = {"PYTHONPATH": f"{folder}:{root}", "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
@@ -201,7 +201,7 @@ def test_a_version_stands_for_the_code_and_a_package_for_its_version(
         "number * 2", "np.int64(number)"
     )
     first = meant(tmp_path / "e", packaged)
-    monkeypatch.setattr("pipelines.process.identity.version", lambda name: "0.0")
+    monkeypatch.setattr("tidegate.pipelines.process.identity.version", lambda name: "0.0")
     _package.cache_clear()
     assert meant(tmp_path / "f", packaged) != first
     _package.cache_clear()

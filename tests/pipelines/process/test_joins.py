@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
-from pipelines.process.errors import ProcessError
-from pipelines.process.joins import IntervalJoin, Side, WindowJoin
-from pipelines.process.windows import Windows, cumulate, hop, session, tumble
-from pipelines.sql import compile_script
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.process.counting import Counted
+from tidegate.pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
+from tidegate.pipelines.process.errors import ProcessError
+from tidegate.pipelines.process.joins import IntervalJoin, Side, WindowJoin
+from tidegate.pipelines.process.windows import Windows, cumulate, hop, session, tumble
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
 
 def ms(number: int) -> timedelta:

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.process import (
+from tests.pipelines.process.engine.test_task import Epochs
+from tests.pipelines.process.windows.test_function import Row, ms
+from tidegate.pipelines.process import (
     Arrived,
     EventTimeExtension,
     FunctionRaised,
@@ -25,19 +27,17 @@ from pipelines.process import (
     TwoInputBroadcastStreamProcessFunction,
     WrongValue,
 )
-from pipelines.process.engine.arrow_values import python_values
-from pipelines.process.engine.bucket import StateColumns
-from pipelines.process.engine.outputs import ListCollector, OutputColumns, as_tuple
-from pipelines.process.records import record_type
-from pipelines.process.state.declared import column_type
-from pipelines.process.state.types import state_types
-from pipelines.process.values import copied, exact
-from pipelines.process.windows.function import Aggregate, WindowFunction, tumble
-from pipelines.sources.arrow_types import arrow_type
-from pipelines.sql.dialect import parse_type
-from pipelines.watermarks import Watermark
-from tests.pipelines.process.engine.test_task import Epochs
-from tests.pipelines.process.windows.test_function import Row, ms
+from tidegate.pipelines.process.engine.arrow_values import python_values
+from tidegate.pipelines.process.engine.bucket import StateColumns
+from tidegate.pipelines.process.engine.outputs import ListCollector, OutputColumns, as_tuple
+from tidegate.pipelines.process.records import record_type
+from tidegate.pipelines.process.state.declared import column_type
+from tidegate.pipelines.process.state.types import state_types
+from tidegate.pipelines.process.values import copied, exact
+from tidegate.pipelines.process.windows.function import Aggregate, WindowFunction, tumble
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.watermarks import Watermark
 
 SD = StateDeclarations
 OUTPUT = pa.schema([("k", pa.string()), ("told", pa.string())])

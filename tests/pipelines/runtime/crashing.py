@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pipelines.runtime import faults
-from pipelines.testing import Harness
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.testing import Harness
 
 
 class Abort(BaseException):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deltalake import DeltaTable
 
-from pipelines.lake import Lake
-from pipelines.sql import Pipeline, compile_script
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.sql import Pipeline, compile_script
 
 SCRIPT = """
 CREATE TABLE rates (k BIGINT, v BIGINT, n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), PRIMARY KEY (k) NOT ENFORCED,

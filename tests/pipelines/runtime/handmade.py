@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from pipelines.joins.outcome import outcomes
-from pipelines.lake import Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
-from pipelines.runtime.plans import Pin, ReleaseKind, ReleasePlan, insert_owner, source_row
-from pipelines.sources.arrow_types import arrow_schema
-from pipelines.sources.protocol import Step
-from pipelines.sql.model import Column, Insert, Join, Key, OnUnmatched, Options, Projection, Table
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.joins.outcome import outcomes
+from tidegate.pipelines.lake import Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.runtime.plans import Pin, ReleaseKind, ReleasePlan, insert_owner, source_row
+from tidegate.pipelines.sources.arrow_types import arrow_schema
+from tidegate.pipelines.sources.protocol import Step
+from tidegate.pipelines.sql.model import Column, Insert, Join, Key, OnUnmatched, Options, Projection, Table
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SCRIPTED = Options({"connector": "scripted"})
 

@@ -17,14 +17,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipelines.lake import Lake
-from pipelines.runtime import faults
-from pipelines.runtime.runner import Runner
-from pipelines.sources.mysql_cdc.snapshot import plan
-from pipelines.sources.scripted import ScriptedInput
-from pipelines.sql import compile_script
-from pipelines.testing import spark_session
 from tests.oracle.pins import Event, published_at_pins, rows_of
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sources.mysql_cdc.snapshot import plan
+from tidegate.pipelines.sources.scripted import ScriptedInput
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import spark_session
 
 ROOT = Path(__file__).parents[3]
 

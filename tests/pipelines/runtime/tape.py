@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pipelines.frames import empty_frame
-from pipelines.lake import Lake
-from pipelines.sources import phaseless, registry, source_time
-from pipelines.sources.protocol import (
+from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.sources import phaseless, registry, source_time
+from tidegate.pipelines.sources.protocol import (
     SOURCE_COLUMNS,
     ConnectorSpec,
     Json,
@@ -32,7 +32,7 @@ from pipelines.sources.protocol import (
     Step,
     StoredStep,
 )
-from pipelines.watermarks import Watermark
+from tidegate.pipelines.watermarks import Watermark
 
 Tape = Mapping[str, list[dict[str, Any]]]
 

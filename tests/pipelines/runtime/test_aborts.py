@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.runtime import faults
-from pipelines.testing import Harness
 from tests.oracle.proctime import Oracle
 from tests.pipelines.runtime.crashing import Abort, dying
 from tests.pipelines.runtime.test_random_histories import SCRIPT
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.testing import Harness
 
 pytestmark = pytest.mark.long
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runtime.accounting import WhereRowsAre, left_waiting, where_rows_are
-from pipelines.runtime.history import ReleasedEpoch, history_of
-from pipelines.runtime.plans import FromQuarantine, InputSpan, ProcessSpan, ReleasePlan, TimeSpan
 from tests.pipelines.runtime.handmade import HandmadeLake
+from tidegate.pipelines.runtime.accounting import WhereRowsAre, left_waiting, where_rows_are
+from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.plans import FromQuarantine, InputSpan, ProcessSpan, ReleasePlan, TimeSpan
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pipelines.jars import AVRO
+from tidegate.pipelines.jars import AVRO
 
 SCHEMA = {
     "type": "record",

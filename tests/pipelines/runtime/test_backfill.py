@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import GateHeld, PlanningError
-from pipelines.lake import upkeep
-from pipelines.runtime.history import history_of
-from pipelines.runtime.releasing import Waiting
-from pipelines.runtime.runner import Released
-from pipelines.sql import compile_script
-from pipelines.testing import Harness
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
+from tidegate.pipelines.errors import GateHeld, PlanningError
+from tidegate.pipelines.lake import upkeep
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.releasing import Waiting
+from tidegate.pipelines.runtime.runner import Released
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import Harness
 
 SEED = random.SystemRandom().randrange(10**9)
 

@@ -31,10 +31,10 @@ LEFT JOIN user_city FOR SYSTEM_TIME AS OF click_event.proctime ON click_event.us
 RUN = """
 import sys
 from pathlib import Path
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.scripts import load_script
-from pipelines.runtime.session import start_session
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.pipelines.runtime.session import start_session
 
 spark = start_session(master="local-cluster[2,1,2048]")
 context = spark.sparkContext

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import (
+from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, FILE, START, TABLE, Log
+from tidegate.pipelines.errors import (
     ConcurrentRun,
     DefinitionChanged,
     GateHeld,
@@ -19,16 +20,15 @@ from pipelines.errors import (
     SourceUnreachable,
     TidegateError,
 )
-from pipelines.runtime.continuous import Continuous, Tick
-from pipelines.runtime.failures import StepFailed
-from pipelines.runtime.landing.advances import Advance, LandedEpoch
-from pipelines.runtime.landing.alignment import Blocked, GroupStanding
-from pipelines.runtime.runner import Released
-from pipelines.sources.mysql_cdc.binlog import BinlogPosition
-from pipelines.sources.mysql_cdc.binlog.decoder import Decoder
-from pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged
-from pipelines.watermarks import PROCESSING_TIME, TickScheduler, Timers, WatermarkStrategy
-from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, FILE, START, TABLE, Log
+from tidegate.pipelines.runtime.continuous import Continuous, Tick
+from tidegate.pipelines.runtime.failures import StepFailed
+from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
+from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding
+from tidegate.pipelines.runtime.runner import Released
+from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged
+from tidegate.pipelines.watermarks import PROCESSING_TIME, TickScheduler, Timers, WatermarkStrategy
 
 
 def insert(name: str, *builds: str, time: str = "processing") -> SimpleNamespace:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipelines.process import EventTimeExtension, OneInputEventTimeStreamProcessFunction
-from pipelines.runtime.continuous import Continuous, Tick
-from pipelines.sql import compile_script
-from pipelines.testing import Harness
+from tidegate.pipelines.process import EventTimeExtension, OneInputEventTimeStreamProcessFunction
+from tidegate.pipelines.runtime.continuous import Continuous, Tick
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = "CREATE TABLE events (k STRING, due BIGINT) WITH ('connector' = 'scripted')"
 

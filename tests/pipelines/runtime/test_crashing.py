@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.runtime import faults
 from tests.pipelines.runtime.crashing import dying, may_die, meanwhile
+from tidegate.pipelines.runtime import faults
 
 
 def test_the_block_ends_at_the_point_of_the_owner_and_at_the_pass_that_is_meant() -> None:

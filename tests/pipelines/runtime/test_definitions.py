@@ -15,21 +15,21 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from orchestration.console.standing import standing
-from pipelines.errors import ConcurrentRun, DefinitionChanged, GateHeld, LakeError
-from pipelines.lake import DefinitionRow, Lake, WatermarkRow
-from pipelines.lake.lake import FORMAT
-from pipelines.runtime.definitions import Definitions, Difference, left_behind, mixed_definitions
-from pipelines.runtime.landing.opening import refresh
-from pipelines.runtime.plans import ReleasePlan, source_row
-from pipelines.runtime.releasing.standing import Standing
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.status import settled_status
-from pipelines.runtime.verifying.verify import verify
-from pipelines.sources.protocol import Step
-from pipelines.sql import compile_script
-from pipelines.testing import Harness
 from tests.pipelines.runtime.handmade import HandmadeLake
+from tidegate.orchestration.console.standing import standing
+from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, GateHeld, LakeError
+from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
+from tidegate.pipelines.lake.lake import FORMAT
+from tidegate.pipelines.runtime.definitions import Definitions, Difference, left_behind, mixed_definitions
+from tidegate.pipelines.runtime.landing.opening import refresh
+from tidegate.pipelines.runtime.plans import ReleasePlan, source_row
+from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.status import settled_status
+from tidegate.pipelines.runtime.verifying.verify import verify
+from tidegate.pipelines.sources.protocol import Step
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import Harness
 
 OLD_LAKE = Path(__file__).parents[2] / "fixtures" / "lake_of_format_1"
 

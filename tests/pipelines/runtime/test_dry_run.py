@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import PlanningError
-from pipelines.lake import Lake
-from pipelines.runtime.dry_run import DryRun, dry_run
-from pipelines.runtime.runner import Runner
-from pipelines.sql import compile_script
 from tests.conftest import Database
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.dry_run import DryRun, dry_run
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
 
 SCRIPT = (
     "CREATE TABLE item (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH ({options});"
@@ -68,8 +68,8 @@ def test_a_table_that_the_script_does_not_have(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_step_goes_on_first_and_a_new_generation_is_planned_beside_it(tmp_path: Path) -> None:
-    from pipelines.runtime.plans import source_row
-    from pipelines.sources.protocol import Step
+    from tidegate.pipelines.runtime.plans import source_row
+    from tidegate.pipelines.sources.protocol import Step
 
     lake = Lake(tmp_path)
     step = Step({"to": 3, "from": 0, "base": 0, "ends": {"at": 0}}, "unbounded", summary="rows 1-3")

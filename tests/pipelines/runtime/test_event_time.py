@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import PlanningError
-from pipelines.lake import Lake
-from pipelines.runtime.accounting import left_waiting, where_rows_are
-from pipelines.runtime.failures import StepFailed
-from pipelines.runtime.history import history_of
-from pipelines.runtime.releasing import Waiting
-from pipelines.runtime.runner import Runner
-from pipelines.testing import Harness
-from pipelines.watermarks import MAX_TIMESTAMP
 from tests.cases import at_length
 from tests.pipelines.runtime import event_tape, tape
 from tests.pipelines.runtime.crashing import dying
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.accounting import left_waiting, where_rows_are
+from tidegate.pipelines.runtime.failures import StepFailed
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.releasing import Waiting
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 RATES = """
 CREATE TABLE rates (currency STRING, rate INT, valid_from TIMESTAMP(3), WATERMARK FOR valid_from AS valid_from,

@@ -10,8 +10,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from pipelines.errors import TidegateError
-from pipelines.runtime.failures import StepFailed, engine_lost, explained, first_line
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.runtime.failures import StepFailed, engine_lost, explained, first_line
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from pipelines.runtime import faults
 from tests.conftest import Database
 from tests.pipelines.runtime.test_resources import SCRIPT
+from tidegate.pipelines.runtime import faults
 
 RUN = """
 import json, os, subprocess, sys
-from pipelines.errors import TidegateError
-from pipelines.lake import Lake
-from pipelines.runtime import faults
-from pipelines.runtime.runner import Runner
-from pipelines.sql import compile_script
-from pipelines.testing import spark_session
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import spark_session
 
 lake, points = Lake(sys.argv[2]), sys.argv[3:]
 filler = lake.root / "filler"

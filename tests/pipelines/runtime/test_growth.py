@@ -20,23 +20,23 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
-from pipelines.clock import system_clock
-from pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow
-from pipelines.lake.control import AT_ONCE, ControlTable
-from pipelines.lake.ledger import with_sums
-from pipelines.lake.records import EpochRow, Record
-from pipelines.lake.upkeep import REMOVED
-from pipelines.runtime.accounting import CHECKPOINT, Done, checkpoint, newest_of, where_rows_are
-from pipelines.runtime.history import history_of
-from pipelines.runtime.landing.opening import refresh
-from pipelines.runtime.landing.split_store import Splits
-from pipelines.runtime.lost_commits import refuse_lost_source
-from pipelines.runtime.plans import FromQuarantine, Lot, source_row
-from pipelines.runtime.releasing.standing import Standing
-from pipelines.runtime.status import status
-from pipelines.runtime.upkeep import Upkeep
-from pipelines.sources.protocol import SourceContext, Step
 from tests.pipelines.runtime.handmade import HandmadeLake, all_counts
+from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
+from tidegate.pipelines.lake.ledger import with_sums
+from tidegate.pipelines.lake.records import EpochRow, Record
+from tidegate.pipelines.lake.upkeep import REMOVED
+from tidegate.pipelines.runtime.accounting import CHECKPOINT, Done, checkpoint, newest_of, where_rows_are
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.landing.opening import refresh
+from tidegate.pipelines.runtime.landing.split_store import Splits
+from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
+from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, source_row
+from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.runtime.upkeep import Upkeep
+from tidegate.pipelines.sources.protocol import SourceContext, Step
 
 ROWS = 3
 """Of every epoch: one is published, one dropped, one quarantined."""
@@ -266,7 +266,7 @@ def test_a_status_imports_no_engine(tmp_path: Path) -> None:
     grown(tmp_path, 40)
     code = f"""
 import sys
-from orchestration.cli import main
+from tidegate.orchestration.cli import main
 sys.argv = ["tidegate", "status", "--lake", {str(tmp_path)!r}, "--json"]
 try:
     main()

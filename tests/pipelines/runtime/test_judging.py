@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.runtime.judging import NoVerdict, ask, prepare
+from tidegate.pipelines.runtime.judging import NoVerdict, ask, prepare
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -12,13 +12,13 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.errors import LakeError
-from pipelines.lake import rows as lake_rows
-from pipelines.runtime.plans import FromQuarantine
-from pipelines.runtime.quarantine.kept import kept_out
-from pipelines.runtime.quarantine.rows import rows_of
-from pipelines.runtime.releasing import kept_probes, staging
-from pipelines.testing import Harness
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.runtime.plans import FromQuarantine
+from tidegate.pipelines.runtime.quarantine.kept import kept_out
+from tidegate.pipelines.runtime.quarantine.rows import rows_of
+from tidegate.pipelines.runtime.releasing import kept_probes, staging
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
 CREATE TABLE users (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH ('connector' = 'scripted');
@@ -106,7 +106,7 @@ def test_a_quarantined_row_holds_the_probes_columns(
 
 
 def open_of(harness: Harness) -> list[Any]:
-    from pipelines.runtime.history import history_of
+    from tidegate.pipelines.runtime.history import history_of
 
     history = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("enriched"))
     return [item for item in kept_out(history) if item.state == "open"]

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.runtime import faults
-from pipelines.watermarks import MIN_TIMESTAMP
 from tests.oracle.pins import Event, scripted_state
 from tests.pipelines.runtime.killing import Play
 from tests.pipelines.runtime.test_random_histories import SCRIPT
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("jvm")]
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
 from tests.pipelines.runtime import event_tape, tape
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
 
 PACE = ", 'rows-per-epoch' = 'a=3,b=2', 'bounded' = '2'"
 ON_EVENT = ", 'scan.watermark.emit.strategy' = 'on-event', 'scan.watermark.emit.on-event.gap' = '2'"
@@ -27,8 +27,8 @@ DRIVE = """
 import sys
 from pathlib import Path
 import pytest
-from pipelines.lake import Lake
-from pipelines.testing import spark_session
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.testing import spark_session
 from tests.pipelines.runtime import tape
 from tests.pipelines.runtime.test_kills_in_event_time import advance
 tape.install(pytest.MonkeyPatch())

@@ -13,13 +13,18 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
-from pipelines.errors import LakeError
-from pipelines.lake import Lake, delta_log
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.adopt import adopt, survey
-from pipelines.lake.lake import KEEP, mark
-from pipelines.runtime.dry_run import dry_run
-from pipelines.runtime.lost_commits import (
+from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processing.test_processes import SCRIPT as EVENTS
+from tests.pipelines.runtime.processing.test_processes import event, wrapped
+from tests.pipelines.runtime.test_event_time import Play
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.adopt import adopt, survey
+from tidegate.pipelines.lake.lake import KEEP, mark
+from tidegate.pipelines.runtime.dry_run import dry_run
+from tidegate.pipelines.runtime.lost_commits import (
     _there,
     lost_rows,
     refuse_lost_insert,
@@ -27,14 +32,9 @@ from pipelines.runtime.lost_commits import (
     refuse_lost_rows,
     refuse_lost_source,
 )
-from pipelines.runtime.plans import Pin
-from pipelines.sql import compile_script
-from pipelines.testing import Harness
-from tests.pipelines.runtime.handmade import HandmadeLake
-from tests.pipelines.runtime.processing import functions as fn
-from tests.pipelines.runtime.processing.test_processes import SCRIPT as EVENTS
-from tests.pipelines.runtime.processing.test_processes import event, wrapped
-from tests.pipelines.runtime.test_event_time import Play
+from tidegate.pipelines.runtime.plans import Pin
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import Harness
 
 COLUMNS = pa.schema([("_generation", pa.int32()), ("_epoch", pa.int64()), ("id", pa.int64())])
 

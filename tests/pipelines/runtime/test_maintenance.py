@@ -11,18 +11,18 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.lake import delta_log
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.upkeep import SMALL_FILES, live_files
-from pipelines.runtime.history import history_of
-from pipelines.runtime.maintenance import NO_LOOKUP, Maintained
-from pipelines.runtime.plans import FromQuarantine
-from pipelines.runtime.runner import Runner
-from pipelines.testing import Harness
-from pipelines.watermarks import MAX_TIMESTAMP
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tests.pipelines.runtime.test_random_histories import SCRIPT
+from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.upkeep import SMALL_FILES, live_files
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.maintenance import NO_LOOKUP, Maintained
+from tidegate.pipelines.runtime.plans import FromQuarantine
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 pytestmark = pytest.mark.long
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import PlanningError, SourceError
-from pipelines.lake import Lake
-from pipelines.runtime.masking import Mask, MaskedCause
-from pipelines.runtime.runner import Runner
-from pipelines.sql import compile_script
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.masking import Mask, MaskedCause
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """
 CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH (

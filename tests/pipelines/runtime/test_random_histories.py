@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from pipelines.testing import Harness
 from tests.cases import at_length
 from tests.oracle.proctime import Oracle
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
 CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING)

@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, Phase, example, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from pipelines.lake import Lake, WatermarkRow
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.splits import stored_splits
-from pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
 from tests.pipelines.runtime import event_tape, tape
 from tests.pipelines.runtime.crashing import may_die
+from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.splits import stored_splits
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
 
 BOUND = 5
 VERSIONS = range(80, 230, 15)

@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import DefinitionChanged, GateHeld, LeaseHeld, PlanningError
-from pipelines.runtime.accounting import where_rows_are
-from pipelines.runtime.failures import StepFailed
-from pipelines.runtime.history import history_of
-from pipelines.runtime.releasing import Waiting
-from pipelines.runtime.runner import Released, Runner
-from pipelines.testing import Harness
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying, meanwhile
 from tests.pipelines.runtime.test_random_histories import SCRIPT
+from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LeaseHeld, PlanningError
+from tidegate.pipelines.runtime.accounting import where_rows_are
+from tidegate.pipelines.runtime.failures import StepFailed
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.releasing import Waiting
+from tidegate.pipelines.runtime.runner import Released, Runner
+from tidegate.pipelines.testing import Harness
 
 TWO_BUILDS = """
 CREATE TABLE users (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING)

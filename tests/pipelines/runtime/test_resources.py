@@ -45,10 +45,10 @@ WATCH = """
 import gc, sys, threading, time
 import psutil
 from pathlib import Path
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.session import start_session
-from pipelines.sql import compile_script
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.session import start_session
+from tidegate.pipelines.sql import compile_script
 
 peak = workers = 0
 

@@ -11,12 +11,14 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 
-from pipelines.errors import PlanningError
-from pipelines.joins.outcome import outcomes
-from pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
-from pipelines.runtime.definitions import Definitions
-from pipelines.runtime.history import ReleasedEpoch
-from pipelines.runtime.plans import (
+from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.test_event_time import RATES
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.joins.outcome import outcomes
+from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.plans import (
     Backfill,
     FromQuarantine,
     InputSpan,
@@ -26,14 +28,12 @@ from pipelines.runtime.plans import (
     TimeSpan,
     insert_owner,
 )
-from pipelines.runtime.quarantine.kept import Kept
-from pipelines.runtime.releasing.backfill import BackfillPlanner
-from pipelines.runtime.releasing.standing import Position, Standing
-from pipelines.runtime.retention import Gone, Horizon, Retention, gone
-from pipelines.sql import compile_script
-from pipelines.watermarks import MAX_TIMESTAMP
-from tests.pipelines.runtime.processing import functions as fn
-from tests.pipelines.runtime.test_event_time import RATES
+from tidegate.pipelines.runtime.quarantine.kept import Kept
+from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
+from tidegate.pipelines.runtime.releasing.standing import Position, Standing
+from tidegate.pipelines.runtime.retention import Gone, Horizon, Retention, gone
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 SCRIPT = RATES.format(policy="publish", kind="LEFT", more="").replace(
     "ENFORCED) WITH (", "ENFORCED) WITH ('phases' = 'true', 'signals' = 'true', "

@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from assets import build_pipeline_definitions
-from orchestration.cli import app
-from pipelines.errors import PlanningError
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.scripts import load_script
-from pipelines.sql import SqlError, explain
 from tests.pipelines.runtime import tape
+from tidegate.assets import build_pipeline_definitions
+from tidegate.orchestration.cli import app
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.pipelines.sql import SqlError, explain
 
 PAGE = Path(__file__).parents[3] / "docs" / "watermarks.md"
 TABLE = """
@@ -141,7 +141,7 @@ def test_a_file_that_gives_no_pipeline(tmp_path: Path, text: str, told: str) -> 
 
 def test_what_the_file_itself_raises_is_told_as_it_is(tmp_path: Path) -> None:
     script = tmp_path / "tables.py"
-    script.write_text("from pipelines.sql import compile_script\npipeline = compile_script('CREATE TABEL')")
+    script.write_text("from tidegate.pipelines.sql import compile_script\npipeline = compile_script('CREATE TABEL')")
     with pytest.raises(SqlError):
         load_script(script)
     with pytest.raises(PlanningError, match="can not be read"):

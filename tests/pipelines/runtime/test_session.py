@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from pipelines.runtime import session
-from pipelines.runtime.session import settings
+from tidegate.pipelines.runtime import session
+from tidegate.pipelines.runtime.session import settings
 
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 

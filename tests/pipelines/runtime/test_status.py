@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from orchestration.cli import app
-from orchestration.console.standing import standing
-from pipelines.lake import Lake
-from pipelines.runtime.status import Chunks, InsertStatus, LakeStatus, SourceStatus, settled_status, status
 from tests.pipelines.runtime.handmade import HandmadeLake
+from tidegate.orchestration.cli import app
+from tidegate.orchestration.console.standing import standing
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.status import Chunks, InsertStatus, LakeStatus, SourceStatus, settled_status, status
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def test_a_flip_tells_its_epoch_its_time_and_the_greatest_cut(made: HandmadeLake
 def test_a_planned_epoch_that_has_not_landed_is_seen(made: HandmadeLake) -> None:
     made.landed("users", 1, 1, flip=1)
     newer = HandmadeLake(made.root)
-    from pipelines.runtime.plans import source_row
-    from pipelines.sources.protocol import Step
+    from tidegate.pipelines.runtime.plans import source_row
+    from tidegate.pipelines.sources.protocol import Step
 
     application = newer.lake.application("users", "plan", 1)
     newer.lake.epochs.append([source_row("users", 1, 2, 0, Step({}))], application=application, version=2)
@@ -163,7 +163,7 @@ def test_a_status_is_json(made: HandmadeLake) -> None:
 
 
 def test_knowing_the_state_needs_no_spark() -> None:
-    code = "import sys, pipelines.runtime.status; print([name for name in sys.modules if name.startswith('pyspark')])"
+    code = "import sys, tidegate.pipelines.runtime.status; print([name for name in sys.modules if name.startswith('pyspark')])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 

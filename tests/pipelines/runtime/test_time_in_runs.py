@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import PlanningError, SourceError, TidegateError
-from pipelines.lake import Lake, WatermarkRow, delta_log
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.watermarking import builtin
-from pipelines.sql import compile_script
-from pipelines.watermarks import (
+from tests.pipelines.runtime import tape
+from tests.pipelines.runtime.crashing import dying
+from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
+from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.watermarking import builtin
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Watermark,
@@ -24,8 +26,6 @@ from pipelines.watermarks import (
     WatermarkOutput,
     WatermarkStrategy,
 )
-from tests.pipelines.runtime import tape
-from tests.pipelines.runtime.crashing import dying
 
 SCRIPT = """
 CREATE TABLE clicks (id BIGINT, at_ms BIGINT, at AS TO_TIMESTAMP_LTZ(at_ms, 3){label}{watermark})

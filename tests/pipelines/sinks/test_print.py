@@ -3,10 +3,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from pipelines.errors import PlanningError
-from pipelines.sinks.print import CONNECTOR, show_epoch
-from pipelines.sources.protocol import SourceContext
 from tests.pipelines.sources.sources_help import NoSplits, table
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sinks.print import CONNECTOR, show_epoch
+from tidegate.pipelines.sources.protocol import SourceContext
 
 
 def shown(rows, *args) -> tuple[int, list[str]]:

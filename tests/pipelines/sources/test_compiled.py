@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.sql import SqlError, compile_script
 
 ROOT = Path(__file__).parents[3]
 

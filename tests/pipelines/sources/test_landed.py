@@ -6,9 +6,9 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from rich.console import Console
 
-from pipelines.lake import rows as lake_rows
-from pipelines.sinks.print import show_epoch
-from pipelines.testing import Harness
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.sinks.print import show_epoch
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH ('connector' = 'delta', 'path' = '{users}');

@@ -11,11 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from pipelines.errors import SourceError
-from pipelines.sources import registry
-from pipelines.sources.protocol import Connector, Source, SourceContext
-from pipelines.testing import Harness
 from tests.pipelines.sources.sources_help import NoSplits, table
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources import registry
+from tidegate.pipelines.sources.protocol import Connector, Source, SourceContext
+from tidegate.pipelines.testing import Harness
 
 PAGE = Path(__file__).parents[3] / "docs" / "connectors.md"
 SCRIPT = """

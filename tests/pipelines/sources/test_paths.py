@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import PlanningError, SourceError
-from pipelines.jars import home
-from pipelines.lake import Lake
-from pipelines.lake.lake import Layout
-from pipelines.sources import paths
-from pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.jars import home
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.lake import Layout
+from tidegate.pipelines.sources import paths
+from tidegate.pipelines.sql import SqlError, compile_script
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.process import EventTimeExtension
-from pipelines.sources.registry import connectors
-from pipelines.sql import compile_script
-from pipelines.sql.canonical import computes, digest_of, insert_form, statements_of, table_form
-from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
-from pipelines.sql.pipeline import Pipeline
 from tests.pipelines.runtime.processing import functions as fn
+from tidegate.pipelines.process import EventTimeExtension
+from tidegate.pipelines.sources.registry import connectors
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import computes, digest_of, insert_form, statements_of, table_form
+from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
+from tidegate.pipelines.sql.pipeline import Pipeline
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "definitions"
 GOLDEN = FIXTURES / "golden.json"

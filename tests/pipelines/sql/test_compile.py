@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import PlanningError
-from pipelines.sql import Condition, Insert, Key, Pipeline, SqlError, compile_script, explain
-from pipelines.watermarks import WatermarkStrategy
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql import Condition, Insert, Key, Pipeline, SqlError, compile_script, explain
+from tidegate.pipelines.watermarks import WatermarkStrategy
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "sql"
 

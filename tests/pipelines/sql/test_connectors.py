@@ -6,15 +6,15 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from pipelines.errors import PlanningError
-from pipelines.sources import registry
-from pipelines.sql import SqlError, compile_script
-from pipelines.sql.connectors import InstalledConnectors, never_signalling, ways_out
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources import registry
+from tidegate.pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.sql.connectors import InstalledConnectors, never_signalling, ways_out
 
 POINTS = {
     "broken": EntryPoint("broken", "no.such.module:CONNECTOR", registry.GROUP),
-    "scripted": EntryPoint("scripted", "pipelines.sources.scripted:CONNECTOR", registry.GROUP),
+    "scripted": EntryPoint("scripted", "tidegate.pipelines.sources.scripted:CONNECTOR", registry.GROUP),
 }
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.functions.reading import SQL_TYPES
-from pipelines.sources.registry import connectors
-from pipelines.sql import SqlError, compile_script, to_properties
-from pipelines.sql.dialect import RESERVED
-from pipelines.sql.functions import FUNCTIONS
-from pipelines.sql.grammar.types import KNOWN
-from pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.functions.reading import SQL_TYPES
+from tidegate.pipelines.sources.registry import connectors
+from tidegate.pipelines.sql import SqlError, compile_script, to_properties
+from tidegate.pipelines.sql.dialect import RESERVED
+from tidegate.pipelines.sql.functions import FUNCTIONS
+from tidegate.pipelines.sql.grammar.types import KNOWN
+from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 
 DOCS = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from pipelines.errors import TidegateError
-from pipelines.sql import SqlError, compile_script
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.sql import SqlError, compile_script
 
 FIXTURE = tomllib.loads((Path(__file__).parents[2] / "fixtures" / "sql" / "errors.toml").read_text())
 CASES: list[dict[str, Any]] = FIXTURE["error"]

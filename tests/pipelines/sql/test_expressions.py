@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.sql import Table, compile_script
-from pipelines.sql.dialect import Tidegate, parse_type, tokenize
-from pipelines.sql.functions import FUNCTIONS
-from pipelines.sql.parser import ScriptParser
-from pipelines.sql.scope import InsertScope, Relation
-from pipelines.sql.source import Source
-from pipelines.sql.translate import Translator
-from pipelines.sql.values import Value
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.sql import Table, compile_script
+from tidegate.pipelines.sql.dialect import Tidegate, parse_type, tokenize
+from tidegate.pipelines.sql.functions import FUNCTIONS
+from tidegate.pipelines.sql.parser import ScriptParser
+from tidegate.pipelines.sql.scope import InsertScope, Relation
+from tidegate.pipelines.sql.source import Source
+from tidegate.pipelines.sql.translate import Translator
+from tidegate.pipelines.sql.values import Value
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "sql" / "expressions.toml"
 CASES = tomllib.loads(FIXTURE.read_text())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.sql import SqlError, compile_script
 from tests.pipelines.sql.connectors import CONNECTORS
 from tests.pipelines.sql.test_errors import CASES, FIXTURE, error_of
+from tidegate.pipelines.sql import SqlError, compile_script
 
 CDC = """WITH ('connector' = 'mysql-cdc', 'hostname' = 'h', 'username' = 'u', 'password' = '${PW}',
     'database-name' = 'd', 'table-name' = 't')"""

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import PlanningError
-from pipelines.sources.protocol import OptionSpec
-from pipelines.sql import Table, compile_script
-from pipelines.sql.durations import format_duration
-from pipelines.sql.options import (
+from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.protocol import OptionSpec
+from tidegate.pipelines.sql import Table, compile_script
+from tidegate.pipelines.sql.durations import format_duration
+from tidegate.pipelines.sql.options import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     find_option,
@@ -20,7 +21,6 @@ from pipelines.sql.options import (
     resolve_options,
     wrong_value,
 )
-from tests.pipelines.sql.connectors import CONNECTORS
 
 
 @pytest.mark.parametrize(

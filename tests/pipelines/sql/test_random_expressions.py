@@ -7,11 +7,11 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.sql import SqlError
-from pipelines.sql.functions import FUNCTIONS
-from pipelines.sql.types import INTERVALS
-from pipelines.sql.values import Value
 from tests.pipelines.sql.test_expressions import CASES, spark_type, translated
+from tidegate.pipelines.sql import SqlError
+from tidegate.pipelines.sql.functions import FUNCTIONS
+from tidegate.pipelines.sql.types import INTERVALS
+from tidegate.pipelines.sql.values import Value
 
 ATOMS = [
     "tiny",

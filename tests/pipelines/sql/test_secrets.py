@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.sql import SqlError, compile_script, describe, explain, show_create_table
-from pipelines.sql.model import SECRET_NAMES, is_secret
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.sql import SqlError, compile_script, describe, explain, show_create_table
+from tidegate.pipelines.sql.model import SECRET_NAMES, is_secret
 
 SECRET = "hunter2-Kx9"
 PROXY_SECRET = "swordfish-Qz4"

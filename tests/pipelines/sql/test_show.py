@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sql import (
+from tests.pipelines.sql.connectors import CONNECTORS
+from tests.pipelines.sql.test_compile import FIXTURES, fixture
+from tidegate.pipelines.sql import (
     Table,
     compile_script,
     describe,
@@ -17,9 +19,7 @@ from pipelines.sql import (
     show_create_table,
     show_statements,
 )
-from pipelines.sql.show import show_settings
-from tests.pipelines.sql.connectors import CONNECTORS
-from tests.pipelines.sql.test_compile import FIXTURES, fixture
+from tidegate.pipelines.sql.show import show_settings
 
 
 def table_of(script: str) -> Table:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.sql.dialect import tokenize
-from pipelines.sql.model import Location, is_secret
-from pipelines.sql.source import Source, Span
+from tidegate.pipelines.sql.dialect import tokenize
+from tidegate.pipelines.sql.model import Location, is_secret
+from tidegate.pipelines.sql.source import Source, Span
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])

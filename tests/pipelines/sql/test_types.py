@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.sql import SqlError
-from pipelines.sql.coercion import assignable, castable, common, comparable
-from pipelines.sql.dialect import parse_type
+from tidegate.pipelines.sql import SqlError
+from tidegate.pipelines.sql.coercion import assignable, castable, common, comparable
+from tidegate.pipelines.sql.dialect import parse_type
 
 
 @pytest.mark.parametrize(

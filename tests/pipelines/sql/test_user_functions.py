@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.functions import UserFunction
-from pipelines.sql import Pipeline, compile_script, show_create_function
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.functions import UserFunction
+from tidegate.pipelines.sql import Pipeline, compile_script, show_create_function
 
 SAMPLES = "tests.pipelines.functions.samples"
 NAMES = ("parsed", "inverse", "doubled", "day_before", "reversed_bytes", "never_mind", "watermark_on_flag", "answer")

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import LakeError
-from pipelines.sources.arrow_types import arrow_type
-from pipelines.sources.protocol import SEQ_PARTS, SEQ_TYPE
-from pipelines.versions import ABSENT, BEFORE_FIRST, GONE, MATCH, IndexOf, Made, hashing, make, opened, run
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sources.protocol import SEQ_PARTS, SEQ_TYPE
+from tidegate.pipelines.versions import ABSENT, BEFORE_FIRST, GONE, MATCH, IndexOf, Made, hashing, make, opened, run
 
 TIME = pa.timestamp("us", tz="UTC")
 KINDS = {
@@ -146,8 +146,8 @@ def test_a_row_meets_what_a_look_at_all_versions_finds(
                 else whole(parts, salt)
             )
             for module in ("run", "index"):
-                patch.setattr(f"pipelines.versions.{module}.hashed", hashes)
-            patch.setattr("pipelines.versions.run.SALT", hashing.SALT)
+                patch.setattr(f"tidegate.pipelines.versions.{module}.hashed", hashes)
+            patch.setattr("tidegate.pipelines.versions.run.SALT", hashing.SALT)
         index = opened(IndexOf(made(folder, columns, written(folder, columns, rows), cuts, shards), pin, None))
         for at in (times, None):
             found = index.find(keys, at)
@@ -180,7 +180,7 @@ def test_a_key_that_only_shares_its_hash_is_not_found(tmp_path: Path, monkeypatc
     runs = made(tmp_path, ["text"], written(tmp_path, ["text"], rows), [1], 1)
     for module in ("run", "index"):
         monkeypatch.setattr(
-            f"pipelines.versions.{module}.hashed", lambda parts, salt=0: np.zeros(len(parts[0]), np.uint64)
+            f"tidegate.pipelines.versions.{module}.hashed", lambda parts, salt=0: np.zeros(len(parts[0]), np.uint64)
         )
     found = opened(IndexOf(runs, 1, 1)).find([pa.array(["a", "b"])], None)
     assert found.what.tolist() == [MATCH, ABSENT]

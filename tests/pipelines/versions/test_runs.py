@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.versions import chained
-from pipelines.versions.runs import FEW, SHARE, Span
+from tidegate.pipelines.versions import chained
+from tidegate.pipelines.versions.runs import FEW, SHARE, Span
 
 
 @given(st.lists(st.sampled_from([0, 0, 1, 10, 1_000, 60_000, 500_000]), min_size=1, max_size=60))

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from hypothesis import strategies as st
 
-from pipelines.watermarks import MIN_TIMESTAMP, Watermark
 from tests.pipelines.watermarks.tables import watermark
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark
 
 WORDS = st.one_of(st.integers(0, 30).map(str), st.sampled_from(["idle", "idle", "active", "active", "now"]))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.watermarks import BEGINNING, PROCESSING_TIME, Watermark
+from tidegate.pipelines.watermarks import BEGINNING, PROCESSING_TIME, Watermark
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "watermarks"
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.watermarks import AlignmentCoordinator, InvalidWatermark, Watermark
 from tests.pipelines.watermarks.tables import cases, steps, watermark
+from tidegate.pipelines.watermarks import AlignmentCoordinator, InvalidWatermark, Watermark
 
 
 @pytest.mark.parametrize("case", cases("alignment"))

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.watermarks import BEGINNING, CombinedWatermarkStatus, InvalidWatermark, Watermark
 from tests.pipelines.watermarks.channel_words import WORDS, Channels, say
 from tests.pipelines.watermarks.tables import cases, steps, watermark
+from tidegate.pipelines.watermarks import BEGINNING, CombinedWatermarkStatus, InvalidWatermark, Watermark
 
 
 @pytest.mark.parametrize("case", cases("combined"))

@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.watermarks import InvalidWatermark
-from pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks import InvalidWatermark
+from tidegate.pipelines.watermarks.duration import milliseconds
 
 
 @pytest.mark.parametrize(

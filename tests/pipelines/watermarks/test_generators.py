@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.watermarks import (
+from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
+from tests.pipelines.watermarks.tables import word as word_of
+from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     BoundedOutOfOrderness,
@@ -15,8 +17,6 @@ from pipelines.watermarks import (
     WatermarkGenerator,
     WatermarkStrategy,
 )
-from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
-from tests.pipelines.watermarks.tables import word as word_of
 
 TIMES = st.integers(MIN_TIMESTAMP, MAX_TIMESTAMP) | st.sampled_from([MIN_TIMESTAMP, MAX_TIMESTAMP])
 

@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.watermarks import InvalidWatermark, NoWatermarks, Watermark, WithIdleness
 from tests.pipelines.watermarks.tables import Recorder
+from tidegate.pipelines.watermarks import InvalidWatermark, NoWatermarks, Watermark, WithIdleness
 
 
 class OnEveryRow:

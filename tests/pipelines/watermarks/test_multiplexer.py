@@ -1,6 +1,7 @@
 import pytest
 
-from pipelines.watermarks import (
+from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
+from tidegate.pipelines.watermarks import (
     PROCESSING_TIME,
     InvalidWatermark,
     ProcessingTimeBehind,
@@ -8,7 +9,6 @@ from pipelines.watermarks import (
     WatermarkOutputMultiplexer,
     WatermarkToDataOutput,
 )
-from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
 
 
 @pytest.mark.parametrize("case", cases("multiplexer"))

@@ -2,9 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.watermarks import PROCESSING_TIME, ProcessingTimeBehind, ProcessingTimeRevoked, WatermarkToDataOutput
-from pipelines.watermarks.watermark import Watermark
 from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
+from tidegate.pipelines.watermarks import (
+    PROCESSING_TIME,
+    ProcessingTimeBehind,
+    ProcessingTimeRevoked,
+    WatermarkToDataOutput,
+)
+from tidegate.pipelines.watermarks.watermark import Watermark
 
 
 class Clock:

@@ -4,7 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from pipelines.watermarks import (
+from tests.pipelines.watermarks.tables import Recorder
+from tidegate.pipelines.watermarks import (
     MIN_TIMESTAMP,
     BoundedOutOfOrderness,
     ExpressionWatermarks,
@@ -15,7 +16,6 @@ from pipelines.watermarks import (
     WatermarkStrategy,
     WithIdleness,
 )
-from tests.pipelines.watermarks.tables import Recorder
 
 SECOND = timedelta(seconds=1)
 

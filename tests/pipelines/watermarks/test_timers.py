@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.watermarks import (
+from tidegate.pipelines.watermarks import (
     MIN_TIMESTAMP,
     PROCESSING_TIME,
     ProcessingTimeBehind,

@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.watermarks import (
+from tests.pipelines.watermarks.channel_words import WORDS, Channels, say
+from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
+from tidegate.pipelines.watermarks import (
     BEGINNING,
     PROCESSING_TIME,
     InvalidWatermark,
@@ -11,8 +13,6 @@ from pipelines.watermarks import (
     Watermark,
     WatermarkToDataOutput,
 )
-from tests.pipelines.watermarks.channel_words import WORDS, Channels, say
-from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
 
 
 @pytest.mark.parametrize("case", cases("valve"))

@@ -2,8 +2,15 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from pipelines.errors import TidegateError
-from pipelines.watermarks import BEGINNING, MAX_TIMESTAMP, MIN_TIMESTAMP, PROCESSING_TIME, InvalidWatermark, Watermark
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.watermarks import (
+    BEGINNING,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    PROCESSING_TIME,
+    InvalidWatermark,
+    Watermark,
+)
 
 
 def test_the_bounds_of_time_are_those_of_java():

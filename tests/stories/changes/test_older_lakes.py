@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.testing import Harness
 from tests.stories.changes.bases import rows_of, state_of, tidegate
+from tidegate.pipelines.testing import Harness
 
 FIXTURE = Path("tests/fixtures/lake_of_format_1")
 

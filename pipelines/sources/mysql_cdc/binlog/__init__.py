@@ -7,18 +7,25 @@ From bytes to rows: `transport` (or `framing.read_file`) gives chunks of whole e
 
 from typing import TYPE_CHECKING, Any
 
-from pipelines.sources.mysql_cdc.binlog.model import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import (
     BinlogPosition,
     BinlogRange,
     ServerOptions,
     WantedTable,
     split_by_file,
 )
-from pipelines.sources.mysql_cdc.binlog.reading import read_range
-from pipelines.sources.mysql_cdc.binlog.scan import Borders, commit_time, last_border, next_border, scan_borders, shares
+from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import (
+    Borders,
+    commit_time,
+    last_border,
+    next_border,
+    scan_borders,
+    shares,
+)
 
 if TYPE_CHECKING:
-    from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
+    from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 
 __all__ = [
     "BinlogPosition",
@@ -40,7 +47,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """`read_binlog` needs pyspark, which takes most of a second to import: it is had when it is asked for."""
     if name == "read_binlog":
-        from pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
+        from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 
         return read_binlog
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipelines.sources.mysql_cdc.binlog.model import BinlogRange, ServerOptions, WantedTable
-from pipelines.sources.mysql_cdc.binlog.reading import read_range
-from pipelines.sources.mysql_cdc.binlog.rows.output import spark_schema_of
-from pipelines.sources.mysql_cdc.binlog.spool import Spool
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogRange, ServerOptions, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import spark_schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 
 NAME = "tidegate_binlog"
 

@@ -17,20 +17,20 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.sources.mysql_cdc.binlog.errors import BinlogError, UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
-from pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
-from pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_transaction
-from pipelines.sources.mysql_cdc.binlog.rows.output import TRUNCATE, Origin, batch_of, schema_of
-from pipelines.sources.mysql_cdc.binlog.rows.table_reader import Rows, TableReader
-from pipelines.sources.mysql_cdc.binlog.statements import ddl, query
-from pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, require_known
-from pipelines.sources.mysql_cdc.binlog.tables import Indices, TableIds
-from pipelines.sources.mysql_cdc.binlog.times import CommitTimes, gtid_indices
-from pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, LENGTH_AT, TYPE_AT, Event
-from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
-from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
-from pipelines.sources.mysql_cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogError, UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_transaction
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import TRUNCATE, Origin, batch_of, schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import Rows, TableReader
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements import ddl, query
+from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, require_known
+from tidegate.pipelines.sources.mysql_cdc.binlog.tables import Indices, TableIds
+from tidegate.pipelines.sources.mysql_cdc.binlog.times import CommitTimes, gtid_indices
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, LENGTH_AT, TYPE_AT, Event
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
 
 log = logging.getLogger(__name__)
 

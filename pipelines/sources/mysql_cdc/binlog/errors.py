@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.errors import SourceUnreachable
-from pipelines.sources.mysql_cdc.errors import NOTHING_COMMITTED, ReadError
+from tidegate.pipelines.errors import SourceUnreachable
+from tidegate.pipelines.sources.mysql_cdc.errors import NOTHING_COMMITTED, ReadError
 
 
 class BinlogError(ReadError):

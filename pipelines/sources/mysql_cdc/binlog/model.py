@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.types import SourceColumn
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 FIRST_POSITION = 4
 """Where the first event of a binlog file stands, after the magic number."""

@@ -13,16 +13,16 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.sources.mysql_cdc.binlog.errors import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import (
     BinlogEnded,
     ChecksumMismatch,
     MalformedEvent,
     UnknownEvent,
     UnsupportedEvent,
 )
-from pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
-from pipelines.sources.mysql_cdc.binlog.wire import checksum
-from pipelines.sources.mysql_cdc.binlog.wire.events import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire import checksum
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
     BETWEEN_FILES,
     CHECKSUM_BYTES,
     HEADER_BYTES,
@@ -33,10 +33,10 @@ from pipelines.sources.mysql_cdc.binlog.wire.events import (
     TYPE_AT,
     Event,
 )
-from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
-from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
-from pipelines.sources.mysql_cdc.binlog.wire.positions import Cursor
-from pipelines.sources.mysql_cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.positions import Cursor
+from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
 
 _ROTATE_POSITION_BYTES = 8
 

@@ -8,14 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded
-from pipelines.sources.mysql_cdc.binlog.model import WantedTable
-from pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
-from pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TABLE_ID_BYTES, parse, table_name
-from pipelines.sources.mysql_cdc.binlog.rows.table_reader import TableReader
-from pipelines.sources.mysql_cdc.binlog.stream import Events
-from pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, KIND_OF, Event
-from pipelines.sources.mysql_cdc.binlog.wire.gather import rows_at, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import (
+    POST_HEADER_BYTES,
+    TABLE_ID_BYTES,
+    parse,
+    table_name,
+)
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import TableReader
+from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, KIND_OF, Event
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import rows_at, unsigned_at
 
 Indices = NDArray[np.intp]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.sources.mysql_cdc.binlog.stream import Events
-from pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, Event
-from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, Event
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
 
 _MICROSECONDS = 1_000_000
 _COMMIT_TIME_AT = HEADER_BYTES + 42

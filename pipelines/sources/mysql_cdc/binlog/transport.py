@@ -17,16 +17,16 @@ import numpy as np
 import pymysql
 from pymysql.connections import Connection
 
-from pipelines.sources.mysql_cdc.binlog.errors import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import (
     BinlogEnded,
     BinlogError,
     BinlogPurged,
     BinlogRefused,
     ConnectionLost,
 )
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
-from pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
-from pipelines.sources.mysql_cdc.binlog.wire.framing import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
     CHUNK_BYTES,
     EOF,
     MAX_PACKET,
@@ -34,8 +34,8 @@ from pipelines.sources.mysql_cdc.binlog.wire.framing import (
     PacketWalker,
     join_packets,
 )
-from pipelines.sources.mysql_cdc.client import Client
-from pipelines.sources.mysql_cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.client import Client
+from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
 
 _COM_BINLOG_DUMP = 0x12
 _NON_BLOCKING, _SEND_ANNOTATE_ROWS = 0x01, 0x02

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import decode_float
-from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, merged
-from pipelines.sources.mysql_cdc.binlog.wire.gather import little_endian
-from pipelines.sources.mysql_cdc.errors import FRESH
-from pipelines.sources.mysql_cdc.field_types import Type
-from pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows, TableChanged
-from pipelines.sources.mysql_cdc.snapshot.results import INTEGERS, ResultColumn
-from pipelines.sources.mysql_cdc.snapshot.values import Values
-from pipelines.sources.mysql_cdc.types import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import decode_float
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, merged
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import little_endian
+from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows, TableChanged
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import INTEGERS, ResultColumn
+from tidegate.pipelines.sources.mysql_cdc.snapshot.values import Values
+from tidegate.pipelines.sources.mysql_cdc.types import (
     BINARY,
     BOOLEAN,
     DATE,

@@ -13,10 +13,10 @@ from typing import Protocol
 
 from pymysql.cursors import Cursor
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
-from pipelines.sources.mysql_cdc.binlog.scan import Borders, scan_borders
-from pipelines.sources.mysql_cdc.catalog import Server
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import Borders, scan_borders
+from tidegate.pipelines.sources.mysql_cdc.catalog import Server
 
 Scan = Callable[[ServerOptions, BinlogPosition, BinlogPosition], Iterable[Borders]]
 

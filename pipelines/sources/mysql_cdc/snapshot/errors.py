@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pymysql
 
-from pipelines.errors import SourceUnreachable
-from pipelines.sources.mysql_cdc.errors import FRESH, ReadError
+from tidegate.pipelines.errors import SourceUnreachable
+from tidegate.pipelines.sources.mysql_cdc.errors import FRESH, ReadError
 
 _GONE = frozenset({1049, 1054, 1146, 1176})
 """No such database, column, table, index."""

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as pq
 
-from pipelines.lake.footers import bounds_of_files, column_bounds
+from tidegate.pipelines.lake.footers import bounds_of_files, column_bounds
 
 
 @dataclass(frozen=True)

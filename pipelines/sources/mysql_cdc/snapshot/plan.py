@@ -8,19 +8,19 @@ from typing import Any
 
 from pymysql.cursors import Cursor
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
-from pipelines.sources.mysql_cdc.catalog import SourceTable
-from pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey, chunk_name, plan_bounds
-from pipelines.sources.mysql_cdc.headers import birth
-from pipelines.sources.mysql_cdc.log import resnapshot
-from pipelines.sources.mysql_cdc.options import MysqlOptions
-from pipelines.sources.mysql_cdc.preflight import check_prepared, refused
-from pipelines.sources.mysql_cdc.snapshot.cut import CutRule
-from pipelines.sources.mysql_cdc.steps import SnapshotStep
-from pipelines.sources.mysql_cdc.types import SourceColumn, quote
-from pipelines.sources.protocol import SourceContext
-from pipelines.sql.model import Table
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.catalog import SourceTable
+from tidegate.pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey, chunk_name, plan_bounds
+from tidegate.pipelines.sources.mysql_cdc.headers import birth
+from tidegate.pipelines.sources.mysql_cdc.log import resnapshot
+from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
+from tidegate.pipelines.sources.mysql_cdc.preflight import check_prepared, refused
+from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import CutRule
+from tidegate.pipelines.sources.mysql_cdc.steps import SnapshotStep
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, quote
+from tidegate.pipelines.sources.protocol import SourceContext
+from tidegate.pipelines.sql.model import Table
 
 STEP_ROWS = 1_000_000
 """Rows of chunks in one step, about: 1M rows took 2.8 s in one step, 3.0 s in two, 3.6 s in four."""

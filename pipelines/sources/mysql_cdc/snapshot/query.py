@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey
-from pipelines.sources.mysql_cdc.types import SourceColumn, exact_expression, quote, snapshot_expression
+from tidegate.pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, exact_expression, quote, snapshot_expression
 
 WHOLE = Chunk(0)
 """All of a table, in one read view."""

@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pymysql
 
-from pipelines.sources.mysql_cdc.binlog.rows.columns.values import array_of
-from pipelines.sources.mysql_cdc.binlog.rows.output import ARROW, SEQ
-from pipelines.sources.mysql_cdc.chunks import Chunk
-from pipelines.sources.mysql_cdc.errors import MEND_DATES, RETRY, no_such_date
-from pipelines.sources.mysql_cdc.snapshot.canonical import canonical_array
-from pipelines.sources.mysql_cdc.snapshot.errors import SnapshotError, UnreadableKey, typed
-from pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
-from pipelines.sources.mysql_cdc.snapshot.results import select
-from pipelines.sources.mysql_cdc.snapshot.values import values_of
-from pipelines.sources.mysql_cdc.snapshot.view import Reader, ReadView, read_view
-from pipelines.sources.mysql_cdc.types import canonical
-from pipelines.sources.protocol import SOURCE_COLUMNS
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import array_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import ARROW, SEQ
+from tidegate.pipelines.sources.mysql_cdc.chunks import Chunk
+from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, RETRY, no_such_date
+from tidegate.pipelines.sources.mysql_cdc.snapshot.canonical import canonical_array
+from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import SnapshotError, UnreadableKey, typed
+from tidegate.pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select
+from tidegate.pipelines.sources.mysql_cdc.snapshot.values import values_of
+from tidegate.pipelines.sources.mysql_cdc.snapshot.view import Reader, ReadView, read_view
+from tidegate.pipelines.sources.mysql_cdc.types import canonical
+from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS
 
 SNAPSHOT_PHASE = 0
 _MICROSECONDS = 1_000_000

@@ -14,8 +14,8 @@ from typing import Any
 from pymysql.connections import Connection
 from pymysql.protocol import FieldDescriptorPacket
 
-from pipelines.sources.mysql_cdc.field_types import Type
-from pipelines.sources.mysql_cdc.snapshot.packets import Piece, pieces
+from tidegate.pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import Piece, pieces
 
 _PREPARE, _EXECUTE = 0x16, 0x17
 _NO_CURSOR, _ONCE = 0, 1

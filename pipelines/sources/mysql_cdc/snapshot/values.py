@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, Nulls, VariableValues
-from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
-from pipelines.sources.mysql_cdc.field_types import Type
-from pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
-from pipelines.sources.mysql_cdc.snapshot.packets import Piece
-from pipelines.sources.mysql_cdc.snapshot.results import WIDTHS, ResultColumn
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, Nulls, VariableValues
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
+from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import Piece
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import WIDTHS, ResultColumn
 
 Values = FixedValues | VariableValues
 

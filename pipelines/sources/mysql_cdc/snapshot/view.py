@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from pymysql.connections import Connection
 
-from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
-from pipelines.sources.mysql_cdc.client import Client
-from pipelines.sources.mysql_cdc.options import MysqlOptions
-from pipelines.sources.mysql_cdc.snapshot.cut import SESSION_STATEMENT
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.client import Client
+from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
+from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import SESSION_STATEMENT
 
 WRITE_TIMEOUT_S = 900
 """The server waits this long for a reader that writes Parquet in between."""

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.process import Arrived, EventTimeExtension, LocalRun
-from pipelines.process.engine.epoch import TaskRun
-from pipelines.process.engine.steps import LandedStep, Steps, steps_of
-from pipelines.process.errors import NoEventTime
-from pipelines.process.watermarks.constants import IDLE_STATUS_WATERMARK_DECLARATION
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.process.scripted import Asking, Order, Plain, Scripted
+from tidegate.pipelines.process import Arrived, EventTimeExtension, LocalRun
+from tidegate.pipelines.process.engine.epoch import TaskRun
+from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
+from tidegate.pipelines.process.errors import NoEventTime
+from tidegate.pipelines.process.watermarks.constants import IDLE_STATUS_WATERMARK_DECLARATION
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
 CASES = tomllib.loads((Path(__file__).parents[3] / "fixtures" / "process" / "timers.toml").read_text())["case"]
 ENDS = {"MIN": MIN_TIMESTAMP, "MAX": MAX_TIMESTAMP}

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from pipelines.process.engine.rows import InputShape, Rows
-from pipelines.process.errors import NoEventTime
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.process.engine.rows import InputShape, Rows
+from tidegate.pipelines.process.errors import NoEventTime
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
 def batch(times: list[tuple[int, int | None]], inputs: int = 1) -> Iterator[pa.RecordBatch]:

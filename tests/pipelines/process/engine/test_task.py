@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 
-from pipelines.process import Arrived, EventTimeExtension, FunctionRaised, LocalRun, WrongValue
-from pipelines.process.engine.bucket import StateColumns, read_groups
-from pipelines.process.engine.rows import InputShape
-from pipelines.process.engine.steps import Steps
-from pipelines.process.engine.task import COLLECTED, KIND, REPORT, REPORTED, TaskPlan, run_task
-from pipelines.process.records import record_type
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.process.engine.test_epoch import CASES, parsed, shown
 from tests.pipelines.process.scripted import Order, Scripted
 from tests.pipelines.runtime.processing.functions import SEEN, TOTAL, Timed
+from tidegate.pipelines.process import Arrived, EventTimeExtension, FunctionRaised, LocalRun, WrongValue
+from tidegate.pipelines.process.engine.bucket import StateColumns, read_groups
+from tidegate.pipelines.process.engine.rows import InputShape
+from tidegate.pipelines.process.engine.steps import Steps
+from tidegate.pipelines.process.engine.task import COLLECTED, KIND, REPORT, REPORTED, TaskPlan, run_task
+from tidegate.pipelines.process.records import record_type
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
 BUCKETS, TASKS = 3, 2
 LAST = pa.struct([("number", pa.int64()), ("name", pa.string())])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.process.state.cells import Known, MapCell
+from tidegate.pipelines.process.state.cells import Known, MapCell
 
 keys = st.integers(0, 12)
 steps = st.lists(st.tuples(st.sampled_from(["put", "remove", "clear", "ask"]), keys), max_size=30)

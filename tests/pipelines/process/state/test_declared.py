@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.process import InvalidDeclaration, NotKeyed, StateDeclarations
-from pipelines.process.errors import BroadcastReadOnly
-from pipelines.process.state.cells import ListCell, MapCell, ValueCell
-from pipelines.process.state.declared import checked, column_type
-from pipelines.process.state.stores import (
+from tidegate.pipelines.process import InvalidDeclaration, NotKeyed, StateDeclarations
+from tidegate.pipelines.process.errors import BroadcastReadOnly
+from tidegate.pipelines.process.state.cells import ListCell, MapCell, ValueCell
+from tidegate.pipelines.process.state.declared import checked, column_type
+from tidegate.pipelines.process.state.stores import (
     BroadcastState,
     CurrentKey,
     ListState,
@@ -19,7 +19,7 @@ from pipelines.process.state.stores import (
     Values,
     ValueState,
 )
-from pipelines.process.state.types import state_types
+from tidegate.pipelines.process.state.types import state_types
 
 
 class Once:

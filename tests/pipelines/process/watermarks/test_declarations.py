@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.process import (
+from tidegate.pipelines.process import (
     EVENT_TIME_WATERMARK_DECLARATION,
     IDLE_STATUS_WATERMARK_DECLARATION,
     BoolWatermark,
@@ -14,10 +14,10 @@ from pipelines.process import (
     WatermarkDeclarations,
     WatermarkHandlingStrategy,
 )
-from pipelines.process.errors import UndeclaredWatermark
-from pipelines.process.watermarks.combining import WatermarkCombiner, by_identifier
-from pipelines.process.watermarks.declarations import BoolCombine, LongCombine
-from pipelines.process.watermarks.manager import WatermarkManager
+from tidegate.pipelines.process.errors import UndeclaredWatermark
+from tidegate.pipelines.process.watermarks.combining import WatermarkCombiner, by_identifier
+from tidegate.pipelines.process.watermarks.declarations import BoolCombine, LongCombine
+from tidegate.pipelines.process.watermarks.manager import WatermarkManager
 
 MIN = WatermarkDeclarations.new_builder("min").type_long().combine_function_min().build()
 MAX = WatermarkDeclarations.new_builder("max").type_long().combine_function_max().build()

@@ -11,12 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
-from pipelines.process.state.stores import MapState
-from pipelines.process.windows import Aggregate, Window, WindowFunction, Windows, cumulate, hop, session, tumble
-from pipelines.sql import compile_script
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from tests.pipelines.process.counting import Counted
+from tidegate.pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
+from tidegate.pipelines.process.state.stores import MapState
+from tidegate.pipelines.process.windows import (
+    Aggregate,
+    Window,
+    WindowFunction,
+    Windows,
+    cumulate,
+    hop,
+    session,
+    tumble,
+)
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
 
 def ms(number: int) -> timedelta:

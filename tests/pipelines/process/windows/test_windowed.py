@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.process import Arrived, EventTimeExtension, LocalRun
-from pipelines.process.windows import Windows, cumulate, hop, tumble
-from pipelines.process.windows.aggregation import MERGES, WindowAggregation
-from pipelines.process.windows.windowed import Part, WindowTable
-from pipelines.watermarks import MAX_TIMESTAMP, Watermark
+from tidegate.pipelines.process import Arrived, EventTimeExtension, LocalRun
+from tidegate.pipelines.process.windows import Windows, cumulate, hop, tumble
+from tidegate.pipelines.process.windows.aggregation import MERGES, WindowAggregation
+from tidegate.pipelines.process.windows.windowed import Part, WindowTable
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, Watermark
 
 
 def ms(number: int) -> timedelta:

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestration.console.standing import standing as standing_shown
-from pipelines.lake import Lake, SplitWatermark, WatermarkRow
-from pipelines.runtime.landing.alignment import Blocked, GroupStanding, Members, standing, standing_of
-from pipelines.runtime.landing.membership import ALIGNED_ROWS
-from pipelines.runtime.plans import source_row
-from pipelines.runtime.runner import Runner
-from pipelines.runtime.status import status
-from pipelines.sources.protocol import Step
-from pipelines.sql import compile_script
-from pipelines.watermarks import MIN_TIMESTAMP, WatermarkAlignment
+from tidegate.orchestration.console.standing import standing as standing_shown
+from tidegate.pipelines.lake import Lake, SplitWatermark, WatermarkRow
+from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding, Members, standing, standing_of
+from tidegate.pipelines.runtime.landing.membership import ALIGNED_ROWS
+from tidegate.pipelines.runtime.plans import source_row
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.sources.protocol import Step
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, WatermarkAlignment
 
 GROUP = WatermarkAlignment("g", timedelta(milliseconds=10), timedelta(seconds=1))
 GROUPS = {"a": "g", "b": "g"}

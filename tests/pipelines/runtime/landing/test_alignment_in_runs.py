@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.lake import Lake
-from pipelines.runtime.landing.advances import Advance
-from pipelines.runtime.runner import Runner
-from pipelines.sql import compile_script
-from pipelines.watermarks import MAX_TIMESTAMP
 from tests.pipelines.runtime import event_tape, tape
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.landing.advances import Advance
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 ALIGNED = "'scan.watermark.alignment.group' = 'g', 'scan.watermark.alignment.max-drift' = '{drift}'"
 SCRIPT = """

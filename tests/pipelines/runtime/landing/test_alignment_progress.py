@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.lake import SplitWatermark, WatermarkRow
-from pipelines.runtime.landing.alignment import GroupStanding, Members, standing
-from pipelines.watermarks import MIN_TIMESTAMP, WatermarkAlignment
+from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
+from tidegate.pipelines.runtime.landing.alignment import GroupStanding, Members, standing
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, WatermarkAlignment
 
 DRIFT = 10
 GROUP = WatermarkAlignment("g", timedelta(milliseconds=DRIFT), timedelta(seconds=1))

@@ -13,15 +13,15 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.sources.mysql_cdc.binlog.errors import ConnectionLost, SchemaChanged
-from pipelines.sources.mysql_cdc.snapshot import query
-from pipelines.sql import compile_script
 from tests.conftest import Database
 from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.crashing import meanwhile
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import ConnectionLost, SchemaChanged
+from tidegate.pipelines.sources.mysql_cdc.snapshot import query
+from tidegate.pipelines.sql import compile_script
 
 # Two tables of one server, so that what one has read of the binlog waits for the other one.
 SCRIPT = """

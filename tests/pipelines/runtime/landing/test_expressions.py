@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
-from pipelines.lake.delta_log import committed
-from pipelines.testing import Harness
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.testing import Harness
 
 AT = datetime(2024, 1, 31, 12)
 NOW = 1_700_000_000_000

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import PlanningError, SourceError
-from pipelines.runtime.landing.failures import own_way_out, refuse_second_release
 from tests.pipelines.runtime.handmade import HandmadeLake
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.runtime.landing.failures import own_way_out, refuse_second_release
 
 
 @pytest.fixture

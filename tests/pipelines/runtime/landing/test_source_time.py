@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.clock import system_clock
-from pipelines.lake import rows as lake_rows
-from pipelines.sql.types import quoted_string
-from pipelines.testing import Harness
 from tests.conftest import Database
 from tests.oracle.event_time import Build, Join, Probe
+from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.sql.types import quoted_string
+from tidegate.pipelines.testing import Harness
 
 
 def script(options: dict[str, str]) -> str:

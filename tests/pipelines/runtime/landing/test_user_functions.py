@@ -9,15 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import SourceError
-from pipelines.lake import Lake, WatermarkRow
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.delta_log import committed
-from pipelines.runtime.landing.advances import Advance
-from pipelines.runtime.runner import Runner
-from pipelines.sql import compile_script
-from pipelines.testing import Harness
 from tests.pipelines.runtime import tape
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.runtime.landing.advances import Advance
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import Harness
 
 SAMPLES = "tests.pipelines.functions.samples"
 NOW = 1_700_000_000_000

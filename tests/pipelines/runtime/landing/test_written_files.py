@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.sql import compile_script
 from tests.conftest import Database
 from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.crashing import dying
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """
 CREATE TABLE plain (id BIGINT PRIMARY KEY NOT ENFORCED, name STRING, at TIMESTAMP(3),

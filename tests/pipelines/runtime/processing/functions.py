@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from pipelines.process import (
+from tidegate.pipelines.process import (
     EventTimeExtension,
     OneInputEventTimeStreamProcessFunction,
     OneInputStreamProcessFunction,

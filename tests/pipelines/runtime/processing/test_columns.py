@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.errors import LakeError
-from pipelines.process.engine.bucket import StateColumns
-from pipelines.runtime.processing.columns import ensure_state, output_types
-from pipelines.sql import compile_script
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.process.engine.bucket import StateColumns
+from tidegate.pipelines.runtime.processing.columns import ensure_state, output_types
+from tidegate.pipelines.sql import compile_script
 
 KEY = (("_key_k", pa.string()),)
 ROW = pa.struct([("a", pa.int64())])

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.process import EventTimeExtension
-from pipelines.process.joins import IntervalJoin, Side, WindowJoin
-from pipelines.process.windows import tumble
-from pipelines.sql import compile_script
-from pipelines.testing import Harness
-from pipelines.watermarks import MAX_TIMESTAMP
+from tidegate.pipelines.process import EventTimeExtension
+from tidegate.pipelines.process.joins import IntervalJoin, Side, WindowJoin
+from tidegate.pipelines.process.windows import tumble
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 SCRIPT = """
 CREATE TABLE orders (id BIGINT, item STRING, price DECIMAL(10, 2), `time` BIGINT, at AS TO_TIMESTAMP_LTZ(`time`, 3),

@@ -13,11 +13,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.lake.delta_log import committed
-from pipelines.sql import compile_script
-from pipelines.sql.pipeline import Pipeline
-from pipelines.testing import Harness
-from pipelines.watermarks import MAX_TIMESTAMP
 from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import (
@@ -30,10 +25,15 @@ from tests.pipelines.runtime.processing.test_processes import (
     told,
     wrapped,
 )
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 DRIVE = """
 import sys
-from pipelines.testing import Harness, spark_session
+from tidegate.pipelines.testing import Harness, spark_session
 from tests.pipelines.runtime.processing.test_processes import timed
 Harness(timed(), spark_session(), sys.argv[1]).advance()
 """
@@ -41,8 +41,8 @@ Harness(timed(), spark_session(), sys.argv[1]).advance()
 PUBLISH = """
 import sys
 from pathlib import Path
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
 from tests.pipelines.runtime.processing.test_processes import timed
 Runner(timed(), Lake(Path(sys.argv[1]))).publish("told")
 """
@@ -106,9 +106,9 @@ def tallied() -> Pipeline:
 STAGE = """
 import os, sys
 from pathlib import Path
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.testing import spark_session
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.testing import spark_session
 from tests.pipelines.runtime.processing.test_kill import tallied
 os.environ["TIDEGATE_KILL_GROUP"] = str(os.getpgid(0))
 runner = Runner(tallied(), Lake(Path(sys.argv[1])), spark=spark_session)
@@ -120,8 +120,8 @@ runner.stage("ruled")
 STEPS = """
 import os, sys
 from pathlib import Path
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
 from tests.pipelines.runtime.processing.test_kill import tallied
 pipeline = tallied()
 for word in sys.argv[2:]:
@@ -238,7 +238,7 @@ def test_kill_9_with_two_outputs_with_a_broadcast_input_and_with_state_written_a
     harness.restart()
     harness.advance()
     # Once more where the epoch writes all state anew, whose commit takes the place of all before it.
-    monkeypatch.setattr("pipelines.runtime.processing.state.REWRITE_AFTER", 2)
+    monkeypatch.setattr("tidegate.pipelines.runtime.processing.state.REWRITE_AFTER", 2)
     land(harness, LANDED[2])
     for insert in ("evens", "ruled"):
         harness.runner.stage(insert)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.process import ProcessError
-from pipelines.runtime.processing.outputs import same_on_every_task
+from tidegate.pipelines.process import ProcessError
+from tidegate.pipelines.runtime.processing.outputs import same_on_every_task
 
 
 def report(task: int, broadcast: str = "x", closing: str = "") -> dict[str, Any]:

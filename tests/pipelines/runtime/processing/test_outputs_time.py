@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.process import EventTimeExtension, OneInputStreamProcessFunction, WatermarkDeclarations
-from pipelines.process.spec import ProcessInput, ProcessSpec
-from pipelines.runtime.processing.outputs_time import FACT, OutputsTime
-from pipelines.watermarks import MIN_TIMESTAMP
+from tidegate.pipelines.process import EventTimeExtension, OneInputStreamProcessFunction, WatermarkDeclarations
+from tidegate.pipelines.process.spec import ProcessInput, ProcessSpec
+from tidegate.pipelines.runtime.processing.outputs_time import FACT, OutputsTime
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 TIME = EventTimeExtension.EVENT_TIME_WATERMARK_DECLARATION
 IDLE = EventTimeExtension.IDLE_STATUS_WATERMARK_DECLARATION

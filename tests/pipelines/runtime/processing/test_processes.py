@@ -10,18 +10,18 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.errors import DefinitionChanged, GateHeld, LakeError
-from pipelines.lake import rows as lake_rows
-from pipelines.process import EventTimeExtension, ProcessError, StateDeclarations
-from pipelines.runtime.accounting import where_rows_are
-from pipelines.runtime.history import history_of
-from pipelines.sql import compile_script
-from pipelines.sql.pipeline import Pipeline
-from pipelines.testing import Harness
-from pipelines.watermarks import MAX_TIMESTAMP
-from quality_checks.reconcile import reconcile_all
 from tests.pipelines.runtime.crashing import crash_at
 from tests.pipelines.runtime.processing import functions as fn
+from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LakeError
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.process import EventTimeExtension, ProcessError, StateDeclarations
+from tidegate.pipelines.runtime.accounting import where_rows_are
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
+from tidegate.quality_checks.reconcile import reconcile_all
 
 SCRIPT = """
 CREATE TABLE events (k STRING, number BIGINT, name STRING, at TIMESTAMP(3), WATERMARK FOR at AS at)
@@ -176,7 +176,7 @@ def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSessio
 def test_state_grows_with_its_declaration_and_is_written_anew(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.runtime.processing.state.REWRITE_AFTER", 2)
+    monkeypatch.setattr("tidegate.pipelines.runtime.processing.state.REWRITE_AFTER", 2)
     harness = Harness(timed(function=Versioned()), spark, tmp_path)
     for epoch in EPOCHS[:2]:
         play(harness, epoch)

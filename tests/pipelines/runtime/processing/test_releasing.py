@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.lake import VerdictRow
-from pipelines.runtime.failures import StepFailed
-from pipelines.runtime.plans import ReleasePlan
-from pipelines.runtime.processing.releasing import ProcessReleasing
 from tests.pipelines.runtime.processing.test_planning import Log
+from tidegate.pipelines.lake import VerdictRow
+from tidegate.pipelines.runtime.failures import StepFailed
+from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.processing.releasing import ProcessReleasing
 
 NOTHING: Any = None
 
@@ -36,7 +36,7 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     releasing = ProcessReleasing(
         standing.lake, standing.pipeline, standing.insert, leases=free, spark=NOTHING, clock=lambda: 2, progress=NOTHING
     )
-    monkeypatch.setattr("pipelines.runtime.releasing.releasing.adopt", full)
+    monkeypatch.setattr("tidegate.pipelines.runtime.releasing.releasing.adopt", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
         releasing.publish()
     assert failed.value.state == "the epoch passed the gate; where it was added it stands, and is added once"

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import PlanningError
-from pipelines.lake import StagedRow
-from pipelines.lake import rows as lake_rows
-from pipelines.process import (
+from tests.cases import at_length
+from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processing.test_processes import SCRIPT, event, wrapped
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.process import (
     EventTimeExtension,
     EventTimeGeneratorFunction,
     InvalidDeclaration,
@@ -22,14 +25,11 @@ from pipelines.process import (
     ProcessError,
     StateDeclarations,
 )
-from pipelines.sql import SqlError, compile_script
-from pipelines.sql.pipeline import Pipeline
-from pipelines.testing import Harness
-from pipelines.watermarks import MAX_TIMESTAMP
-from quality_checks.reconcile import reconcile_all
-from tests.cases import at_length
-from tests.pipelines.runtime.processing import functions as fn
-from tests.pipelines.runtime.processing.test_processes import SCRIPT, event, wrapped
+from tidegate.pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
+from tidegate.quality_checks.reconcile import reconcile_all
 
 pytestmark = pytest.mark.long
 
@@ -71,7 +71,9 @@ def of(rows: list[dict[str, Any]], target: str, *names: str) -> list[tuple]:
 @pytest.mark.parametrize("at_once", at_length([False, True]))
 def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
     if at_once:
-        monkeypatch.setattr("pipelines.runtime.processing.tasks.PER_TASK", 2)  # several tasks, as of large epochs
+        monkeypatch.setattr(
+            "tidegate.pipelines.runtime.processing.tasks.PER_TASK", 2
+        )  # several tasks, as of large epochs
     harness, found = Harness(whole(), spark, tmp_path), []
 
     def advance() -> None:
@@ -137,7 +139,7 @@ class Unsure(fn.Ruled):
 def test_broadcast_state_that_differs_from_task_to_task_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.runtime.processing.tasks.PER_TASK", 1)
+    monkeypatch.setattr("tidegate.pipelines.runtime.processing.tasks.PER_TASK", 1)
     pipeline = compile_script(SCRIPT).process(
         "ruled", ["events", "rules"], "k", wrapped(Unsure()), "k STRING, number BIGINT, rule BIGINT", buckets=3
     )

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import PlanningError
-from pipelines.runtime.processing.columns import key_columns, state_columns
-from pipelines.runtime.processing.state import FACT, StateBefore, StateFiles, check_unchanged
-from pipelines.sql import compile_script
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT, wrapped
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.runtime.processing.columns import key_columns, state_columns
+from tidegate.pipelines.runtime.processing.state import FACT, StateBefore, StateFiles, check_unchanged
+from tidegate.pipelines.sql import compile_script
 
 
 def key_of(*key: str) -> tuple[tuple[str, str], ...]:

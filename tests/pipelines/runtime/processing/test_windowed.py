@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.errors import PlanningError
-from pipelines.process.windows import Windows, cumulate, hop, tumble
-from pipelines.runtime.accounting import where_rows_are
-from pipelines.runtime.history import history_of
-from pipelines.runtime.processing.windowed import open_windows
-from pipelines.testing import Harness
-from pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
-from quality_checks.reconcile import ProcessReconciliation, reconcile_all
 from tests.pipelines.process.windows.test_windowed import PAIRS
 from tests.pipelines.runtime.crashing import crash_at
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.process.windows import Windows, cumulate, hop, tumble
+from tidegate.pipelines.runtime.accounting import where_rows_are
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.processing.windowed import open_windows
+from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.quality_checks.reconcile import ProcessReconciliation, reconcile_all
 
 SCRIPT = """
 CREATE TABLE clicks (item STRING, price DECIMAL(10, 2), n INT, big BIGINT, x DOUBLE, at TIMESTAMP(3),

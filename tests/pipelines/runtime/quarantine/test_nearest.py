@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from orchestration.alerts.incident import Incident
-from pipelines.runtime.plans import ReleasePlan, insert_owner
-from pipelines.runtime.quarantine.nearest import KeyedJoin, MissedKey, keyed_joins, missed_keys
-from pipelines.sql import compile_script
-from pipelines.testing import Harness
 from tests.assets.clicks import script
+from tidegate.orchestration.alerts.incident import Incident
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.quarantine.nearest import KeyedJoin, MissedKey, keyed_joins, missed_keys
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import Harness
 
 IN_TIME = """
 CREATE TABLE rates (currency STRING PRIMARY KEY NOT ENFORCED, rate INT, at TIMESTAMP(3),

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import GateHeld, LeaseHeld, PlanningError
-from pipelines.runtime import faults
-from pipelines.runtime.accounting import WhereRowsAre, where_rows_are
-from pipelines.runtime.history import history_of
-from pipelines.runtime.plans import FromQuarantine
-from pipelines.runtime.quarantine.kept import kept_out
-from pipelines.runtime.releasing import Published
-from pipelines.runtime.runner import Runner
-from pipelines.testing import Harness
-from quality_checks.reconcile import reconcile_all
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.test_backfill import fill, land
 from tests.pipelines.runtime.test_event_time import Play
+from tidegate.pipelines.errors import GateHeld, LeaseHeld, PlanningError
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
+from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.plans import FromQuarantine
+from tidegate.pipelines.runtime.quarantine.kept import kept_out
+from tidegate.pipelines.runtime.releasing import Published
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.testing import Harness
+from tidegate.quality_checks.reconcile import reconcile_all
 
 pytestmark = pytest.mark.long
 

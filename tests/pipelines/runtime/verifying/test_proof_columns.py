@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.lake import rows as lake_rows
-from pipelines.testing import Harness
 from tests.cases import at_length
 from tests.copies import copy_of
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
 CREATE TABLE rates (cur STRING PRIMARY KEY NOT ENFORCED, rate INT, at TIMESTAMP(3), WATERMARK FOR at AS at)

@@ -11,15 +11,15 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import GateHeld
-from pipelines.lake import rows as lake_rows
-from pipelines.lake.ledger import with_sums
-from pipelines.runtime.plans import source_row
-from pipelines.runtime.verifying.report import VerifyReport
-from pipelines.sources.protocol import Step
-from pipelines.testing import Harness
 from tests.cases import at_length
 from tests.copies import copy_of
+from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.ledger import with_sums
+from tidegate.pipelines.runtime.plans import source_row
+from tidegate.pipelines.runtime.verifying.report import VerifyReport
+from tidegate.pipelines.sources.protocol import Step
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING, city INT)
@@ -140,7 +140,7 @@ def test_nothing_is_found_in_what_was_published(published: Harness, insert: str)
 
 @pytest.mark.thorough
 def test_a_batch_at_a_time_finds_the_same(published: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.runtime.verifying.verify.BATCH_ROWS", 1)
+    monkeypatch.setattr("tidegate.pipelines.runtime.verifying.verify.BATCH_ROWS", 1)
     report = _verify(published)
     assert ([epoch.state for epoch in report.epochs], report.passed) == (["equal"] * 3, True)
 

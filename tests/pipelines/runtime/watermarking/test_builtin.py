@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.lake import SplitWatermark
-from pipelines.runtime.watermarking import builtin
-from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from pipelines.runtime.watermarking.running import GeneratorRun
-from pipelines.watermarks import (
+from tidegate.pipelines.lake import SplitWatermark
+from tidegate.pipelines.runtime.watermarking import builtin
+from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.runtime.watermarking.running import GeneratorRun
+from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     BoundedOutOfOrderness,

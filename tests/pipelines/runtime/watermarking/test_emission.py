@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.lake import SplitWatermark
-from pipelines.runtime.watermarking import builtin
-from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from pipelines.runtime.watermarking.running import GeneratorRun
-from pipelines.watermarks import MIN_TIMESTAMP, WatermarkStrategy
 from tests.pipelines.runtime.watermarking.test_builtin import frame
 from tests.pipelines.watermarks.tables import cases, steps
+from tidegate.pipelines.lake import SplitWatermark
+from tidegate.pipelines.runtime.watermarking import builtin
+from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.runtime.watermarking.running import GeneratorRun
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, WatermarkStrategy
 
 CASES = cases("emission")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.lake import WatermarkRow
-from pipelines.runtime.watermarking import SignalEmit
-from pipelines.watermarks import MIN_TIMESTAMP, PROCESSING_TIME, ProcessingTimeBehind
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.runtime.watermarking import SignalEmit
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, PROCESSING_TIME, ProcessingTimeBehind
 
 
 class Delegates:

@@ -11,14 +11,17 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.lake import Lake, WatermarkRow
-from pipelines.runtime.landing.alignment import Members, standing
-from pipelines.runtime.splits import stored_splits
-from pipelines.runtime.watermarking import EpochTime, SignalEmit, builtin, custom, watermark_row
-from pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from pipelines.runtime.watermarking.running import GeneratorRun
-from pipelines.sources.protocol import Landed, Step, StoredStep
-from pipelines.watermarks import (
+from tests.pipelines.runtime.watermarking.test_builtin import frame
+from tests.pipelines.sources.sources_help import table
+from tests.pipelines.watermarks.tables import cases, steps
+from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.runtime.landing.alignment import Members, standing
+from tidegate.pipelines.runtime.splits import stored_splits
+from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, builtin, custom, watermark_row
+from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.runtime.watermarking.running import GeneratorRun
+from tidegate.pipelines.sources.protocol import Landed, Step, StoredStep
+from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     ExpressionWatermarks,
@@ -26,9 +29,6 @@ from pipelines.watermarks import (
     WatermarkAlignment,
     WatermarkStrategy,
 )
-from tests.pipelines.runtime.watermarking.test_builtin import frame
-from tests.pipelines.sources.sources_help import table
-from tests.pipelines.watermarks.tables import cases, steps
 
 CASES = cases("epochs")
 TABLE = table({"value": "BIGINT"}, "scripted")

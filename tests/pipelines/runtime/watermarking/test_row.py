@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import SourceError
-from pipelines.lake import SplitWatermark, WatermarkRow
-from pipelines.runtime.splits import BOUNDED, counting, folded
-from pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
-from pipelines.runtime.watermarking.passes import SplitPass
-from pipelines.sources.protocol import Landed, Step, StoredStep
-from pipelines.sql.model import Table
-from pipelines.watermarks import (
+from tests.pipelines.sources.sources_help import table
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
+from tidegate.pipelines.runtime.splits import BOUNDED, counting, folded
+from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
+from tidegate.pipelines.runtime.watermarking.passes import SplitPass
+from tidegate.pipelines.sources.protocol import Landed, Step, StoredStep
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     PROCESSING_TIME,
@@ -25,7 +26,6 @@ from pipelines.watermarks import (
     Watermark,
     WatermarkStrategy,
 )
-from tests.pipelines.sources.sources_help import table
 
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
 SNAPSHOT = table({"at": "TIMESTAMP(3)"}, "scripted", options={"phases": "true"}, rowtime="at")

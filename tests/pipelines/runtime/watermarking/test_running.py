@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.lake import SplitWatermark
-from pipelines.runtime.watermarking.passes import SplitsBefore
-from pipelines.runtime.watermarking.running import GeneratorRun
-from pipelines.watermarks import MIN_TIMESTAMP, GeneratorError, Watermark, WatermarkStrategy
+from tidegate.pipelines.lake import SplitWatermark
+from tidegate.pipelines.runtime.watermarking.passes import SplitsBefore
+from tidegate.pipelines.runtime.watermarking.running import GeneratorRun
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, GeneratorError, Watermark, WatermarkStrategy
 
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
 FLIPPED = SplitsBefore({"a": SplitWatermark("a", 5, False)}, floor=5)

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.errors import PlanningError
-from pipelines.runtime.watermarking import strategy_of
-from pipelines.sql import compile_script
-from pipelines.sql.pipeline import Pipeline
-from pipelines.watermarks import ExpressionWatermarks, NoWatermarks, SourceWatermarks, WatermarkStrategy
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.runtime.watermarking import strategy_of
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import ExpressionWatermarks, NoWatermarks, SourceWatermarks, WatermarkStrategy
 
 SECOND = timedelta(seconds=1)
 

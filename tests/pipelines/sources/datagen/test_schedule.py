@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.sources.datagen.schedule import Schedule
+from tidegate.pipelines.sources.datagen.schedule import Schedule
 
 
 @pytest.mark.parametrize(

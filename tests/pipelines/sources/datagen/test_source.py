@@ -3,12 +3,12 @@ import datetime as dt
 import pytest
 from pyspark.sql.types import StructType
 
-from pipelines.errors import PlanningError
-from pipelines.sources.datagen import CONNECTOR
-from pipelines.sources.datagen import source as datagen
-from pipelines.sources.protocol import SOURCE_COLUMNS, Landed, Source, Unread
-from pipelines.sql.model import Column
 from tests.pipelines.sources.sources_help import Bench, table
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.datagen import CONNECTOR
+from tidegate.pipelines.sources.datagen import source as datagen
+from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS, Landed, Source, Unread
+from tidegate.pipelines.sql.model import Column
 
 START = 1_767_225_600_000
 COLUMNS = {"user_id": "INT", "item_id": "INT"}

@@ -10,9 +10,9 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.sql import compile_script
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
 
 TABLE = """
 CREATE TABLE {name} (n BIGINT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS {watermark}) WITH (

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.errors import SourceError
-from pipelines.sources.delta.commits import CommitLog
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.delta.commits import CommitLog
 
 ROWS = pa.table({"k": [1, 2]})
 

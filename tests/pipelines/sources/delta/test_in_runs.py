@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from pipelines.testing import Harness
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
 CREATE TABLE users (id BIGINT, name STRING, PRIMARY KEY (id) NOT ENFORCED)

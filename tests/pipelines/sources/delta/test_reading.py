@@ -11,12 +11,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from pipelines.errors import SourceError
-from pipelines.sources.delta import CONNECTOR
-from pipelines.sources.protocol import REJECTED, SOURCE_COLUMNS
-from pipelines.sql import compile_script
-from pipelines.sql.model import Options
 from tests.pipelines.sources.sources_help import Bench, table
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.delta import CONNECTOR
+from tidegate.pipelines.sources.protocol import REJECTED, SOURCE_COLUMNS
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.model import Options
 
 TYPES = {"k": "BIGINT", "p": "STRING"}
 

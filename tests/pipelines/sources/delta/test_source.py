@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.errors import PlanningError, SourceError
-from pipelines.sources import paths
-from pipelines.sources.delta import CONNECTOR
-from pipelines.sources.delta import source as delta
-from pipelines.sources.protocol import Source, Unread
-from pipelines.sql.model import Column
 from tests.pipelines.sources.sources_help import Bench, table
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.sources import paths
+from tidegate.pipelines.sources.delta import CONNECTOR
+from tidegate.pipelines.sources.delta import source as delta
+from tidegate.pipelines.sources.protocol import Source, Unread
+from tidegate.pipelines.sql.model import Column
 
 COLUMNS = {"k": "BIGINT", "p": "STRING"}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.sources import paths
 from tests.pipelines.sources.filesystem.folders import Files
+from tidegate.pipelines.sources import paths
 
 
 @pytest.fixture

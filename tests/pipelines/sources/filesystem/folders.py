@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.sources.filesystem import CONNECTOR
 from tests.pipelines.sources.sources_help import Bench, MemorySplits, table
+from tidegate.pipelines.sources.filesystem import CONNECTOR
 
 LONG_AGO = 1_700_000_000
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.sql import compile_script
 from tests.pipelines.sources.filesystem.folders import Files
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
 
 TABLE = """
 CREATE TABLE {name} (n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at) WITH (

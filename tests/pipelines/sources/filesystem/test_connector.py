@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.sql import SqlError, compile_script, show_create_table
+from tidegate.pipelines.sql import SqlError, compile_script, show_create_table
 
 
 def table(columns: str, **options: str) -> str:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import PlanningError, SourceError
-from pipelines.lake import rows as lake_rows
-from pipelines.runtime import faults
-from pipelines.runtime.status import status
-from pipelines.sql import SqlError, compile_script
-from pipelines.testing import Harness
 from tests.pipelines.runtime.crashing import dying, may_die
 from tests.pipelines.sources.filesystem.folders import Files
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.testing import Harness
 
 AT = 1_767_225_600_000
 """2026-01-01, in ms."""

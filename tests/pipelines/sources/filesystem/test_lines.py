@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.filesystem import lines
-from pipelines.sources.filesystem.lines import Range, packed, read_range
+from tidegate.pipelines.sources.filesystem import lines
+from tidegate.pipelines.sources.filesystem.lines import Range, packed, read_range
 
 
 def expected(data: bytes) -> list[tuple[bytes, int]]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import SourceError
-from pipelines.sources.filesystem.listing import File, Folder, settled
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.filesystem.listing import File, Folder, settled
 
 
 def names(folder: Folder) -> list[str]:

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
-from pipelines.lake import rows as lake_rows
-from pipelines.sources.filesystem.partitions import PartitionError, Partitions, fits
-from pipelines.sql import compile_script
-from pipelines.sql.dialect import parse_type
-from pipelines.testing import Harness
 from tests.pipelines.sources.filesystem.folders import Files
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.sources.filesystem.partitions import PartitionError, Partitions, fits
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.testing import Harness
 
 DDL = """
 CREATE TABLE t (n INT, dt DATE, hour TINYINT, kind STRING{more}) PARTITIONED BY (dt, hour, kind)

@@ -13,13 +13,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from pipelines.errors import SourceError
-from pipelines.sources.filesystem import lines
-from pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
-from pipelines.sql import compile_script
-from pipelines.sql.model import Column
 from tests.cases import at_length
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.filesystem import lines
+from tidegate.pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.model import Column
 
 METADATA = tuple(
     Column(name, flink, spark, metadata=key)

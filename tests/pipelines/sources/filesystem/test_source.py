@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.errors import SourceError
-from pipelines.sources.filesystem import CONNECTOR
-from pipelines.sources.filesystem import source as filesystem
-from pipelines.sources.protocol import Source, StoredStep, Unread
-from pipelines.sql.model import Column
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 from tests.pipelines.sources.sources_help import Bench, table
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.filesystem import CONNECTOR
+from tidegate.pipelines.sources.filesystem import source as filesystem
+from tidegate.pipelines.sources.protocol import Source, StoredStep, Unread
+from tidegate.pipelines.sql.model import Column
 
 ROW = [{"id": 1}]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipelines.sources.formats import DECODED, VALUE, Wanted, format_named
-from pipelines.sql import compile_script
+from tidegate.pipelines.sources.formats import DECODED, VALUE, Wanted, format_named
+from tidegate.pipelines.sql import compile_script
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "formats"
 NAMES = {

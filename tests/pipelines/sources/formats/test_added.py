@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.frames import settings
 from tests.cases import at_length
 from tests.pipelines.sources.formats.format_tables import ONE_BY_ONE, cases, decoded, pair, python, values, wanted
+from tidegate.pipelines.frames import settings
 
 CASES = [(name, case) for name in ("json", "csv", "raw") for case in cases(name)]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.sources.formats import problems
 from tests.pipelines.sources.formats.avro_messages import written
 from tests.pipelines.sources.formats.format_tables import cases, decoded, pair, python, values, wanted
+from tidegate.pipelines.sources.formats import problems
 
 CASES = cases("avro")
 

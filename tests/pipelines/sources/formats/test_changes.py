@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.sources.formats import format_named
 from tests.pipelines.sources.formats.format_tables import cases, decoded, python, values, wanted
+from tidegate.pipelines.sources.formats import format_named
 
 CASES = [(case, role) for case in cases("changes") for role in ("build", "probe")]
 AS_PROBE = {"c": "+I", "r": "+I", "d": "-D", "t": "t"}

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.formats import json_arrow
-from pipelines.sources.formats.json_arrow import JsonColumn, JsonRows
+from tidegate.pipelines.sources.formats import json_arrow
+from tidegate.pipelines.sources.formats.json_arrow import JsonColumn, JsonRows
 
 ROWS = JsonRows(
     (

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from pipelines.frames import settings
-from pipelines.sources.formats import VALUE, json_text
-from pipelines.sources.formats.json_quick import quick
 from tests.pipelines.sources.formats.format_tables import ONE_BY_ONE, wanted
+from tidegate.pipelines.frames import settings
+from tidegate.pipelines.sources.formats import VALUE, json_text
+from tidegate.pipelines.sources.formats.json_quick import quick
 
 COLUMNS = "t TINYINT, d DECIMAL(10, 2), s STRING, f FLOAT, at TIMESTAMP(3), day DATE, raw BYTES, must INT NOT NULL"
 SHORT = [
@@ -46,7 +46,7 @@ def test_nested_types_have_no_short_way() -> None:
 
 def test_each_message_is_parsed_once(spark: SparkSession) -> None:
     """However often SQL names what was parsed."""
-    from pipelines.sources.formats.json import FORMAT
+    from tidegate.pipelines.sources.formats.json import FORMAT
 
     rows = spark.createDataFrame([(b"{}",)], f"{VALUE} BINARY")
     decoded = FORMAT.decode(rows, wanted("a INT, b STRING, c TIMESTAMP(3)"))

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.sources.formats import FormatSpec, format_named, metadata_column
-from pipelines.sources.formats.format import VALUE
 from tests.pipelines.sources.formats.format_tables import wanted
+from tidegate.pipelines.sources.formats import FormatSpec, format_named, metadata_column
+from tidegate.pipelines.sources.formats.format import VALUE
 
 SOURCE = {
     "connector": "mysql",

@@ -9,9 +9,9 @@ from decimal import Decimal
 
 import pytest
 
-from pipelines.sources.formats import text
-from pipelines.sql.dialect import parse_type
-from pipelines.sql.types import FlinkType, Kind, decimal
+from tidegate.pipelines.sources.formats import text
+from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.sql.types import FlinkType, Kind, decimal
 
 SEED = random.SystemRandom().randrange(10**9)
 COUNT = 400

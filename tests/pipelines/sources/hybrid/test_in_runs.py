@@ -10,14 +10,14 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from pipelines.lake import rows as lake_rows
-from pipelines.runtime import faults
-from pipelines.sources import paths
-from pipelines.testing import Harness
 from tests.cases import at_length
 from tests.conftest import Database
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.sources import paths
+from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
 CREATE TABLE history (id INT, name STRING) WITH {history};

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.sources import paths
-from pipelines.sources.hybrid import CONNECTOR
-from pipelines.sources.protocol import KeepsALog, KnowsItsEnd, Source, Unread
-from pipelines.sql import compile_script
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 from tests.pipelines.sources.sources_help import Bench, MemorySplits
+from tidegate.pipelines.sources import paths
+from tidegate.pipelines.sources.hybrid import CONNECTOR
+from tidegate.pipelines.sources.protocol import KeepsALog, KnowsItsEnd, Source, Unread
+from tidegate.pipelines.sql import compile_script
 
 TABLES = """
 CREATE TABLE one (id INT) WITH ('connector' = 'filesystem', 'path' = '{root}/one', 'format' = 'json');
@@ -123,7 +123,7 @@ def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(
     live.plan()
     assert live.source().unread() == Unread()  # type: ignore[attr-defined]
     of_now: Any = live.source()
-    monkeypatch.setattr("pipelines.sources.hybrid.source.KnowsItsEnd", KeepsALog)
+    monkeypatch.setattr("tidegate.pipelines.sources.hybrid.source.KnowsItsEnd", KeepsALog)
     assert of_now.unread() is None, "nobody knows of a part that can not be asked"
 
 

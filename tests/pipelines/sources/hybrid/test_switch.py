@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.sql import SqlError, compile_script
 
 KAFKA = "'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'b:1', 'format' = 'json'"
 SCRIPT = """

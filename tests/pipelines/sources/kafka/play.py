@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipelines.lake import WatermarkRow
-from pipelines.lake import rows as lake_rows
-from pipelines.runtime.landing.advances import Advance
-from pipelines.testing import Harness
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.runtime.landing.advances import Advance
+from tidegate.pipelines.testing import Harness
 
 PROBE = """
 CREATE TABLE events ({columns}) WITH ('connector' = 'kafka', {options});

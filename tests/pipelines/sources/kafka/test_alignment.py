@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from pipelines.sources.kafka.cluster import Partition
-from pipelines.sources.kafka.source import KafkaSource
-from pipelines.sources.protocol import SourceContext, Step, StoredStep
-from pipelines.sources.registry import connector
-from pipelines.sql import compile_script
+from tidegate.pipelines.sources.kafka.cluster import Partition
+from tidegate.pipelines.sources.kafka.source import KafkaSource
+from tidegate.pipelines.sources.protocol import SourceContext, Step, StoredStep
+from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """
 CREATE TABLE fast (id BIGINT, at TIMESTAMP_LTZ(3) METADATA FROM 'timestamp', WATERMARK FOR at AS at) WITH (

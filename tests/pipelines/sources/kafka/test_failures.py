@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.sources.kafka.failures import explain
-from pipelines.sources.kafka.reading import POISON
+from tidegate.pipelines.sources.kafka.failures import explain
+from tidegate.pipelines.sources.kafka.reading import POISON
 
 CASES = [
     (

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.runtime.scripts import load_script
-from pipelines.sources.kafka.server import EmbeddedKafka
-from pipelines.testing import Harness
 from tests.pipelines.sources.kafka.topics import Topics
 from tests.stories.test_news_clicks import DISORDER, EXAMPLE, counted, random_events, shown
+from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
+from tidegate.pipelines.testing import Harness
 
 
 @pytest.mark.thorough

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.sources.kafka.options import parse, specific_offsets
-from pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.sources.kafka.options import parse, specific_offsets
+from tidegate.pipelines.sql import SqlError, compile_script
 
 CASES = tomllib.loads((Path(__file__).parents[3] / "fixtures" / "kafka" / "options.toml").read_text())["case"]
 

@@ -8,16 +8,16 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from assets.metadata import of_advance
-from orchestration.console.standing import standing
-from pipelines.errors import SourceError
-from pipelines.runtime import faults
-from pipelines.runtime.status import status
-from pipelines.sources.kafka.server import EmbeddedKafka
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
+from tidegate.assets.metadata import of_advance
+from tidegate.orchestration.console.standing import standing
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 
 def test_fail_names_the_message_and_commits_nothing(

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.clock import system_clock
-from pipelines.sources.kafka.cluster import Partition
-from pipelines.sources.kafka.retention import HALVINGS, kept
-from pipelines.sources.kafka.server import EmbeddedKafka
-from pipelines.sources.protocol import Kept
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
+from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.sources.kafka.cluster import Partition
+from tidegate.pipelines.sources.kafka.retention import HALVINGS, kept
+from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
+from tidegate.pipelines.sources.protocol import Kept
 
 KEPT = 1_000_000
 STEP = KEPT >> HALVINGS

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.runtime.status import status
-from pipelines.sources.kafka.server import EmbeddedKafka
 from tests.oracle.event_time import Build, Join, Probe
 from tests.pipelines.sources.kafka.play import Play, given, options_sql
 from tests.pipelines.sources.kafka.topics import Topics
+from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 BY_RECORD = """id BIGINT,
 at AS SYSTEM_ROWTIME(),

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
-from pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 JSON = {"key__format": "json", "value__format": "json"}
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipelines.lake import Lake
-from pipelines.runtime.runner import Runner
-from pipelines.sql import compile_script
-from pipelines.sql.types import quoted_string
 from tests.conftest import Database
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.types import quoted_string
 
 SCRIPT = """
 CREATE TABLE {name} (k INT, v INT, at AS SYSTEM_ROWTIME(), PRIMARY KEY (k) NOT ENFORCED,

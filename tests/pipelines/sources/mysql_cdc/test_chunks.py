@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymysql.cursors import Cursor
 
-from pipelines.errors import SourceError
-from pipelines.progress import SilentProgress
-from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
-from pipelines.sources.mysql_cdc.catalog import SourceTable, read_table
-from pipelines.sources.mysql_cdc.chunks import Chunk, plan_bounds
-from pipelines.sources.mysql_cdc.connection import Session
-from pipelines.sources.mysql_cdc.key import KeyColumn, after, at_or_after, before
 from tests.conftest import Database
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.progress import SilentProgress
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.catalog import SourceTable, read_table
+from tidegate.pipelines.sources.mysql_cdc.chunks import Chunk, plan_bounds
+from tidegate.pipelines.sources.mysql_cdc.connection import Session
+from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn, after, at_or_after, before
 
 
 @contextmanager

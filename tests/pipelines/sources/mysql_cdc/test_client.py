@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.sources.mysql_cdc.binlog.model import ServerOptions
-from pipelines.sources.mysql_cdc.client import Client
-from pipelines.sources.mysql_cdc.options import parse
-from pipelines.sources.mysql_cdc.preflight import encryption_notes
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.client import Client
+from tidegate.pipelines.sources.mysql_cdc.options import parse
+from tidegate.pipelines.sources.mysql_cdc.preflight import encryption_notes
 
 AUTHORITY = Path(__file__).parents[3] / "fixtures" / "tls" / "ca.pem"
 

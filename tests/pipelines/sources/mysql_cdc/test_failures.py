@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.binlog import errors as binlog
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from pipelines.sources.mysql_cdc.binlog.wire.positions import MAX_FILE_NUMBER, offsets
-from pipelines.sources.mysql_cdc.errors import FRESH, ReadError
-from pipelines.sources.mysql_cdc.failures import AGAIN, STATE, explain
-from pipelines.sources.mysql_cdc.log import Birth, check_server, resnapshot
-from pipelines.sources.mysql_cdc.snapshot import errors as snapshot
-from pipelines.sources.mysql_cdc.steps import BinlogStep, step_of
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.binlog import errors as binlog
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.positions import MAX_FILE_NUMBER, offsets
+from tidegate.pipelines.sources.mysql_cdc.errors import FRESH, ReadError
+from tidegate.pipelines.sources.mysql_cdc.failures import AGAIN, STATE, explain
+from tidegate.pipelines.sources.mysql_cdc.log import Birth, check_server, resnapshot
+from tidegate.pipelines.sources.mysql_cdc.snapshot import errors as snapshot
+from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, step_of
 
 NEW = resnapshot("users")
 OR_NEW = f"{AGAIN}; if it stops at the same place: {NEW}"

@@ -10,20 +10,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.clock import system_clock
-from pipelines.sources.mysql_cdc import preflight
-from pipelines.sources.mysql_cdc.binlog import errors as binlog
-from pipelines.sources.mysql_cdc.catalog import Server, SourceTable
-from pipelines.sources.mysql_cdc.options import parse
-from pipelines.sources.mysql_cdc.snapshot import errors as snapshot
-from pipelines.sources.mysql_cdc.snapshot.query import WHOLE
-from pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
-from pipelines.sources.mysql_cdc.source import MysqlCdcSource
-from pipelines.sources.mysql_cdc.types import SourceColumn
-from pipelines.sources.protocol import SourceContext
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, wanted
 from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
+from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.sources.mysql_cdc import preflight
+from tidegate.pipelines.sources.mysql_cdc.binlog import errors as binlog
+from tidegate.pipelines.sources.mysql_cdc.catalog import Server, SourceTable
+from tidegate.pipelines.sources.mysql_cdc.options import parse
+from tidegate.pipelines.sources.mysql_cdc.snapshot import errors as snapshot
+from tidegate.pipelines.sources.mysql_cdc.snapshot.query import WHOLE
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
+from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
+from tidegate.pipelines.sources.protocol import SourceContext
 
 DATES = {
     "DATE": ("TIMESTAMP(3)", ("2024-02-29", "0001-01-01", "9999-12-31"), ("2023-02-29", "0000-00-00", "2024-06-00")),

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import SourceError
-from pipelines.progress import SilentProgress
-from pipelines.sources.mysql_cdc import CONNECTOR
-from pipelines.sources.mysql_cdc.catalog import Server
-from pipelines.sources.mysql_cdc.preflight import check_settings
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sources.protocol import SourceContext
-from pipelines.sql.model import Table
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.progress import SilentProgress
+from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
+from tidegate.pipelines.sources.mysql_cdc.catalog import Server
+from tidegate.pipelines.sources.mysql_cdc.preflight import check_settings
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sources.protocol import SourceContext
+from tidegate.pipelines.sql.model import Table
 
 
 def preflight(table: Table) -> None:

@@ -9,12 +9,12 @@ from contextlib import closing
 import pytest
 from pymysql.cursors import Cursor
 
-from pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
-from pipelines.sources.mysql_cdc.catalog import read_server
-from pipelines.sources.mysql_cdc.options import parse
-from pipelines.sources.mysql_cdc.retention import retention
-from pipelines.sources.protocol import LogRetention
 from tests.conftest import Database
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.catalog import read_server
+from tidegate.pipelines.sources.mysql_cdc.options import parse
+from tidegate.pipelines.sources.mysql_cdc.retention import retention
+from tidegate.pipelines.sources.protocol import LogRetention
 
 KEPT = 864_000
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from pipelines.sources.mysql_cdc import server, server_install
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sources.mysql_cdc.server_install import ServerUnavailable, explain, find_installation
+from tidegate.pipelines.sources.mysql_cdc import server, server_install
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sources.mysql_cdc.server_install import ServerUnavailable, explain, find_installation
 
 
 @pytest.mark.usefixtures("server")
@@ -121,7 +121,7 @@ def test_a_server_without_its_files_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_the_server_dies_with_its_owner(tmp_path: Path) -> None:
     script = (
         "import sys, time\n"
-        "from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb\n"
+        "from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb\n"
         f"server = EmbeddedMariaDb({str(tmp_path)!r}).start()\n"
         "print(server.pid, flush=True)\n"
         "time.sleep(600)\n"

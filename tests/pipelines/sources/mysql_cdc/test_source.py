@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc import CONNECTOR, plan_binlog
-from pipelines.sources.mysql_cdc.snapshot import plan
-from pipelines.sources.protocol import KnowsItsEnd, StoredStep, Unread
-from pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
 from tests.pipelines.sources.mysql_cdc.replay import Replay, number
 from tests.pipelines.sources.mysql_cdc.writers import Writers
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc import CONNECTOR, plan_binlog
+from tidegate.pipelines.sources.mysql_cdc.snapshot import plan
+from tidegate.pipelines.sources.protocol import KnowsItsEnd, StoredStep, Unread
+from tidegate.pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 
 CHUNK = "scan.incremental.snapshot.chunk.size"
 

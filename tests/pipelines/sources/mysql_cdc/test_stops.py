@@ -15,21 +15,21 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc import CONNECTOR
-from pipelines.sources.mysql_cdc.failures import AGAIN
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sources.mysql_cdc.snapshot import plan, reading
-from pipelines.sources.mysql_cdc.snapshot.errors import ViewTooOld
-from pipelines.sources.mysql_cdc.snapshot.reading import read_chunk
-from pipelines.sources.mysql_cdc.snapshot.results import select
-from pipelines.sources.mysql_cdc.source import MysqlCdcSource
-from pipelines.sources.mysql_cdc.steps import SnapshotStep, step_of
-from pipelines.sources.protocol import ExplainsFailures
-from pipelines.sql.model import Options, Table
 from tests.cases import at_length
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
+from tidegate.pipelines.sources.mysql_cdc.failures import AGAIN
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sources.mysql_cdc.snapshot import plan, reading
+from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import ViewTooOld
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import read_chunk
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select
+from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
+from tidegate.pipelines.sources.mysql_cdc.steps import SnapshotStep, step_of
+from tidegate.pipelines.sources.protocol import ExplainsFailures
+from tidegate.pipelines.sql.model import Options, Table
 
 CHUNK = "scan.incremental.snapshot.chunk.size"
 
@@ -233,7 +233,7 @@ def meddling(database: Database, with_reader: str) -> Iterator[threading.Event]:
 def test_a_connection_or_a_server_that_is_lost_mid_chunk(
     spark: SparkSession, lone: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    from pipelines.sources.mysql_cdc.snapshot import query
+    from tidegate.pipelines.sources.mysql_cdc.snapshot import query
 
     driver = Driver(spark, tmp_path, small(lone))
     plain = query.snapshot_expression

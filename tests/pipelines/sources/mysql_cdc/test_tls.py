@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
 TLS = Path(__file__).parents[4] / "tests" / "fixtures" / "tls"
 

@@ -13,8 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import PlanningError
-from pipelines.sources.mysql_cdc.types import (
+from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.binlog import all_types
+from tests.pipelines.sources.mysql_cdc.binlog.recording import columns_of
+from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.mysql_cdc.types import (
     GEOMETRIES,
     CanonicalType,
     SourceColumn,
@@ -22,10 +26,6 @@ from pipelines.sources.mysql_cdc.types import (
     cast_to_declared,
     compatible,
 )
-from tests.conftest import Database
-from tests.pipelines.sources.mysql_cdc.binlog import all_types
-from tests.pipelines.sources.mysql_cdc.binlog.recording import columns_of
-from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 
 
 def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_zone(

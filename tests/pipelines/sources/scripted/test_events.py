@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from pipelines.errors import SourceError
-from pipelines.sources.scripted.events import EventLog, Rows, Word
-from pipelines.watermarks import PROCESSING_TIME, Watermark
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.scripted.events import EventLog, Rows, Word
+from tidegate.pipelines.watermarks import PROCESSING_TIME, Watermark
 
 ROWS = Rows("+U", pa.table({"a": [1, 2]}))
 WORD = Word(Watermark(5), Watermark(7), idle=False)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.runtime.scripts import load_script
-from pipelines.sources.scripted import played
-from pipelines.sql import compile_script
-from pipelines.testing import Harness
+from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.pipelines.sources.scripted import played
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import Harness
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 SCRIPT = """

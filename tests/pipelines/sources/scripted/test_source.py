@@ -4,10 +4,10 @@ from decimal import Decimal
 import pytest
 from pyspark.sql.types import StructType
 
-from pipelines.sources.protocol import SOURCE_COLUMNS, Landed, Source, StoredStep
-from pipelines.sources.scripted import CONNECTOR, ScriptedInput
-from pipelines.watermarks import MIN_TIMESTAMP, PROCESSING_TIME, Watermark
 from tests.pipelines.sources.sources_help import Bench, table
+from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS, Landed, Source, StoredStep
+from tidegate.pipelines.sources.scripted import CONNECTOR, ScriptedInput
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, PROCESSING_TIME, Watermark
 
 COLUMNS = {"k": "INT", "at": "TIMESTAMP(3)"}
 EVENT_TIME = table(COLUMNS, "scripted", role="build", rowtime="at")

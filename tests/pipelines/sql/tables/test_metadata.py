@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.sql import SqlError, compile_script
-from pipelines.sql.model import Table
-from pipelines.sql.show import show_create_table
-from pipelines.sql.tables.metadata import as_delivered, declared_sql
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.show import show_create_table
+from tidegate.pipelines.sql.tables.metadata import as_delivered, declared_sql
 
 FIXTURE = tomllib.loads((Path(__file__).parents[3] / "fixtures" / "sql" / "metadata.toml").read_text())
 CASES: list[dict[str, Any]] = FIXTURE["column"]

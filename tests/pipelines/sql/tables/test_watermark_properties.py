@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import PlanningError
-from pipelines.sql import (
+from tests.pipelines.sql.connectors import CONNECTORS
+from tests.pipelines.sql.test_compile import fixture
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql import (
     Pipeline,
     SqlError,
     Table,
@@ -22,8 +24,6 @@ from pipelines.sql import (
     show_create_table,
     to_properties,
 )
-from tests.pipelines.sql.connectors import CONNECTORS
-from tests.pipelines.sql.test_compile import fixture
 
 FUNCTIONS = """
 CREATE FUNCTION on_flag AS 'tests.pipelines.functions.samples.watermark_on_flag' LANGUAGE PYTHON;

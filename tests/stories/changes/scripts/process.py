@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from pipelines.process import EventTimeExtension, OneInputEventTimeStreamProcessFunction, StateDeclarations
-from pipelines.sql import compile_script
+from tidegate.pipelines.process import EventTimeExtension, OneInputEventTimeStreamProcessFunction, StateDeclarations
+from tidegate.pipelines.sql import compile_script
 
 SEEN = StateDeclarations.value_state("seen", "BIGINT")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.rows.map_columns import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import (
     ENUM_OR_SET,
     METADATA_BYTES,
     NUMERIC,
@@ -18,7 +18,7 @@ from pipelines.sources.mysql_cdc.binlog.rows.map_columns import (
     TEXT_OF_MYSQL,
     MapColumn,
 )
-from pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 
 TABLE_ID_BYTES = 6
 POST_HEADER_BYTES = 8

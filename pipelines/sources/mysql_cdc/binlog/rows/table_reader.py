@@ -10,23 +10,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.sources.mysql_cdc.binlog.errors import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import (
     MalformedEvent,
     SchemaChanged,
     UnreadableKey,
     UnsupportedEvent,
 )
-from pipelines.sources.mysql_cdc.binlog.model import WantedTable
-from pipelines.sources.mysql_cdc.binlog.rows.columns import Collations, Decode, decoder_of, exact, width_of
-from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
-from pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows
-from pipelines.sources.mysql_cdc.binlog.rows.lockstep import Images, RowLayout, columns_of, locate
-from pipelines.sources.mysql_cdc.binlog.rows.output import CREATE, DELETE, UPDATE, schema_of
-from pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TableMap
-from pipelines.sources.mysql_cdc.binlog.wire.events import FIRST_COMPRESSED, HEADER_BYTES, KIND_OF, VERSION_2, Kind
-from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
-from pipelines.sources.mysql_cdc.errors import FRESH, MEND_DATES, no_such_date
-from pipelines.sources.mysql_cdc.types import canonical
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations, Decode, decoder_of, exact, width_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.lockstep import Images, RowLayout, columns_of, locate
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import CREATE, DELETE, UPDATE, schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TableMap
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
+    FIRST_COMPRESSED,
+    HEADER_BYTES,
+    KIND_OF,
+    VERSION_2,
+    Kind,
+)
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.errors import FRESH, MEND_DATES, no_such_date
+from tidegate.pipelines.sources.mysql_cdc.types import canonical
 
 _LONG_COUNT = 251
 _OP_OF_KIND = np.array([CREATE, UPDATE, DELETE], np.int8)

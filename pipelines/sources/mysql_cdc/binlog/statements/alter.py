@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pipelines.sources.mysql_cdc.binlog.statements.sql_tokens import Token, Unparsed, Words
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.sql_tokens import Token, Unparsed, Words
 
 _VALUED = frozenset(
     {"AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHARSET", "CHECKSUM", "COLLATE", "COMMENT", "COMPRESSION", "DELAY_KEY_WRITE"}

@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets
 
 U32 = NDArray[np.uint32]
 

@@ -7,10 +7,10 @@ from zlib import crc32
 
 import numpy as np
 
-from pipelines.sources.mysql_cdc.binlog import BinlogPosition, WantedTable
-from pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, Event
-from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
-from pipelines.sources.mysql_cdc.types import SourceColumn
+from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, Event
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 FILE = "binlog.000007"
 START = BinlogPosition(FILE)

@@ -7,12 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.sources.mysql_cdc.binlog import BinlogPosition, BinlogRange, ServerOptions, WantedTable, read_range
-from pipelines.sources.mysql_cdc.binlog.decoder import OnChange
-from pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
-from pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES
-from pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
 from tests.conftest import Database
+from tidegate.pipelines.sources.mysql_cdc.binlog import (
+    BinlogPosition,
+    BinlogRange,
+    ServerOptions,
+    WantedTable,
+    read_range,
+)
+from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import OnChange
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES
+from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
 
 
 def server_of(database: Database) -> ServerOptions:

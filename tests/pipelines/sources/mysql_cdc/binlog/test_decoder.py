@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.mysql_cdc.binlog import BinlogPosition, WantedTable
-from pipelines.sources.mysql_cdc.binlog.decoder import Decoder
-from pipelines.sources.mysql_cdc.binlog.errors import (
+from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, FILE, START, TABLE, Log
+from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import FIXTURES, RECORDED
+from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import (
     BinlogEnded,
     BinlogError,
     ChecksumMismatch,
@@ -25,12 +27,10 @@ from pipelines.sources.mysql_cdc.binlog.errors import (
     UnknownEvent,
     UnsupportedEvent,
 )
-from pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
-from pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, PASSED_OVER, REFUSED, Event
-from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, read_file, split_events
-from pipelines.sources.mysql_cdc.types import SourceColumn
-from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, FILE, START, TABLE, Log
-from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import FIXTURES, RECORDED
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, PASSED_OVER, REFUSED, Event
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, read_file, split_events
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 
 def decode(

@@ -11,14 +11,14 @@ from itertools import pairwise
 
 import pytest
 
-from pipelines.sources.mysql_cdc.binlog import BinlogRange
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of, wanted
+from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogRange
 
 ROWS = 5_000_000 if os.environ.get("TIDEGATE_SOAK") else 400_000
 READ = """
 import json, sys
-from pipelines.sources.mysql_cdc.binlog import BinlogRange, ServerOptions, WantedTable, read_range
+from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogRange, ServerOptions, WantedTable, read_range
 from tests.memory import peak_rss
 
 server, spans, table = json.load(sys.stdin)

@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from pipelines.sources.mysql_cdc.binlog import (
+from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.binlog.all_types import COLUMNS
+from tests.pipelines.sources.mysql_cdc.binlog.recording import changes, position, read, server_of, wanted
+from tidegate.pipelines.sources.mysql_cdc.binlog import (
     BinlogPosition,
     BinlogRange,
     WantedTable,
@@ -23,19 +26,16 @@ from pipelines.sources.mysql_cdc.binlog import (
     shares,
     split_by_file,
 )
-from pipelines.sources.mysql_cdc.binlog.errors import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import (
     BinlogEnded,
     BinlogError,
     SchemaChanged,
     StatementEvent,
     UnsupportedEvent,
 )
-from pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from pipelines.sources.mysql_cdc.types import SourceColumn, canonical, quote, snapshot_expression
-from tests.conftest import Database
-from tests.pipelines.sources.mysql_cdc.binlog.all_types import COLUMNS
-from tests.pipelines.sources.mysql_cdc.binlog.recording import changes, position, read, server_of, wanted
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, canonical, quote, snapshot_expression
 
 EPOCH = datetime.datetime(1970, 1, 1)
 

@@ -7,14 +7,20 @@ import struct
 import numpy as np
 import pytest
 
-from pipelines.sources.mysql_cdc.binlog import BinlogPosition, commit_time, last_border, next_border, scan_borders
-from pipelines.sources.mysql_cdc.binlog.scan import Borders, borders_of
-from pipelines.sources.mysql_cdc.binlog.stream import EventStream
-from pipelines.sources.mysql_cdc.binlog.wire.events import Event
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
 from tests.pipelines.sources.mysql_cdc.binlog.recording import gtid_events, position, server_of
 from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import RECORDED
+from tidegate.pipelines.sources.mysql_cdc.binlog import (
+    BinlogPosition,
+    commit_time,
+    last_border,
+    next_border,
+    scan_borders,
+)
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import Borders, borders_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.stream import EventStream
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Event
 
 
 @pytest.fixture

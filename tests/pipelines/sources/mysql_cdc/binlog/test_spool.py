@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.sources.mysql_cdc.binlog import BinlogPosition, BinlogRange, WantedTable, read_range
-from pipelines.sources.mysql_cdc.binlog.errors import ConnectionLost, SpoolDamaged
-from pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
-from pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, server_of, wanted
+from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition, BinlogRange, WantedTable, read_range
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import ConnectionLost, SpoolDamaged
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 
 TABLES = ("a", "b", "c")
 
@@ -153,7 +153,7 @@ def test_a_spool_that_rotted_is_found_out_and_read_anew(database: Database, tmp_
 def test_a_read_that_is_cut_off_is_not_taken_for_whole(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.sources.mysql_cdc.binlog import reading
+    from tidegate.pipelines.sources.mysql_cdc.binlog import reading
 
     database.execute("CREATE TABLE a (id INT PRIMARY KEY, s LONGTEXT)")
     start = position(database)

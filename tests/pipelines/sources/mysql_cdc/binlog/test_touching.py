@@ -8,14 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pipelines.sources.mysql_cdc.binlog import BinlogPosition
-from pipelines.sources.mysql_cdc.binlog.stream import EventStream
-from pipelines.sources.mysql_cdc.binlog.touching import PieceEnd, Running, TableName, end_of_piece, touching
-from pipelines.sources.mysql_cdc.binlog.wire.events import Event
-from pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
 from tests.pipelines.sources.mysql_cdc.binlog.recording import gtid_events, position, server_of
+from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.binlog.stream import EventStream
+from tidegate.pipelines.sources.mysql_cdc.binlog.touching import PieceEnd, Running, TableName, end_of_piece, touching
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Event
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
 
 T = TableName("d", "t")
 FAR = BinlogPosition("binlog.000009")

@@ -8,12 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.sources.mysql_cdc.binlog import BinlogPosition, BinlogRange, ServerOptions, WantedTable, read_range
-from pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded, BinlogPurged, BinlogRefused, ConnectionLost
-from pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of, wanted
+from tidegate.pipelines.sources.mysql_cdc.binlog import (
+    BinlogPosition,
+    BinlogRange,
+    ServerOptions,
+    WantedTable,
+    read_range,
+)
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded, BinlogPurged, BinlogRefused, ConnectionLost
+from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.sources.mysql_cdc.field_types import Type
-from pipelines.sources.mysql_cdc.snapshot.canonical import canonical_array
-from pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows, TableChanged
-from pipelines.sources.mysql_cdc.snapshot.packets import SLACK_BYTES, Piece
-from pipelines.sources.mysql_cdc.snapshot.results import ResultColumn
-from pipelines.sources.mysql_cdc.snapshot.values import values_of
-from pipelines.sources.mysql_cdc.types import SourceColumn, canonical
 from tests.pipelines.sources.mysql_cdc.snapshot.made import row, sized
+from tidegate.pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.snapshot.canonical import canonical_array
+from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows, TableChanged
+from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import SLACK_BYTES, Piece
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import ResultColumn
+from tidegate.pipelines.sources.mysql_cdc.snapshot.values import values_of
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, canonical
 
 TEXT = Type.VAR_STRING
 

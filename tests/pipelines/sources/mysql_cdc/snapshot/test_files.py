@@ -7,12 +7,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from pipelines.sources.mysql_cdc.options import parse
-from pipelines.sources.mysql_cdc.snapshot.files import FileColumn, file_columns
-from pipelines.sources.mysql_cdc.types import SourceColumn
-from pipelines.sql.model import Column
 from tests.pipelines.sources.mysql_cdc.driver import declare
 from tests.pipelines.sources.mysql_cdc.test_options import GOOD
+from tidegate.pipelines.sources.mysql_cdc.options import parse
+from tidegate.pipelines.sources.mysql_cdc.snapshot.files import FileColumn, file_columns
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
+from tidegate.pipelines.sql.model import Column
 
 OPTIONS = parse(GOOD)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey
-from pipelines.sources.mysql_cdc.key import KeyColumn
-from pipelines.sources.mysql_cdc.snapshot.query import WHOLE, SnapshotQuery
-from pipelines.sources.mysql_cdc.types import SourceColumn
+from tidegate.pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey
+from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn
+from tidegate.pipelines.sources.mysql_cdc.snapshot.query import WHOLE, SnapshotQuery
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 KEY = SnapshotKey((KeyColumn("k", "number", integer=True),), "PRIMARY")
 QUERY = SnapshotQuery(

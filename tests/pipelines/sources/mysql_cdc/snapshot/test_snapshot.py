@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.clock import system_clock
-from pipelines.progress import Task
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
+from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.progress import Task
 
 CHUNK = "scan.incremental.snapshot.chunk.size"
 
@@ -108,7 +108,7 @@ def test_a_row_of_several_packets(spark: SparkSession, database: Database, tmp_p
 def test_metadata_columns_and_wider_types(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from pipelines.sql.model import Column
+    from tidegate.pipelines.sql.model import Column
 
     database.execute("CREATE TABLE t (K INT PRIMARY KEY, d DATE)", "INSERT INTO t VALUES (1, '2024-02-29')")
     table = declare(database.options("t"), {"k": "BIGINT", "d": "TIMESTAMP(3)"}, ["k"])
@@ -126,7 +126,7 @@ def test_metadata_columns_and_wider_types(spark: SparkSession, database: Databas
 def test_steps_are_bounded_and_progress_is_told(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.sources.mysql_cdc.snapshot import plan
+    from tidegate.pipelines.sources.mysql_cdc.snapshot import plan
 
     monkeypatch.setattr(plan, "STEP_CHUNKS", 4)
     database.execute("CREATE TABLE t (k INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_100")
@@ -169,7 +169,7 @@ def test_steps_are_bounded_and_progress_is_told(
 def test_the_password_is_in_no_plan_and_no_error(
     spark: SparkSession, database: Database, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from pipelines.sources.mysql_cdc import CONNECTOR
+    from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 
     database.execute("CREATE TABLE t (k INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     driver = Driver(spark, tmp_path, declare(database.options("t"), {"k": "INT"}, ["k"]))

@@ -8,13 +8,13 @@ import struct
 import numpy as np
 import pytest
 
-from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
-from pipelines.sources.mysql_cdc.field_types import Type
-from pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
-from pipelines.sources.mysql_cdc.snapshot.packets import SLACK_BYTES, Piece
-from pipelines.sources.mysql_cdc.snapshot.results import ResultColumn
-from pipelines.sources.mysql_cdc.snapshot.values import Values, values_of
 from tests.pipelines.sources.mysql_cdc.snapshot.made import row, sized
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
+from tidegate.pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
+from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import SLACK_BYTES, Piece
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import ResultColumn
+from tidegate.pipelines.sources.mysql_cdc.snapshot.values import Values, values_of
 
 TEXT = Type.VAR_STRING
 

@@ -11,18 +11,18 @@ from functools import partial
 
 import pyarrow as pa
 
-from pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged, UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.rows.columns import addresses, bits, numbers, temporal
-from pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import BINARY_COLLATION, decode_text, to_utf8
-from pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
-from pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import decode_decimal, decode_wide_decimal
-from pipelines.sources.mysql_cdc.binlog.rows.columns.json_binary import decode_json
-from pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, decimal_shape, width_of
-from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
-from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
-from pipelines.sources.mysql_cdc.errors import FRESH
-from pipelines.sources.mysql_cdc.field_types import Type
-from pipelines.sources.mysql_cdc.types import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged, UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import addresses, bits, numbers, temporal
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import BINARY_COLLATION, decode_text, to_utf8
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import decode_decimal, decode_wide_decimal
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.json_binary import decode_json
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, decimal_shape, width_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
+from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.types import (
     ADDRESSES,
     BYTES,
     GEOMETRIES,

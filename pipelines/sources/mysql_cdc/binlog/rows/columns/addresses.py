@@ -7,7 +7,7 @@ import socket
 import numpy as np
 import pyarrow as pa
 
-from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, binary_rows, text_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, binary_rows, text_of
 
 WIDTHS = {"inet4": 4, "inet6": 16, "uuid": 16}
 """Bytes of each of these types."""

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, text_of
-from pipelines.sources.mysql_cdc.binlog.wire.gather import Bytes2D, big_endian
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, text_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Bytes2D, big_endian
 
 _DIGITS_PER_GROUP = 9
 _BYTES_OF_DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)

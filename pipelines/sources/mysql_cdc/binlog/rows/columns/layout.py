@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.sources.mysql_cdc.binlog.errors import UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import DecimalShape
-from pipelines.sources.mysql_cdc.binlog.rows.columns.temporal import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import DecimalShape
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.temporal import (
     DATETIME_BYTES,
     TIME_BYTES,
     TIMESTAMP_BYTES,
     fraction_bytes,
 )
-from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
-from pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
+from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of
-from pipelines.sources.mysql_cdc.binlog.wire.gather import little_endian
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import little_endian
 
 _FIRST_YEAR = 1900
 

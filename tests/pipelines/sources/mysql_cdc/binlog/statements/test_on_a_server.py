@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipelines.sources.mysql_cdc.binlog.errors import BinlogError, SchemaChanged, StatementEvent
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, wanted
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogError, SchemaChanged, StatementEvent
 
 
 @dataclass(frozen=True)

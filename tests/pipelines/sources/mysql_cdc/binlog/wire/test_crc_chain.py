@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.sources.mysql_cdc.binlog.wire.checksum import first_mismatch
-from pipelines.sources.mysql_cdc.binlog.wire.crc_chain import all_match
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.checksum import first_mismatch
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.crc_chain import all_match
 
 
 def chain(bodies: list[bytes], gap: int, before: bytes = b"", seed: int = 0) -> tuple[bytearray, list[int], list[int]]:

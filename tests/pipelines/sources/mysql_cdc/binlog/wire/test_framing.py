@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
-from pipelines.sources.mysql_cdc.binlog.wire.framing import (
+from tests.pipelines.sources.mysql_cdc.binlog.made import Log
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
     MAGIC,
     MAX_PACKET,
     PacketWalker,
@@ -19,7 +20,6 @@ from pipelines.sources.mysql_cdc.binlog.wire.framing import (
     read_file,
     split_events,
 )
-from tests.pipelines.sources.mysql_cdc.binlog.made import Log
 
 
 def event(body: bytes) -> bytes:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pipelines.sources.mysql_cdc.binlog.errors import UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import _PER_VALUE, _SINGLE_BYTE, SUPPORTED, to_utf8
-from pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import (
+    _PER_VALUE,
+    _SINGLE_BYTE,
+    SUPPORTED,
+    to_utf8,
+)
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
 
 def convert(server: EmbeddedMariaDb, charset: str, codes: list[bytes]) -> list[str]:

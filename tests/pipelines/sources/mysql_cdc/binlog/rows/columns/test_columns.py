@@ -13,15 +13,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
-from pipelines.sources.mysql_cdc.binlog.rows.columns import bits, numbers, temporal
-from pipelines.sources.mysql_cdc.binlog.rows.columns.addresses import decode_address, decode_uuid
-from pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
-from pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import DecimalShape, decode_decimal, decode_wide_decimal
-from pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, width_of
-from pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
-from pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
-from pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import bits, numbers, temporal
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.addresses import decode_address, decode_uuid
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import (
+    DecimalShape,
+    decode_decimal,
+    decode_wide_decimal,
+)
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, width_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
+from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 
 
 def fixed(*values: str | bytes | None) -> FixedValues:
