@@ -12,3 +12,8 @@ from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import TidegateResource
 
 __all__ = ["Presentation", "TidegateResource", "build_pipeline_definitions"]
+
+if __name__ == "assets":  # in a checkout, by its folder's name
+    from tidegate.names import replace
+
+    replace(__name__, f"tidegate.{__name__}")

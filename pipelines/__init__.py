@@ -1,0 +1,4 @@
+if __name__ == "pipelines":  # in a checkout, by its folder's name
+    from tidegate.names import replace
+
+    replace(__name__, f"tidegate.{__name__}")

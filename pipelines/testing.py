@@ -84,8 +84,8 @@ class Harness:
         script: The SQL, the path of a script (.sql, .py), or a compiled Pipeline.
         spark: The session.
         directory: Where the lake and the scripted inputs lie; a second harness on it goes on where the first stopped.
-        scripted: Whether all tables are the test's, whatever their connectors (`tidegate.pipelines.sources.scripted.played`):
-            they read and write nothing outside of `directory` then.
+        scripted: Whether all tables are the test's, whatever their connectors (see
+            `tidegate.pipelines.sources.scripted.played`): they read and write nothing outside of `directory` then.
         environment: What `${VARIABLE}` in options is replaced by; nothing of the process's own environment.
         clock: ms, UTC.
 

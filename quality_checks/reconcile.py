@@ -1,8 +1,8 @@
 """Over all history of an INSERT: is every landed probe row in exactly one place, and do the tables hold what is said?
 
 Two counts of the same rows are compared. One is the control tables' (watermark log, plans, staged counts, verdicts; see
-tidegate.pipelines.runtime.accounting, and for processes tidegate.pipelines.runtime.processing.accounting). The other is the Delta logs'
-of the tables themselves. Neither needs Spark.
+tidegate.pipelines.runtime.accounting, and for processes tidegate.pipelines.runtime.processing.accounting). The other is
+the Delta logs' of the tables themselves. Neither needs Spark.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What there is to watch, found by what the assets' definitions say (tidegate.assets.specs): any code location with Tidegate's
-assets can be watched, and no script is compiled for it."""
+"""What there is to watch, found by what the assets' definitions say (tidegate.assets.specs): any code location with
+Tidegate's assets can be watched, and no script is compiled for it."""
 
 from __future__ import annotations
 

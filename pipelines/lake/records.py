@@ -204,8 +204,8 @@ class StagedFile:
 class StagedRow(Record):
     """What an INSERT's epoch staged: its files, and what was counted while they were written.
 
-    `counts` has a number for every outcome (see tidegate.pipelines.joins.outcome), `facts` what the gate needs to know of the
-    matches (greatest and least build epoch, by build).
+    `counts` has a number for every outcome (see tidegate.pipelines.joins.outcome), `facts` what the gate needs to
+    know of the matches (greatest and least build epoch, by build).
     """
 
     table: ClassVar[str] = "staged"

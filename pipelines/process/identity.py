@@ -45,8 +45,8 @@ def identity_of(function: Any) -> str:
     inner = unwrapped(function)
     kind = type(inner)
     states = [(item.name, column_type(item)) for item in shape_of(function).states]
-    told = repr((kind.__module__, kind.__qualname__, states, list(_Seen(_root(kind)).told(inner))))
-    return f"{kind.__qualname__} {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    told = (kind.__module__, kind.__qualname__, states, list(_Seen(_root(kind)).told(inner)))
+    return f"{kind.__qualname__} {_digest(told)}"
 
 
 def definition_of(value: Any) -> str:
@@ -64,7 +64,8 @@ def definition_of(value: Any) -> str:
 
 
 def _digest(told: Any) -> str:
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    """Of what was told. Lakes have digests from before Tidegate's modules were imported as `tidegate`."""
+    return hashlib.sha256(repr(told).replace("tidegate.pipelines.", "pipelines.").encode()).hexdigest()[:16]
 
 
 class _Seen:

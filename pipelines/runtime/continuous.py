@@ -57,8 +57,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stuck:
-    """A source table, or an INSERT (`tidegate.pipelines.runtime.plans.insert_owner`), whose step failed `attempts` times, since
-    `since`; it is tried again at `due` (s, of the loop's own time)."""
+    """A source table, or an INSERT (`tidegate.pipelines.runtime.plans.insert_owner`), whose step failed
+    `attempts` times, since `since`; it is tried again at `due` (s, of the loop's own time)."""
 
     owner: str
     error: TidegateError

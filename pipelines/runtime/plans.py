@@ -268,8 +268,9 @@ class ReleasePlan:
     """What one epoch of an INSERT releases, against the pins: probe rows with after < epoch <= upto.
 
     In event time (`time`) only those of them whose time the watermark has reached, or that have none; and of the epochs
-    before, those that it has reached since (tidegate.pipelines.lake.due). A `backfill` takes the rows of a span of time instead,
-    and one `from_quarantine` takes rows that releases before it have kept out; both leave P and W where they are.
+    before, those that it has reached since (tidegate.pipelines.lake.due). A `backfill` takes the rows of a span of time
+    instead, and one `from_quarantine` takes rows that releases before it have kept out; both leave P and W where they
+    are.
 
     `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT
     computes, `definition` is the number of the definition that it was made under; None where it is older than those.

@@ -463,8 +463,8 @@ class CompiledScript:
         return replace(self, strategies={**self.strategies, table: strategy})
 
     def digest(self, insert: Insert) -> str:
-        """Identifies an INSERT by its text, as plans of lakes without definitions do (`tidegate.pipelines.sql.canonical` is the
-        rule since). 16 hex digits."""
+        """Identifies an INSERT by its text, as plans of lakes without definitions do. The rule since then is
+        `tidegate.pipelines.sql.canonical`. 16 hex digits."""
         text = repr((insert.sql, insert.projections, [self.tables[name].columns for name in insert.inputs]))
         if insert.process is not None:
             text += insert.process.identity

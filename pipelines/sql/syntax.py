@@ -259,6 +259,6 @@ class TypedLiteral(Expression):
 
 
 class Known(Expression):
-    """A part of an expression whose value was found elsewhere (`tidegate.pipelines.sql.values.Value`), kept in `meta`."""
+    """A part of an expression whose value was found elsewhere: in `meta`, a `tidegate.pipelines.sql.values.Value`."""
 
     arg_types = {}  # noqa: RUF012

@@ -1,7 +1,7 @@
 """State as a function sees it: one object for each declared state, which always speaks of the current key.
 
-Values are converted to their type on their way in (`tidegate.pipelines.process.values`), and copied on their way out where they
-can change: to keep one, write it.
+Values are converted to their type on their way in (`tidegate.pipelines.process.values`), and copied on their way out
+where they can change: to keep one, write it.
 """
 
 from __future__ import annotations

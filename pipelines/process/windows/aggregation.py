@@ -1,6 +1,7 @@
 """The function behind SQL's windows: one value for each key and window, told when the time has come to its end.
 
-It is handed records that are added up already (`tidegate.pipelines.process.windows.windowed`), so it only puts parts together.
+It is handed records that are added up already (`tidegate.pipelines.process.windows.windowed`), so it only puts parts
+together.
 """
 
 from __future__ import annotations

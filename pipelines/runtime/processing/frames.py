@@ -82,7 +82,8 @@ def _laid_out(inputs: Sequence[InputRows], place: int, buckets: int) -> DataFram
 
 
 def processed(rows: DataFrame, plan: TaskPlan, outputs: Sequence[dict[str, str]]) -> DataFrame:
-    """What the tasks hand on (`tidegate.pipelines.process.engine.task`). `outputs`: the columns of each, name -> Spark type."""
+    """What the tasks hand on (`tidegate.pipelines.process.engine.task`). `outputs`: the columns of each,
+    name -> Spark type."""
     columns = {KIND: "INT", REPORTED: "STRING", TASK: "INT", OFFSET: "BIGINT"}
     for output, schema in enumerate(outputs):
         columns |= {output_column(output, number): kind for number, kind in enumerate(schema.values())}

@@ -1,5 +1,5 @@
-"""The index of a build's versions (tidegate.pipelines.versions) as a pin sees it: of which runs it is made, and what tells that
-none of its rows is missing."""
+"""The index of a build's versions (tidegate.pipelines.versions) as a pin sees it: of which runs it is made, and
+what tells that none of its rows is missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What staged files say of their rows' violations: how many rows violate each constraint, and the first of them.
 
-The mask was written with the rows (tidegate.pipelines.joins.violations). Where a row group has none that violates anything, its
-footer says so, and it is not read.
+The mask was written with the rows (tidegate.pipelines.joins.violations). Where a row group has none that violates
+anything, its footer says so, and it is not read.
 """
 
 from __future__ import annotations

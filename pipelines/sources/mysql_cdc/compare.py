@@ -30,7 +30,10 @@ from tidegate.pipelines.sources.protocol import LogPlace, SourceContext, StoredS
 
 
 class MysqlComparison:
-    """`tidegate.pipelines.sources.protocol.Comparison`. Raises SourceError where the changelog is no image of the table."""
+    """`tidegate.pipelines.sources.protocol.Comparison`.
+
+    Raises SourceError where the changelog is no image of the table.
+    """
 
     def __init__(
         self,

@@ -32,7 +32,9 @@ def test_the_proof_knows_nothing_of_the_join() -> None:
         "import sys; import tidegate.orchestration.demo.proof, tidegate.orchestration.demo.journal; print(*sys.modules)"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert not [name for name in loaded if name.startswith(("tidegate.pipelines.joins", "pyspark", "quality_checks"))]
+    assert not [
+        name for name in loaded if name.startswith(("tidegate.pipelines.joins", "pyspark", "tidegate.quality_checks"))
+    ]
 
 
 def test_it_is_as_big_as_the_readme_says() -> None:

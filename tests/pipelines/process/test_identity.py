@@ -62,7 +62,10 @@ class Told(Base):
 def identity(folder: Path, text: str) -> str:
     """Of `Told` in a module of this text, in a process of its own: addresses and the order of sets are other ones."""
     (folder / "told_module.py").write_text(text)
-    code = "import told_module; from tidegate.pipelines.process.identity import identity_of as of; print(of(told_module.Told()))"
+    code = (
+        "import told_module; from tidegate.pipelines.process.identity import identity_of as of;"
+        " print(of(told_module.Told()))"
+    )
     root = str(Path(__file__).parents[3])
     environment = {"PYTHONPATH": f"{folder}:{root}", "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(

@@ -163,7 +163,8 @@ def test_a_status_is_json(made: HandmadeLake) -> None:
 
 
 def test_knowing_the_state_needs_no_spark() -> None:
-    code = "import sys, tidegate.pipelines.runtime.status; print([name for name in sys.modules if name.startswith('pyspark')])"
+    loaded = "[name for name in sys.modules if name.startswith('pyspark')]"
+    code = f"import sys, tidegate.pipelines.runtime.status; print({loaded})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 
