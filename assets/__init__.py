@@ -1,7 +1,7 @@
 """Turns a compiled pipeline into Dagster assets.
 
     build_pipeline_definitions(compile_script(text), lake="lake")     the factory
-    type: tidegate.assets.components.TidegateComponent                          the component, for YAML
+    type: tidegate.TidegateComponent                                  the component, for YAML
 
 Per source table one asset; per INSERT three nodes: the staged asset, the gate's checks on it, and the published asset,
 which re-reads the stored verdict. Each can be materialised alone, none does another's work.

@@ -1,6 +1,6 @@
 """The component for YAML: a SQL script becomes assets without a line of Python.
 
-type: tidegate.assets.components.TidegateComponent
+type: tidegate.TidegateComponent
 attributes:
   script: pipeline.sql
   lake: .tidegate/lake
@@ -10,6 +10,7 @@ attributes:
 from __future__ import annotations
 
 import os
+import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,6 +25,8 @@ from tidegate.pipelines.sources.paths import local
 from tidegate.pipelines.watermarks.watermark import parse_moment
 
 LAKE_VARIABLE = "TIDEGATE_LAKE"
+OLD_TYPE = "assets.components.TidegateComponent"
+"""What the component is called in older YAML."""
 DEFAULT_LAKE = Path(".tidegate") / "lake"
 
 
@@ -99,6 +102,10 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        written = getattr(getattr(context.component_decl, "component_file_model", None), "type", "")
+        if written == OLD_TYPE:
+            note = f"{context.path}: write `type: tidegate.TidegateComponent`; only a clone has `{OLD_TYPE}`"
+            warnings.warn(note, FutureWarning, stacklevel=2)
         script = (context.path / self.script).resolve()
         lake = self.lake or os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE
         return build_pipeline_definitions(

@@ -1,6 +1,6 @@
 """The alerts as a component, for a project of your own.
 
-type: tidegate.orchestration.components.TidegateAlerts
+type: tidegate.TidegateAlerts
 attributes:
   channels: ["${OPS_MAIL}", "slack://${SLACK_TOKEN}/#data"]
   flip_within: 30 min

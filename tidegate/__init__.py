@@ -46,3 +46,8 @@ def __getattr__(name: str) -> Any:
     if f"{__name__}.{name}" in SHORT:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Dagster takes its component types from here, and loads each name that it finds: none that brings Spark."""
+    return [*globals(), "TidegateAlerts", "TidegateComponent"]

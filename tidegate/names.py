@@ -13,6 +13,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import CodeType, ModuleType
 
+ROOMS = ("pipelines", "assets", "orchestration", "quality_checks")
 SHORT = {f"tidegate.{name}": f"tidegate.pipelines.{name}" for name in ("process", "sql", "testing", "watermarks")}
 
 
@@ -59,6 +60,18 @@ def lead(names: Mapping[str, str]) -> None:
     _OTHER.names.update(names)
     if _OTHER not in sys.meta_path:
         sys.meta_path.insert(0, _OTHER)
+
+
+def new_spelling(error: BaseException) -> str:
+    """What to write where `error` is that a module of Tidegate was not found by its folder's name; else empty."""
+    name = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+    if name is None or name.partition(".")[0] not in ROOMS:
+        return ""
+    try:
+        there = find_spec(f"tidegate.{name}") is not None
+    except ModuleNotFoundError:
+        return ""
+    return f"if Tidegate's is meant, write tidegate.{name} in the place of {name}" if there else ""
 
 
 def replace(other: str, own: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from tidegate.pipelines.process import EventTimeExtension
-from tidegate.pipelines.process.windows import Aggregate, Window, WindowFunction, session, tumble
-from tidegate.pipelines.sql import compile_script
+from tidegate.process import EventTimeExtension
+from tidegate.process.windows import Aggregate, Window, WindowFunction, session, tumble
+from tidegate.sql import compile_script
 
 
 def counted(kept: dict[str, int], click) -> dict[str, int]:

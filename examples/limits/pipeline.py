@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.pipelines.process import (
+from tidegate.process import (
     Collector,
     NonPartitionedContext,
     PartitionedContext,
     StateDeclarations,
     TwoInputBroadcastStreamProcessFunction,
 )
-from tidegate.pipelines.sql import compile_script
+from tidegate.sql import compile_script
 
 LIMITS = StateDeclarations.broadcast_state("limits", "STRING", "ROW<least BIGINT, greatest BIGINT>")
 ALARMS = StateDeclarations.reducing_state("alarms", "BIGINT", lambda sum, one: sum + one)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.pipelines.process import (
+from tidegate.process import (
     Collector,
     EventTimeExtension,
     EventTimeManager,
@@ -18,7 +18,7 @@ from tidegate.pipelines.process import (
     PartitionedContext,
     StateDeclarations,
 )
-from tidegate.pipelines.sql import compile_script
+from tidegate.sql import compile_script
 
 TIMES_AFTER_NEWS_RELEASE = [60_000, 300_000, 600_000, 1_800_000, 3_600_000]
 """ms"""

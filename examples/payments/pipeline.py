@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.pipelines.process import (
+from tidegate.process import (
     Collector,
     EventTimeExtension,
     EventTimeManager,
@@ -14,7 +14,7 @@ from tidegate.pipelines.process import (
     StateDeclarations,
     TwoInputNonBroadcastEventTimeStreamProcessFunction,
 )
-from tidegate.pipelines.sql import compile_script
+from tidegate.sql import compile_script
 
 PATIENCE = 900_000
 """ms"""

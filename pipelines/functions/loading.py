@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
+from tidegate.names import new_spelling
 from tidegate.pipelines.functions.problem import FunctionProblem
 
 ON_THE_PATH = "install the package that has it, or put its folder on PYTHONPATH"
@@ -51,7 +52,8 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise FunctionProblem(f"there is no module `{error.name}`", ON_THE_PATH) from error
-        raise FunctionProblem(f"module `{name}` can not be imported: {error}", ON_THE_PATH) from error
+        hint = new_spelling(error) or ON_THE_PATH
+        raise FunctionProblem(f"module `{name}` can not be imported: {error}", hint) from error
     except (Exception, SystemExit) as error:  # a module of the user's own may raise anything while it is imported
         told = (str(error).splitlines() or [""])[0]
         what = f"module `{name}` can not be imported: {type(error).__name__}{f': {told}' if told else ''}"

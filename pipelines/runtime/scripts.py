@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
+from tidegate.names import new_spelling
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.model import Table
@@ -56,7 +57,7 @@ def _of_python(script: Path, name: str | None) -> Pipeline:
             f"the file can not be run: {type(error).__name__}{f': {told}' if told else ''}",
             where=str(script),
             state="nothing was run",
-            next_command=f"python {script}   (shows where)",
+            next_command=new_spelling(error) or f"python {script}   (shows where)",
         ) from error
     if not isinstance(found, Pipeline):
         raise PlanningError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
+from tidegate.names import new_spelling
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.protocol import Connector
 
@@ -35,7 +36,7 @@ def connector(name: str) -> Connector:
             f"the connector '{name}' can not be loaded: {type(error).__name__}: {error}",
             where=f"entry point {point.value}",
             state="nothing was run",
-            next_command="reinstall the package that brings the connector",
+            next_command=new_spelling(error) or "reinstall the package that brings the connector",
         ) from error
 
 

@@ -6,11 +6,11 @@ import pytest
 from dagster._core.definitions.freshness import TimeWindowFreshnessPolicy
 
 from tests.assets.clicks import script
-from tidegate.assets.components import TidegateComponent
+from tidegate.assets.components import OLD_TYPE, TidegateComponent
 from tidegate.pipelines.errors import PlanningError
 
 YAML = """
-type: tidegate.assets.components.TidegateComponent
+type: {kind}
 attributes:
   script: clicks.sql
   lake: state/lake
@@ -39,13 +39,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def load(project: Path, more: str = "") -> dg.Definitions:
+def load(project: Path, more: str = "", kind: str = "tidegate.TidegateComponent") -> dg.Definitions:
     import sys
 
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_project"]:
         del sys.modules[name]
-    (project / "my_project" / "defs" / "shop" / "defs.yaml").write_text(YAML.format(more=more))
+    (project / "my_project" / "defs" / "shop" / "defs.yaml").write_text(YAML.format(more=more, kind=kind))
     return dg.load_from_defs_folder(path_within_project=project / "my_project")
+
+
+def test_yaml_with_the_name_of_the_folder_goes_on_with_a_note(project: Path):
+    """In a clone; installed, nothing but `tidegate` is there."""
+    with pytest.warns(FutureWarning, match=r"shop: write `type: tidegate\.TidegateComponent`"):
+        load(project, kind=OLD_TYPE)
 
 
 def test_yaml_alone_makes_a_pipeline(project: Path):

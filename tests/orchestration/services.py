@@ -168,15 +168,15 @@ def command(name: str, *arguments: str, env: Mapping[str, str]) -> subprocess.Co
 
 
 @contextmanager
-def running(log: Path, env: Mapping[str, str], *command: str) -> Iterator[str]:
+def running(log: Path, env: Mapping[str, str], *command: str, folder: Path = ROOT) -> Iterator[str]:
     """A command that serves Dagster's UI: webserver, daemon and code server. Gives the address; ends every process of
-    it."""
+    it. `folder`: where it is typed."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     with log.open("wb") as out:
         process = subprocess.Popen(
             [str(Path(sys.executable).parent / command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(port)],
-            cwd=ROOT,
+            cwd=folder,
             env=dict(env),
             stdout=out,
             stderr=subprocess.STDOUT,

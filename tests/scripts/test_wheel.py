@@ -1,27 +1,119 @@
-"""What a wheel holds: all that the command needs, without the clone."""
+"""What a wheel holds: all that is needed without the clone, and no name but `tidegate`."""
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from tests.orchestration.services import Ui, running, until
+from tests.tidegate.test_names import ROOMS
+
 ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-PACKAGES = ("tidegate", "orchestration", "assets", "quality_checks", "pipelines")
+FOLDERS = ("tidegate", *sorted(ROOMS))
 OF_THE_CLONE = {"orchestration/defs/clicks/defs.yaml"}
 """What shows the examples, which a wheel does not have."""
 
 
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel in it, and a project whose own packages are called like Tidegate's folders."""
+
+    wheel: Path
+    bin: Path
+    project: Path
+
+    def environment(self) -> Mapping[str, str]:
+        """Nothing of the clone: the project alone is on the path."""
+        home = str(self.project / "home")
+        return {**os.environ, "PYTHONPATH": str(self.project), "PATH": f"{self.bin}:{os.environ['PATH']}"} | {
+            "DAGSTER_HOME": home,
+            "VIRTUAL_ENV": str(self.bin.parent),
+        }
+
+    def run(self, command: str, *arguments: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [self.bin / command, *arguments],
+            cwd=self.project,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+def build(into: Path) -> Path:
+    """The wheel, of a copy of the clone: what setuptools leaves behind would be found by every other test."""
+    clone = into / "clone"
+    clone.mkdir(parents=True)
+    for name in (*FOLDERS, "pyproject.toml", "README.md", "LICENSE"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, clone / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, clone / name)
+    # `make install` puts the setuptools that the wheel needs into .venv; in an older environment pip fetches one.
+    own = ["--no-build-isolation"] if int(version("setuptools").partition(".")[0]) >= 77 else []
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", *own, "--wheel-dir", into, clone]
+    subprocess.run(pip, check=True, capture_output=True)
+    (wheel,) = into.glob("tidegate-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("installed")
+    wheel, venv, project = build(folder / "built"), folder / "venv", folder / "project"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    # All other packages are those of this environment. Its .pth files, one of which leads to the clone, are not read.
+    (site / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install"]
+    subprocess.run([*pip, "--no-index", "--no-deps", "--ignore-installed", wheel], check=True, capture_output=True)
+    for name in ("dg", "dagster", "dagster-webserver", "dagster-daemon"):  # whose first line names its environment
+        text = (Path(sys.executable).parent / name).read_text().partition("\n")[2]
+        (venv / "bin" / name).write_text(f"#!{venv / 'bin' / 'python'}\n{text}")
+        (venv / "bin" / name).chmod(0o755)
+    for room in ROOMS:
+        (project / room).mkdir(parents=True)
+        (project / room / "__init__.py").write_text("OWN = True\n")
+    (project / "home").mkdir()
+    (project / "home" / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    shutil.copytree(ROOT / "examples" / "news_clicks", project / "news_clicks")
+    defs = project / "shop" / "defs" / "news"
+    defs.mkdir(parents=True)
+    for package in (project / "shop", project / "shop" / "defs"):
+        (package / "__init__.py").touch()
+    (project / "shop" / "definitions.py").write_text(
+        "from pathlib import Path\nimport dagster as dg\n\n"
+        "@dg.definitions\ndef defs():\n    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)\n"
+    )
+    (project / "pyproject.toml").write_text(
+        '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "shop"\n'
+    )
+    (defs / "defs.yaml").write_text(
+        "type: tidegate.TidegateComponent\nattributes:\n  script: ../../../news_clicks/pipeline.py\n"
+        "---\ntype: tidegate.TidegateAlerts\n"
+    )
+    return Installed(wheel, venv / "bin", project)
+
+
 def test_every_file_beside_the_code_is_taken_along() -> None:
-    files = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
+    files = [path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file()]
     other = [path for path in files if path.suffix not in (".py", ".pyc")]
     patterns = SETTINGS["package-data"]["*"]
     left = [path for path in other if not any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns)]
@@ -30,28 +122,68 @@ def test_every_file_beside_the_code_is_taken_along() -> None:
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == [], "pip takes packages alone"
 
 
+def test_a_wheel_takes_one_name(installed: Installed) -> None:
+    names = {name.partition("/")[0] for name in zipfile.ZipFile(installed.wheel).namelist()}
+    assert names == {"tidegate", f"tidegate-{version('tidegate')}.dist-info"}
+    code = (
+        "import tidegate, assets, pipelines, orchestration, quality_checks, json\n"
+        "from tidegate.process.windows import Aggregate\n"
+        "from tidegate.pipelines.process import windows\n"
+        "own = [each.OWN for each in (assets, pipelines, orchestration, quality_checks)]\n"
+        "print(json.dumps([tidegate.__file__, list(tidegate.__path__), own, Aggregate is windows.Aggregate]))"
+    )
+    file, path, own, same = json.loads(installed.run("python", "-c", code))
+    assert (own, same) == ([True] * 4, True)
+    assert file.startswith(str(installed.bin.parent))
+    assert path == [str(Path(file).parent)]
+
+
+def test_the_command_runs_out_of_a_wheel(installed: Installed) -> None:
+    assert installed.run("tidegate", "--version").startswith("tidegate ")
+    assert "The script is right" in installed.run("tidegate", "explain", "news_clicks/pipeline.py")
+
+
+@pytest.mark.parametrize("module", ["pipelines.process", "pipelines.sql.compile"])
+def test_the_name_of_a_folder_is_refused_with_the_new_one(installed: Installed, module: str) -> None:
+    script = installed.project / "old.py"
+    script.write_text(f"from {module} import anything\n")
+    told = installed.run("tidegate", "explain", "old.py", status=1)
+    own = module.split(".sql.")[0] + (".sql" if ".sql." in module else "")
+    assert f"if Tidegate's is meant, write tidegate.{own} in the place of {own}" in told
+
+
+def test_dagster_finds_both_components(installed: Installed) -> None:
+    found = installed.run("dg", "list", "components", "--json")
+    assert "tidegate.TidegateComponent" in found
+    assert "tidegate.TidegateAlerts" in found
+
+
 @pytest.mark.thorough
-def test_the_command_runs_out_of_a_wheel(tmp_path: Path) -> None:
-    """Needs the network: pip builds in an environment of its own."""
-    clone, site = tmp_path / "clone", tmp_path / "site"
-    for name in (*PACKAGES, "pyproject.toml", "README.md", "LICENSE"):
-        clone.mkdir(exist_ok=True)
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, clone / name, symlinks=True)
-        else:
-            shutil.copy(ROOT / name, clone / name)
-    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path / "dist", clone]
-    subprocess.run(pip, check=True, capture_output=True)
-    (wheel,) = (tmp_path / "dist").glob("tidegate-*.whl")
-    zipfile.ZipFile(wheel).extractall(site)
-    for arguments in (["--version"], ["explain", str(ROOT / "examples" / "rates" / "pipeline.sql")]):
-        code = "import tidegate.orchestration.cli, sys; print(tidegate.__file__); tidegate.orchestration.cli.main()"
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(site)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.startswith(str(site))
+def test_a_project_of_ones_own_loads(installed: Installed) -> None:
+    assert "All definitions loaded" in installed.run("dg", "check", "defs")
+    assert "All component YAML validated" in installed.run("dg", "check", "yaml")
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("jvm")
+def test_a_pipeline_runs_and_its_ui_shows_it(installed: Installed) -> None:
+    """A process: Spark's Python workers have to find `tidegate`, too."""
+    told = installed.run("tidegate", "run", "news_clicks/pipeline.py", "--lake", "lake")
+    assert "published" in told
+    project, log = installed.project, installed.project / "ui.log"
+    command = [str(installed.bin / "tidegate"), "ui", "news_clicks/pipeline.py", "--lake", "lake"]
+    with running(log, installed.environment(), *command, folder=project) as address:
+        until(lambda: loaded(Ui(address)), "the code location is loaded")
+
+
+def loaded(ui: Ui) -> bool:
+    try:
+        entries = ui.ask(
+            "{ workspaceOrError { ... on Workspace { locationEntries {"
+            " locationOrLoadError { __typename ... on PythonError { message } } } } } }"
+        )["workspaceOrError"]["locationEntries"]
+    except OSError:
+        return False
+    states = [entry["locationOrLoadError"] for entry in entries]
+    assert not [state for state in states if state and state["__typename"] == "PythonError"], states
+    return bool(states) and all(state and state["__typename"] == "RepositoryLocation" for state in states)
