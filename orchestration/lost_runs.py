@@ -21,6 +21,7 @@ _UNDER_WAY = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunSta
 _CLOCK_S = 5.0
 """How far the time of an event may lie before the start of the process that it names: the kernel tells when it was
 booted in whole seconds."""
+QUIET_S = 10.0
 TEXT = (
     "The process that worked on this run was lost: Dagster, or the whole machine, was stopped in the middle of it. "
     "Nothing is committed in half. Start the run again: it goes on where this one stopped."
@@ -70,18 +71,38 @@ def end_lost_runs(home: Path) -> list[LostRun]:
         return [_end(instance, run) for run in runs if not _is_worked_on(instance, run)]
 
 
+def end_runs_that_were_lost(instance: DagsterInstance, now: float) -> list[LostRun]:
+    """The same beside a Dagster that goes on: of runs that name a process, and have said nothing for QUIET_S (s)
+    before `now`. One that has not named its process yet may be about to start."""
+    if not _is_of_this_machine(instance):
+        return []
+    records = instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY))
+    quiet = [record.dagster_run for record in records if now - record.update_timestamp.timestamp() > QUIET_S]
+    return [
+        _end(instance, run) for run in quiet if _names_a_process(instance, run) and not _is_worked_on(instance, run)
+    ]
+
+
 def _is_of_this_machine(instance: DagsterInstance) -> bool:
     elsewhere = instance.run_launcher.supports_check_run_worker_health  # then Dagster can look, by run_monitoring
     return isinstance(instance.run_storage, SqliteRunStorage) and not elsewhere
 
 
-def _is_worked_on(instance: DagsterInstance, run: DagsterRun) -> bool:
-    """Whether a process that the run's events name is still there."""
+def _processes(instance: DagsterInstance, run: DagsterRun) -> Iterator[tuple[int, float]]:
+    """The processes that the run's events name, each with the time of the event."""
     for record in instance.all_logs(run.run_id, of_type=DagsterEventType.ENGINE_EVENT):
         pid = record.get_dagster_event().engine_event_data.metadata.get("pid")
-        if pid is not None and lives(int(str(pid.value)), record.timestamp):
-            return True
-    return False
+        if pid is not None:
+            yield int(str(pid.value)), record.timestamp
+
+
+def _names_a_process(instance: DagsterInstance, run: DagsterRun) -> bool:
+    return next(_processes(instance, run), None) is not None
+
+
+def _is_worked_on(instance: DagsterInstance, run: DagsterRun) -> bool:
+    """Whether a process that the run's events name is still there."""
+    return any(lives(pid, at) for pid, at in _processes(instance, run))
 
 
 def lives(pid: int, at: float) -> bool:

@@ -45,6 +45,7 @@ def not_flipped(
             watched.commands.filled("tidegate run SCRIPT   (goes on where it stopped)"),
         ),
         details={"table": watched.table, "generation": newest.generation, "loading_ms": loading, "lake": watched.lake},
+        subject=f"the wait for the flip of {watched.name}, generation {newest.generation}",
     )
 
 

@@ -75,6 +75,7 @@ def held_epoch(
             "reasons": told,
             "lake": watched.lake,
         },
+        subject=f"the hold of epoch {row.epoch} of {watched.name}",
     )
 
 
@@ -187,4 +188,5 @@ def growing_quarantine(
             watched.commands.filled(f"tidegate quarantine {verb} SCRIPT {watched.insert}") for verb in ("list", "show")
         ),
         details={"insert": watched.insert, "rows": rows, "lake": watched.lake},
+        subject=f"the growth of the quarantine of {watched.name}",
     )

@@ -21,6 +21,8 @@ Kind = Literal[
     "stuck",
     "not-flipped",
     "lag",
+    "runs-queued",
+    "daemon-away",
     "retention",
     "quarantine-growing",
     "channel-unreachable",
@@ -46,6 +48,7 @@ class Incident:
         next: the commands to go on with, the likeliest first.
         details: small JSON values for programs.
         replaces: the key of an incident that has become this one, so that nobody hears that it is over.
+        subject: what it is about, and what an end is an end of: an epoch, a partition, a table.
     """
 
     key: str
@@ -60,6 +63,7 @@ class Incident:
     next: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     replaces: str = ""
+    subject: str = ""
 
     def body(self) -> str:
         """All of it, as lines for people."""
@@ -88,6 +92,7 @@ class Incident:
             keys=tuple(MissedKey(**clean(asdict(missed))) for missed in self.keys),
             positions=clean(dict(self.positions)),
             run=clean(self.run),
+            subject=clean(self.subject),
             next=tuple(clean(list(self.next))),
             details=clean(dict(self.details)),
         )
@@ -112,7 +117,8 @@ class Message:
     def body(self) -> str:
         if self.state == "open":
             return self.incident.body()
-        return "\n".join(["It is over; nothing is left to do.", "", self.incident.body()])
+        ended = f"Over: {self.incident.subject or self.incident.title.rstrip('.')}."
+        return "\n".join([ended, "", self.incident.body()])
 
     def scrubbed(self, secrets: Iterable[str] = ()) -> Message:
         """The same without secrets."""

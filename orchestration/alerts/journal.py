@@ -1,40 +1,79 @@
-"""What was told is kept in the lake, for `tidegate report`: a log for people, which nothing depends on."""
+"""What was told is stored in the lake: for `tidegate report`, and so that code locations that share a lake tell each
+incident once. Where the journal cannot be read or written the message is sent all the same."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import islice
 
 from deltalake.exceptions import DeltaError
 
 from tidegate.orchestration.alerts.incident import Message
 from tidegate.orchestration.alerts.watched import Watched, opened
-from tidegate.pipelines.lake import AlertRow
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import AlertRow, Lake
+
+LOOKED_AT = 200
+"""Rows of each pipeline that are looked at for what another code location has told: the newest."""
+TRIES = 4
+"""Another location may add a row at the same time: then it is read first."""
 
 
-def journal(messages: Sequence[Message], watched: Watched, log: logging.Logger, now: float) -> None:
-    """Add the messages to the `alerts` table of their pipeline's lake; of no pipeline's own, to every pipeline's."""
+def journal(
+    messages: Sequence[Message], watched: Watched, log: logging.Logger, now: float, teller: str = ""
+) -> list[Message]:
+    """Add the messages to the `alerts` table of their pipeline's lake; of no pipeline's own, to every pipeline's.
+    Returns those that are to be sent: all that no other `teller` (a code location) has told of one of these lakes."""
     folders = {item.pipeline: item.lake for item in (*watched.tables, *watched.inserts)}
+    own: list[Message] = []
     for message in messages:
-        incident = message.incident
-        for pipeline in [incident.pipeline] if incident.pipeline in folders else sorted(folders):
-            lake = opened(folders[pipeline])
-            if lake is None:
-                continue
-            application = f"{lake.id}/{pipeline}/alerts"
-            number = lake.alerts.version(application) + 1
-            row = AlertRow(
-                owner=pipeline,
-                generation=1,
-                epoch=number,
-                told_at=round(now * 1000),
-                kind=incident.kind,
-                state=message.state,
-                incident=incident.key,
-                title=incident.title,
-                next=incident.next[0] if incident.next else "",
-            )
+        pipelines = [message.incident.pipeline] if message.incident.pipeline in folders else sorted(folders)
+        by_others = False
+        for pipeline in pipelines:
             try:
-                lake.alerts.append([row], application=application, version=number)
-            except (DeltaError, OSError) as error:
-                log.warning(f"the alert [{incident.key}] is not in the lake's journal: {type(error).__name__}")
+                lake = opened(folders[pipeline])
+                by_others |= lake is not None and not _claimed(lake, pipeline, message, now, teller)
+            except (DeltaError, OSError, LakeError) as error:
+                log.warning(f"the alert [{message.incident.key}] is not in the lake's journal: {type(error).__name__}")
+        if by_others:
+            log.info(f"[{message.incident.key}] ({message.state}) was told by another code location on this lake")
+        else:
+            own.append(message)
+    return own
+
+
+def _claimed(lake: Lake, pipeline: str, message: Message, now: float, teller: str) -> bool:
+    """Add the message, unless another teller's row says the same already."""
+    incident, application = message.incident, f"{lake.id}/{pipeline}/alerts"
+    for _ in range(TRIES):
+        number = lake.alerts.version(application) + 1
+        last = _last_told(lake, incident.key)
+        if last is not None and last.state == message.state and (last.teller or teller) != teller:
+            return False
+        row = AlertRow(
+            owner=pipeline,
+            generation=1,
+            epoch=number,
+            told_at=round(now * 1000),
+            kind=incident.kind,
+            state=message.state,
+            incident=incident.key,
+            title=incident.title,
+            next=incident.next[0] if incident.next else "",
+            teller=teller,
+        )
+        if lake.alerts.append([row], application=application, version=number):
+            return True
+    return True
+
+
+def _last_told(lake: Lake, key: str) -> AlertRow | None:
+    """The newest row about an incident, whatever pipeline told it: two that share a lake may share a table."""
+    found = [
+        row
+        for owner in lake.alerts.owners()
+        for row in islice(lake.alerts.newest_first(owner), LOOKED_AT)
+        if row.incident == key
+    ]
+    return max(found, key=lambda row: (row.told_at, row.epoch), default=None)

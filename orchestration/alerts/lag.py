@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import dagster as dg
+from dagster._core.scheduler.instigation import InstigatorType
 
+from tidegate.assets.names import Names
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.logs import ANSWER_WITHIN, declared
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
@@ -96,10 +98,31 @@ def lagging(
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(
             watched.commands.filled("tidegate status SCRIPT"),
-            watched.commands.filled("tidegate run SCRIPT   (or turn its schedule on)"),
+            watched.commands.filled(_start(instance, watched.pipeline)),
         ),
         details={"table": watched.table, "lag_ms": lag, "lake": watched.lake},
+        subject=f"the lag of {watched.name}",
     )
+
+
+def _have(rest: str) -> str:
+    return "has" if rest.startswith("1 ") else "have"
+
+
+def _start(instance: dg.DagsterInstance, pipeline: str) -> str:
+    """How to bring it up to date. A schedule that is on says what became of its last tick."""
+    run, name = "tidegate run SCRIPT", Names(pipeline).schedule
+    stored = instance.schedule_storage is not None
+    states = instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE) if stored else ()
+    on = next((state for state in states if state.instigator_name == name and state.is_running), None)
+    if on is None:
+        return f"{run}   (or turn its schedule on)"
+    ticks = instance.get_ticks(on.instigator_origin_id, on.selector_id, limit=1)
+    if not ticks:
+        return f"{run}   (its schedule is on, and has not come round yet)"
+    last = ticks[0]
+    became = last.skip_reason or (f"it started run {last.run_ids[0]}" if last.run_ids else last.status.value.lower())
+    return f"{run}   (its schedule is on; its last tick, {moment(round(last.timestamp * 1000))} UTC: {became})"
 
 
 def _landed(watched: WatchedTable) -> tuple[Lake, WatermarkRow] | None:
@@ -126,7 +149,9 @@ def _told(lake: Lake, watched: WatchedTable, log: WatermarkRow, asked: Asked | N
         found.append((under_way, f"{behind} epoch {plan.epoch} has been under way for {seconds(under_way)}"))
     since = asked.unread_since(log) if asked else None
     if asked is not None and since is not None:
-        found.append((now - since, f"{behind} {asked.rest} have not landed, for up to {seconds(now - since)}"))
+        found.append(
+            (now - since, f"{behind} {asked.rest} {_have(asked.rest)} not landed, for up to {seconds(now - since)}")
+        )
     if asked is not None and asked.mute and not told and not _ended(log):
         untouched = now - max([log.landed_at, *(lease.held_at for lease in read_leases(lake.control, watched.table))])
         told_by = "what it has that has not landed is only known to who reads it"

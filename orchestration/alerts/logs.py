@@ -57,6 +57,7 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
         next=(again,) if gone else (run, f"or let the server keep more: {_KEEP_MORE.get(table.connector, _SET_KAFKA)}"),
         replaces=f"retention {watched.subject} passing" if gone else "",
         details={"table": watched.table, "left_s": found.left_s, "kept_s": found.kept_s, "lake": watched.lake},
+        subject=f"the passing log of {watched.name}",
     )
 
 

@@ -11,6 +11,7 @@ from typing import cast
 import dagster as dg
 
 from tidegate.orchestration.alerts.builds import not_flipped
+from tidegate.orchestration.alerts.causes import queued
 from tidegate.orchestration.alerts.channels import secrets_of
 from tidegate.orchestration.alerts.gates import growing_quarantine, held_epoch
 from tidegate.orchestration.alerts.incident import Incident, Kind, scrub
@@ -55,6 +56,7 @@ class Look:
                 [(w.subject, lambda w=w: stuck(w, instance, options)) for w in (*found.tables, *found.inserts)],
             ),
             ("not-flipped", [(t.subject, lambda t=t: not_flipped(t, instance, options, at)) for t in found.tables]),
+            ("runs-queued", [("runs-queued", lambda: queued(instance, found, options, self.now))]),
             self._lag(unread),
         )
 

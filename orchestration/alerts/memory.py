@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from tidegate.orchestration.alerts.channels import Channel
 from tidegate.orchestration.alerts.incident import Incident, Kind, Message
@@ -27,7 +27,7 @@ _logger = logging.getLogger("tidegate.alerts")
 class Open:
     """An incident that goes on, without its evidence: enough to say that it is over. `since`: s, UTC.
 
-    `times`: how often it was seen, of one that is seen run by run."""
+    `times`: how often it was seen, of one that is seen run by run. `subject`: what its end is an end of."""
 
     key: str
     kind: str
@@ -36,10 +36,31 @@ class Open:
     since: float
     times: int = 1
     details: dict[str, Any] = field(default_factory=dict)
+    subject: str = ""
+
+    @classmethod
+    def of(cls, incident: Incident, now: float) -> Self:
+        return cls(
+            incident.key,
+            incident.kind,
+            incident.title,
+            incident.pipeline,
+            now,
+            details=dict(incident.details),
+            subject=incident.subject,
+        )
 
     def incident(self) -> Incident:
         again = (f"It was seen {self.times} times.",) if self.times > 1 else ()
-        return Incident(self.key, self.kind, self.title, self.pipeline, again, details=self.details)  # type: ignore[arg-type]
+        return Incident(
+            self.key,
+            self.kind,  # type: ignore[arg-type]
+            self.title,
+            self.pipeline,
+            again,
+            details=self.details,
+            subject=self.subject,
+        )
 
 
 @dataclass(frozen=True)
@@ -55,6 +76,8 @@ class Seen:
     incidents: Sequence[Incident]
     kinds: Collection[Kind]
     unseen: Collection[str] = ()
+    taken: Collection[str] = ()
+    """Keys of incidents that follow from another one: nobody hears that they begin, nor that they end."""
 
     def ends(self, item: Open) -> bool:
         """Whether an open incident would have been found, and was not."""
@@ -72,6 +95,9 @@ class Memory:
     since: when the newest run that was looked at was updated (s, UTC); None before the first tick.
     asked: when the sources were asked last (s, UTC).
     unread: table -> what its source said then of what has not landed.
+    looked: when the last tick was (s, UTC).
+    away: from when to when nobody looked, since the daemon did not run.
+    retried: runs that failed and will be tried again -> when they were seen (s, UTC).
     """
 
     open: tuple[Open, ...] = ()
@@ -81,6 +107,9 @@ class Memory:
     since: float | None = None
     asked: float = 0.0
     unread: dict[str, Asked] = field(default_factory=dict)
+    looked: float = 0.0
+    away: tuple[float, float] | None = None
+    retried: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cursor: str | None) -> Memory:
@@ -99,6 +128,9 @@ class Memory:
             stored["since"],
             stored["asked"],
             {name: Asked(**item) for name, item in stored.get("unread", {}).items()},  # a cursor of before has none
+            stored.get("looked", 0.0),
+            tuple(stored["away"]) if stored.get("away") else None,
+            stored.get("retried", {}),
         )
 
     def cursor(self) -> str:
@@ -107,14 +139,14 @@ class Memory:
     def observed(self, seen: Seen, now: float) -> tuple[Memory, tuple[Message, ...]]:
         """What is new and what is over; what was not looked at stays as it is."""
         known = {item.key for item in self.open}
-        new = [incident for incident in seen.incidents if incident.key not in known]
-        over = [item for item in self.open if seen.ends(item)]
-        opened = tuple(
-            Open(item.key, item.kind, item.title, item.pipeline, now, details=dict(item.details)) for item in new
-        )
+        taken = set(seen.taken)
+        found = {incident.key: incident for incident in seen.incidents}
+        new = [incident for key, incident in found.items() if key not in known]
+        over = [item for item in self.open if item.key in taken or seen.ends(item)]
+        opened = tuple(Open.of(item, now) for item in new)
         kept = tuple(item for item in self.open if item not in over)
         messages = [Message(incident) for incident in new]
-        became = {incident.replaces for incident in seen.incidents}
+        became = {incident.replaces for incident in seen.incidents} | taken
         ended = [item for item in over if item.key not in became]
         messages += [Message(item.incident(), "resolved", now - item.since) for item in ended]
         return replace(self, open=kept + opened), tuple(messages)

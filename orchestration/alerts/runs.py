@@ -14,20 +14,22 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry
+from dagster._core.storage.tags import WILL_RETRY_TAG
 
 from tidegate.assets.failures import ERROR_KIND
-from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.names import GATE
+from tidegate.orchestration.alerts.causes import pipeline_of
 from tidegate.orchestration.alerts.incident import Incident, scrub
 from tidegate.orchestration.alerts.memory import Open
 from tidegate.orchestration.alerts.options import AlertOptions
+from tidegate.orchestration.alerts.remedies import mends
 from tidegate.orchestration.alerts.watched import Watched, opened, positions, run_link
 from tidegate.pipelines.errors import GateHeld
 
 _OF_NO_JOB = "__"
 """How Dagster's own names of jobs begin: of runs that are started from the asset graph, and by automation."""
 _PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_range_end")
-_TOLD_ALIKE = ("job", "failed_steps", "checks_not_run", "failed_checks")
+_TOLD_ALIKE = ("job", "partition", "failed_steps", "checks_not_run", "failed_checks")
 KINDS = ("run-failed", "check-not-run", "check-failed")
 
 
@@ -56,12 +58,12 @@ class Outcome:
             incident=self.incident and self.incident.scrubbed(secrets=secrets),
         )
 
-    def mends(self, item: Open) -> bool:
+    def ends(self, item: Open) -> bool:
         """Whether an open incident is over with this run: it did what was not done. One without a failed step (a lost
         process) is over when a run of the same job is well."""
         failed, unrun = set(item.details.get("failed_steps", ())), set(item.details.get("checks_not_run", ()))
         bad = set(item.details.get("failed_checks", ()))
-        if item.pipeline != _pipeline(self.run):
+        if item.pipeline != pipeline_of(self.run) or not _covers(partition_of(self.run), item.details.get("partition")):
             return False
         if not failed and not unrun and not bad:
             same = item.details.get("job") == self.job
@@ -71,14 +73,34 @@ class Outcome:
 
 def is_watched(run: DagsterRun, watched: Watched) -> bool:
     """Whether a run works on a watched pipeline: one of its jobs, or some of its assets or checks."""
-    return _pipeline(run) in watched.pipelines
+    return pipeline_of(run) in watched.pipelines
 
 
-def _pipeline(run: DagsterRun) -> str:
-    if PIPELINE_TAG in run.tags:
-        return run.tags[PIPELINE_TAG]
-    keys = set(run.asset_selection or ()) | {key.asset_key for key in run.asset_check_selection or ()}
-    return min((key.path[0] for key in keys), default="")
+def will_be_retried(run: DagsterRun) -> bool:
+    """Whether Dagster says that it starts this failed run again by itself."""
+    return run.status == DagsterRunStatus.FAILURE and run.tags.get(WILL_RETRY_TAG) == "true"
+
+
+def partition_of(run: DagsterRun) -> list[str] | None:
+    """The first and the last partition that a run makes; None where it makes none."""
+    one, first, last = (run.tags.get(f"dagster/{tag}") for tag in _PARTITION_TAGS)
+    if one:
+        return [one, one]
+    return [first, last] if first and last else None
+
+
+def _covers(done: list[str] | None, missed: list[str] | None) -> bool:
+    """Whether a run of the partitions `done` did what one of `missed` did not. Keys of time sort as text."""
+    if not missed or not done:
+        return not missed and not done
+    return done[0] <= missed[0] and missed[1] <= done[1]
+
+
+def _in_words(partition: list[str] | None) -> str:
+    if partition is None:
+        return ""
+    first, last = partition
+    return f", partition {first}" if first == last else f", partitions {first} to {last}"
 
 
 def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, options: AlertOptions) -> Outcome:
@@ -121,15 +143,20 @@ def _incident(
     run: DagsterRun, broken: list[EventLogEntry], checks: _Checks, failed: bool, options: AlertOptions
 ) -> Incident:
     steps = {event.step_key or "": _said(event) for event in broken}
-    said = [f"Step {step} failed{f': {told}' if told else '.'}" for step, told in steps.items()]
+    said = [f"Step {step} failed{f': {told}' if told else ''}." for step, told in steps.items()]
     if failed and not steps:
         said.append("No step failed: the process that ran it was lost, or could not start.")
+    attempt = run.tags.get("dagster/retry_number")
+    if failed and attempt:
+        said.append(f"It was retry {attempt} of run {run.root_run_id}; Dagster does not try again.")
     if checks.unrun:
         named = ", ".join(checks.unrun)
         said.append(f"Checks that were planned and did not run: {named}. What they guard is not published.")
     if checks.failed:
         said.append(f"Checks that failed: {', '.join(checks.failed)}.")
-    pipeline = _pipeline(run) or run.job_name
+    pipeline = pipeline_of(run) or run.job_name
+    partition = partition_of(run)
+    what = _what(failed, list(steps), checks)
     kind = "run-failed" if failed else "check-not-run" if checks.unrun else "check-failed"
     wrong = {
         "run-failed": ".",
@@ -140,7 +167,7 @@ def _incident(
     return Incident(
         key=f"run {run.run_id}",
         kind=kind,
-        title=f"run {run.run_id} of {pipeline} {_ended(run)}{wrong[kind]}",
+        title=f"run {run.run_id} of {pipeline} {_ended(run)}{_in_words(partition)}{wrong[kind]}",
         pipeline=pipeline,
         said=tuple(said),
         counts={name: count for name, count in counts.items() if count},
@@ -150,11 +177,23 @@ def _incident(
             "run_id": run.run_id,
             "job": run.job_name,
             "status": run.status.value,
+            "partition": partition,
             "failed_steps": list(steps),
             "checks_not_run": checks.unrun,
             "failed_checks": checks.failed,
         },
+        subject=f"{what} of {pipeline}{_in_words(partition)}",
     )
+
+
+def _what(failed: bool, steps: list[str], checks: _Checks) -> str:
+    """What a run did not do, and what its end will be an end of."""
+    if steps:
+        return f"the failure of {', '.join(steps)}"
+    if failed:
+        return "the lost run"
+    named = [*checks.unrun, *checks.failed]
+    return f"what was open of the checks {', '.join(named)}"
 
 
 def launching(run: DagsterRun) -> str:
@@ -187,13 +226,26 @@ def _placed(incident: Incident, watched: Watched) -> Incident:
 def same(item: Open, incident: Incident) -> bool:
     """Whether a run's incident is one that is open already: the same steps and the same checks of the same job."""
     return item.kind == incident.kind and all(
-        (item.details.get(name) or None) == (incident.details[name] or None) for name in _TOLD_ALIKE
+        (item.details.get(name) or None) == (incident.details.get(name) or None) for name in _TOLD_ALIKE
     )
 
 
 def _mending(broken: list[EventLogEntry]) -> tuple[str, ...]:
-    """What typed errors say to type next, each once."""
-    return tuple(dict.fromkeys(str(told) for event in broken if (told := _told(event).get("next"))))
+    """What to do about causes that are known, and what typed errors say to type next, each once."""
+    known = [mend for event in broken for mend in mends(_all_text(event))]
+    return tuple(dict.fromkeys([*known, *(str(told) for event in broken if (told := _told(event).get("next")))]))
+
+
+def _all_text(event: EventLogEntry) -> str:
+    """All that a failure and its causes say. For finding a known cause in it: it may hold secrets."""
+    data = event.get_dagster_event().step_failure_data
+    user, error, texts = data.user_failure_data, data.error, []
+    if user is not None:
+        texts += [user.description or "", *map(str, _told(event).values())]
+    while error is not None:
+        texts.append(error.message)
+        error = error.cause
+    return "\n".join(texts)
 
 
 def _ended(run: DagsterRun) -> str:
@@ -222,8 +274,10 @@ def _told(event: EventLogEntry) -> Mapping[str, Any]:
 
 
 def _said(event: EventLogEntry) -> str:
-    """What a typed error said. Nothing of any other: nobody has seen to it that it holds no secret."""
+    """What a typed error said: one sentence without its stop. Nothing of any other: nobody has seen to it that it holds
+    no secret."""
     data = event.get_dagster_event().step_failure_data.user_failure_data
     if data is None or ERROR_KIND not in data.metadata:
         return ""
-    return " ".join(part for part in (data.description, _told(event).get("where"), _told(event).get("next")) if part)
+    what, where = " ".join((data.description or "").split()).rstrip(". "), _told(event).get("where")
+    return f"{what} ({where})" if where and str(where) not in what else what

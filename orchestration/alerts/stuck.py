@@ -6,6 +6,7 @@ import dagster as dg
 
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions
+from tidegate.orchestration.alerts.remedies import mends
 from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, last_run, opened, positions
 from tidegate.orchestration.words import moment
 
@@ -34,8 +35,10 @@ def stuck(
         positions=positions(lake, [table]) if table else {},
         run=last_run(instance, watched.pipeline, options.dagster_url, key),
         next=(
+            *mends(last.what),
             *((watched.commands.filled(last.next),) if last.next else ()),
             watched.commands.filled("tidegate status SCRIPT"),
         ),
         details={"owner": owner, "error": last.kind, "since": last.since, "lake": watched.lake},
+        subject=f"what {watched.name} was stuck at",
     )

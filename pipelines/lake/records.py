@@ -289,7 +289,8 @@ class AlertRow(Record):
     """What people were told: an incident that began (`state` open) or is over (resolved). `owner` is the pipeline, and
     `epoch` counts its alerts. A log for people: nothing is decided by it.
 
-    `incident` is the key of what it is about, `next` the command to go on with.
+    `incident` is the key of what it is about, `next` the command to go on with, `teller` the code location that
+    told it.
     """
 
     table: ClassVar[str] = "alerts"
@@ -303,6 +304,7 @@ class AlertRow(Record):
             pa.field("incident", pa.string()),
             pa.field("title", pa.string()),
             pa.field("next", pa.string()),
+            pa.field("teller", pa.string()),
         ]
     )
 
@@ -312,6 +314,7 @@ class AlertRow(Record):
     incident: str
     title: str
     next: str = ""
+    teller: str | None = None
 
 
 @dataclass(frozen=True)

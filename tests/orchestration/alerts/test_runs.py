@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,8 +11,11 @@ from dagster import DagsterRun, DagsterRunStatus
 
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.orchestration.alerts import Incident
-from tidegate.orchestration.alerts.memory import Open
+from tidegate.orchestration.alerts.causes import rooted
+from tidegate.orchestration.alerts.memory import Memory, Open, Seen
+from tidegate.orchestration.alerts.remedies import mends
 from tidegate.orchestration.alerts.runs import Outcome, same
+from tidegate.orchestration.alerts.watched import Watched, WatchedTable
 
 NOTHING: dict[str, Any] = {"failed_steps": [], "checks_not_run": [], "failed_checks": []}
 
@@ -52,13 +57,46 @@ def test_an_incident_whose_names_hold_a_secret_is_known_again_and_mended(
     item = told(bad.incident)
     assert "hunter2" not in str(item)
     assert same(item, bad.incident)
-    assert not bad.mends(item)
+    assert not bad.ends(item)
     checks = frozenset(("clicks/hunter2: gate", "clicks/hunter2: adds_up"))
     well = Outcome(run("hunter2_job"), "hunter2_job", frozenset(("clicks__hunter2_land",)), checks, checks, None)
-    assert well.scrubbed(()).mends(item)
+    assert well.scrubbed(()).ends(item)
 
 
 def test_a_run_that_did_something_else_mends_nothing():
     item = told(failed("clicks", failed_steps=["clicks__land"]))
     other = Outcome(run("clicks"), "clicks", frozenset(("clicks__other",)), frozenset(), frozenset(), None)
-    assert not other.mends(item)
+    assert not other.ends(item)
+
+
+def of_partition(key: str, status: DagsterRunStatus = DagsterRunStatus.SUCCESS) -> Outcome:
+    made = DagsterRun(job_name="clicks", status=status, tags={PIPELINE_TAG: "clicks", "dagster/partition": key})
+    return Outcome(made, "clicks", frozenset(("clicks__by_time",)), frozenset(), frozenset(), None)
+
+
+def test_a_partition_that_failed_is_over_when_that_very_partition_is_made():
+    incident = failed("clicks", failed_steps=["clicks__by_time"])
+    item = told(replace(incident, details={**incident.details, "partition": ["2026-01-01", "2026-01-01"]}))
+    assert not of_partition("2026-01-02").ends(item)
+    assert not Outcome(run("clicks"), "clicks", frozenset(("clicks__by_time",)), frozenset(), frozenset(), None).ends(
+        item
+    )
+    assert of_partition("2026-01-01").ends(item)
+
+
+def test_lag_follows_from_the_lost_run_and_is_no_incident_of_its_own():
+    table = WatchedTable("clicks", "user_info", "/lake", "")
+    lag = Incident(f"lag {table.subject} 1", "lag", "clicks/user_info is behind", "clicks")
+    lost = told(failed("clicks"))
+    memory = Memory(open=(lost,))
+    seen = rooted(Seen([lag], ("lag",)), memory, Watched((), (table,)), 1000.0, timedelta(minutes=15))
+    after, messages = memory.observed(seen, 1000.0)
+    assert messages == ()
+    assert after.open == (lost,)
+    alone = rooted(Seen([lag], ("lag",)), Memory(), Watched((), (table,)), 1000.0, timedelta(minutes=15))
+    assert [item.key for item in alone.incidents] == [lag.key]
+
+
+def test_a_full_disk_comes_with_what_to_do():
+    assert "make room on the disk" in mends("user_info: [Errno 28] No space left on device")[0]
+    assert mends("user_info: the file is gone") == ()

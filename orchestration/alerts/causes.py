@@ -1,0 +1,112 @@
+"""One incident a cause: what is behind because a run was lost, waits in the queue, or could not be started while the
+daemon was away, is no incident of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import dagster as dg
+
+from tidegate.assets.jobs import PIPELINE_TAG
+from tidegate.assets.names import Names, identifier
+from tidegate.orchestration.alerts.incident import Incident
+from tidegate.orchestration.alerts.memory import Memory, Open, Seen
+from tidegate.orchestration.alerts.options import AlertOptions
+from tidegate.orchestration.alerts.watched import Watched, WatchedTable, run_link
+from tidegate.orchestration.words import moment, seconds
+
+QUEUED_S = 300.0
+"""A run that has waited longer in Dagster's queue is an incident."""
+AWAY_S = 120.0
+"""Between two ticks: longer, and the daemon was away."""
+
+_OF_RUNS = ("run-failed", "check-not-run")
+
+
+def queued(instance: dg.DagsterInstance, found: Watched, options: AlertOptions, now: float) -> Incident | None:
+    """Runs of what is watched that have waited too long in Dagster's queue; they are not the reason, the queue is."""
+    records = instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]), ascending=True)
+    late = [
+        record
+        for record in records
+        if now - record.create_timestamp.timestamp() > QUEUED_S and pipeline_of(record.dagster_run) in found.pipelines
+    ]
+    if not late:
+        return None
+    oldest, pipelines = late[0], sorted({pipeline_of(record.dagster_run) for record in late})
+    since = oldest.create_timestamp.timestamp()
+    number = f"{len(late):,} runs have" if len(late) > 1 else "1 run has"
+    return Incident(
+        key="runs-queued",
+        kind="runs-queued",
+        title=f"{number} waited in Dagster's queue for up to {seconds(round((now - since) * 1000))}.",
+        said=(f"What they would land, of {', '.join(pipelines)}, is behind until they start; nothing is lost.",),
+        run=run_link(options.dagster_url, oldest.dagster_run.run_id),
+        next=(
+            "see which runs are in progress, and end one that hangs",
+            "or allow more of them: concurrency.runs.max_concurrent_runs in dagster.yaml",
+        ),
+        details={"runs": [record.dagster_run.run_id for record in late[:20]], "pipelines": pipelines},
+        subject="Dagster's queue of runs",
+    )
+
+
+def rooted(seen: Seen, memory: Memory, found: Watched, now: float, bound: timedelta) -> Seen:
+    """`seen` without the lag that follows from something else that is open or seen; and with the daemon's absence, if
+    that is what lag follows from. An absence explains what is behind for no longer than `bound` after it."""
+    tables = {str(table.subject): table for table in found.tables}
+    queue = next((item for item in seen.incidents if item.kind == "runs-queued"), None)
+    waiting = set(queue.details["pipelines"]) if queue is not None else set()
+    away = memory.away if memory.away is not None and now - memory.away[1] < bound.total_seconds() else None
+    taken: list[Incident] = []
+    late: list[Incident] = []
+    for item in seen.incidents:
+        if item.kind != "lag":
+            continue
+        table = tables.get(item.key.removeprefix("lag ").rpartition(" ")[0])
+        stuck = table is not None and any(other.key.startswith(f"stuck {table.subject} ") for other in seen.incidents)
+        if stuck or item.pipeline in waiting or (table is not None and any(_held_up(table, o) for o in memory.open)):
+            taken.append(item)
+        elif away is not None:
+            late.append(item)
+    gone = {item.key for item in (*taken, *late)}
+    incidents = [item for item in seen.incidents if item.key not in gone]
+    if late and away is not None:
+        incidents.append(_absence(away, late))
+    kinds = (*seen.kinds, "daemon-away") if "lag" in seen.kinds else seen.kinds
+    return replace(seen, incidents=incidents, kinds=kinds, taken=gone)  # type: ignore[arg-type]
+
+
+def pipeline_of(run: dg.DagsterRun) -> str:
+    """The pipeline that a run works on: by its job's tag, else by what it was asked to make."""
+    if PIPELINE_TAG in run.tags:
+        return run.tags[PIPELINE_TAG]
+    keys = set(run.asset_selection or ()) | {key.asset_key for key in run.asset_check_selection or ()}
+    return min((key.path[0] for key in keys), default="")
+
+
+def _held_up(table: WatchedTable, item: Open) -> bool:
+    """Whether an open incident of a run is why this table does not go on: its step failed, or the run was lost."""
+    if item.kind not in _OF_RUNS or item.pipeline != table.pipeline:
+        return False
+    failed = item.details.get("failed_steps") or ()
+    own = {identifier("__".join(table.key.path)), Names(table.pipeline).aligned}
+    return not failed or bool(own.intersection(failed))
+
+
+def _absence(away: tuple[float, float], late: Sequence[Incident]) -> Incident:
+    since, until = (moment(round(at * 1000)) for at in away)
+    return Incident(
+        key=f"daemon-away {away[0]:.0f}",
+        kind="daemon-away",
+        title=f"Dagster's daemon was away from {since} to {until} UTC: no schedule, sensor or alert ran.",
+        said=(
+            "It is there again, and what it starts goes on where it stopped; nothing is lost. Behind meanwhile:",
+            *(item.title for item in late),
+        ),
+        next=("let a service keep it running: systemd, or whatever starts your processes",),
+        details={"tables": [item.details.get("table") for item in late]},
+        subject=f"what was behind after the daemon's absence from {since} UTC",
+    )
