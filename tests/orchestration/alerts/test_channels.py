@@ -64,7 +64,7 @@ def test_a_resolved_message_says_so_first():
         (channel,) = channels(AlertOptions(), {"TIDEGATE_ALERT_URLS": mail.url})
         channel.send(Message(INCIDENT, "resolved", 600))
         assert mail.subjects() == ["Tidegate: resolved after 10 min: the gate holds epoch 3 of clicks/x (812 rows)."]
-        assert "It is over; nothing is left to do." in mail.text("resolved")
+        assert "Over: " in mail.text("resolved")
 
 
 def test_apprise_and_the_webhook_stand_side_by_side():
