@@ -513,7 +513,11 @@ def test_schedule_and_sensor_are_started_and_stopped_by_a_click(page: Page, ui: 
     name = place.rpartition("/")[2]
     page.goto(f"{ui.address}{LOCATION}/{place}")
     switch = page.locator("label:has(input[type=checkbox])")
+    box = switch.locator("input")
     for standing in ("RUNNING", "STOPPED"):
+        # The page asks the server every few seconds; until it has seen the last click, the next one would ask for the same.
+        expect(box).to_be_checked(checked=standing == "STOPPED")
+        expect(box).to_be_enabled()
         switch.click()
         until(lambda s=standing: ui.standing(kind, name) == s, f"{name} is {standing}")
         if standing == "RUNNING":
