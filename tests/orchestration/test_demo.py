@@ -515,7 +515,7 @@ def test_schedule_and_sensor_are_started_and_stopped_by_a_click(page: Page, ui: 
     switch = page.locator("label:has(input[type=checkbox])")
     box = switch.locator("input")
     for standing in ("RUNNING", "STOPPED"):
-        # The page asks the server every few seconds; until it has seen the last click, the next one would ask for the same.
+        # The page asks the server every few seconds; until it shows the last click, the next would ask for the same.
         expect(box).to_be_checked(checked=standing == "STOPPED")
         expect(box).to_be_enabled()
         switch.click()
