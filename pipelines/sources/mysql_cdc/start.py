@@ -30,15 +30,18 @@ def start_position(cursor: Cursor, options: MysqlOptions, end: BinlogPosition) -
 def _first_at(server: ServerOptions, files: LogFiles, timestamp: int, end: BinlogPosition) -> BinlogPosition:
     """Where the first transaction begins that committed at or after `timestamp` (ms, UTC); `end` when none did."""
     names = files.names
-    low, high = 0, len(names)
-    while low < high:  # the first file that was begun after `timestamp`
-        middle = (low + high) // 2
-        if birth(server, BinlogPosition(names[middle])).timestamp * 1000 < timestamp:
-            low = middle + 1
-        else:
-            high = middle
-    # Transactions at the end of the file before it may still be after `timestamp`.
-    with closing(scan_borders(server, BinlogPosition(names[max(0, low - 1)]), end)) as found:
+    # Not by halving: a file has the time of the session that began it, which may have SET its timestamp (mysqlbinlog
+    # does, where it replays a log). One that is older than a file before it says nothing. To begin too early gives
+    # rows more; to begin too late would lose some.
+    first, newest = 0, 0
+    for at, name in enumerate(names):
+        begun = birth(server, BinlogPosition(name)).timestamp * 1000
+        if begun >= timestamp:
+            break
+        if begun >= newest:
+            first, newest = at, begun
+    # Transactions at the end of that file may still be after `timestamp`.
+    with closing(scan_borders(server, BinlogPosition(names[first]), end)) as found:
         for borders in found:
             late = np.flatnonzero(borders.times >= timestamp * 1000)
             if len(late):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.pipelines.sources.mysql_cdc.replay import Replay, number
 from tests.pipelines.sources.mysql_cdc.writers import Writers
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR, plan_binlog
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sources.mysql_cdc.snapshot import plan
 from tidegate.pipelines.sources.protocol import KnowsItsEnd, StoredStep, Unread
 from tidegate.pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
@@ -264,7 +266,17 @@ def with_options(table: Table, more: dict[str, str]) -> Table:
     return replace(table, options=type(table.options)({**table.options, **more}))
 
 
-def test_timestamp(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+@pytest.fixture
+def lone(server: None, tmp_path: Path) -> Iterator[Database]:
+    """A server into whose log no other test has written times of its own."""
+    with EmbeddedMariaDb(tmp_path / "server") as made:
+        made.create_database("shop")
+        made.create_user("reader", "reader-secret")
+        yield Database(made, "shop", "reader", "reader-secret")
+
+
+def test_timestamp(spark: SparkSession, lone: Database, tmp_path: Path) -> None:
+    database = lone
     table = small(database)
     database.execute("UPDATE t SET v = 1 WHERE k = 1", "FLUSH BINARY LOGS")
     # The server's log knows whole seconds only.
@@ -275,9 +287,12 @@ def test_timestamp(spark: SparkSession, database: Database, tmp_path: Path) -> N
         time.sleep(0.05)
     database.execute("UPDATE t SET v = 2 WHERE k = 2")
     mode = {"scan.startup.mode": "timestamp", "scan.startup.timestamp-millis": str(border * 1000)}
-    driver = Driver(spark, tmp_path, with_options(table, mode))
+    # Files that began, by what their sessions say, long before.
+    for value in (3, 4, 5):
+        database.execute(f"UPDATE t SET v = {value} WHERE k = 3", "SET timestamp = 1000000000", "FLUSH BINARY LOGS")
+    driver = Driver(spark, tmp_path / "first", with_options(table, mode))
     driver.run()
-    assert driver.state() == {(2,): (2, 2)}
+    assert driver.state() == {(2,): (2, 2), (3,): (3, 5)}
     future = {"scan.startup.mode": "timestamp", "scan.startup.timestamp-millis": str((border + 3600) * 1000)}
     late = Driver(spark, tmp_path / "late", with_options(table, future))
     late.run()
