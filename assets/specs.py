@@ -17,6 +17,7 @@ from tidegate.assets.presentation import Presentation
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.quarantine.nearest import keyed_joins
+from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
 from tidegate.pipelines.sql.model import Column, Insert, Location, Table
 from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -54,6 +55,8 @@ def source_spec(pipeline: Pipeline, table: Table, lake: Layout, names: Names, lo
         location=table.location,
         look=look,
         names=names,
+        # Variables stay as they are written: the code server may have other values than a run.
+        version=digest_of(table_form(pipeline, table, {})),
         condition=dg.AutomationCondition.on_cron(look.cron),
         metadata={LAKE: str(lake.root), TABLE: table.name, "options": dg.MetadataValue.json(table.options.redacted())},
         fresh_within=look.build_fresh_within if table.role == "build" else look.probe_fresh_within,
@@ -78,6 +81,7 @@ def staged_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, 
         location=insert.location,
         look=look,
         names=names,
+        version=computes(pipeline, insert),
         condition=_downstream(),
         metadata={
             **_of_insert(lake, insert, staged_lineage(insert, names)),
@@ -105,6 +109,7 @@ def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Name
         location=target.location,
         look=look,
         names=names,
+        version=computes(pipeline, insert),
         condition=_downstream(),
         metadata={
             **_of_insert(lake, insert, published_lineage(insert, names)),
@@ -133,6 +138,7 @@ def by_time_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names,
         location=insert.location,
         look=look,
         names=names,
+        version=computes(pipeline, insert),
         condition=None,
         metadata=_of_insert(lake, insert, staged_lineage(insert, names)),
     )
@@ -192,6 +198,7 @@ def _spec(
     location: Location,
     look: Presentation,
     names: Names,
+    version: str,
     condition: dg.AutomationCondition[Any] | None,
     metadata: dict[str, Any],
     table_name: bool = True,
@@ -213,6 +220,7 @@ def _spec(
         description="\n\n".join(part for part in text if part),
         metadata=shown,
         group_name=look.group or names.group,
+        code_version=version,
         owners=list(look.owners),
         tags=dict(look.tags),
         kinds=kinds,

@@ -129,3 +129,19 @@ def test_automation_and_freshness_can_be_left_out(tmp_path: Path):
     assert all(node.freshness_policy is None for node in graph.asset_nodes)
     spec = source_spec(found, found.table("user_info"), Layout(tmp_path), Names("clicks"), Presentation())
     assert spec.automation_condition is not None
+
+
+def test_what_is_out_of_date_is_seen_by_the_definition(tmp_path: Path):
+    text = Path("examples/clicks/pipeline.sql").read_text()
+
+    def versions(script: str) -> dict[str, str | None]:
+        made = build_pipeline_definitions(compile_script(script, name="clicks"), lake=tmp_path).resolve_asset_graph()
+        names = ("user_info", "click_event", "enriched_click_staged", "enriched_click")
+        return {name: made.get(key(name)).code_version for name in names}
+
+    before = versions(text)
+    assert all(before.values())
+    assert versions(f"-- a comment\n{text}") == before
+    changed = versions(text.replace("item_id, gender FROM", "item_id + 1 AS item_id, gender FROM"))
+    assert changed["user_info"] == before["user_info"]
+    assert changed["enriched_click"] == changed["enriched_click_staged"] != before["enriched_click"]
