@@ -41,7 +41,8 @@ def _python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
 class BatchWriter:
     """A file that is written batch by batch, all of one schema: `with BatchWriter(path) as file: file.write(batch)`.
 
-    It has another name until it is whole, so that one of half its rows is taken by nobody. No file for no rows.
+    It has another name until it is whole, so that one of half its rows is taken by nobody. No file for no rows, nor a
+    folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,6 +81,7 @@ class BatchWriter:
             return
         table = pa.Table.from_batches(self._held)
         if self._writer is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(
                 self._unfinished,
                 table.schema,

@@ -70,9 +70,8 @@ class Writer:
         with ExitStack() as open_files:
             files: dict[str, BatchWriter] = {}
             for kind in ("publish", "quarantine"):
-                folder = Path(self.folder) / f"_disposition={kind}"
-                folder.mkdir(parents=True, exist_ok=True)
-                files[kind] = open_files.enter_context(BatchWriter(folder / name))
+                place = Path(self.folder) / f"_disposition={kind}" / name
+                files[kind] = open_files.enter_context(BatchWriter(place))
             for frame in frames:
                 outcome = frame["_outcome"].to_numpy() if "_outcome" in frame else self._concluded(frame, known)
                 counts.add(frame, outcome)
