@@ -71,16 +71,18 @@ def end_lost_runs(home: Path) -> list[LostRun]:
         return [_end(instance, run) for run in runs if not _is_worked_on(instance, run)]
 
 
-def end_runs_that_were_lost(instance: DagsterInstance, now: float) -> list[LostRun]:
+def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str) -> list[LostRun]:
     """The same beside a Dagster that goes on: of runs that name a process, and have said nothing for QUIET_S (s)
-    before `now`. One that has not named its process yet may be about to start."""
+    before `now`. One that has not named its process yet may be about to start.
+
+    To be called in the code server of `location`, which starts the processes of its runs: another location may be
+    served from another container, whose processes are not seen here."""
     if not _is_of_this_machine(instance):
         return []
     records = instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY))
     quiet = [record.dagster_run for record in records if now - record.update_timestamp.timestamp() > QUIET_S]
-    return [
-        _end(instance, run) for run in quiet if _names_a_process(instance, run) and not _is_worked_on(instance, run)
-    ]
+    own = [run for run in quiet if run.remote_job_origin and run.remote_job_origin.location_name == location]
+    return [_end(instance, run) for run in own if _names_a_process(instance, run) and not _is_worked_on(instance, run)]
 
 
 def _is_of_this_machine(instance: DagsterInstance) -> bool:

@@ -55,7 +55,7 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     teller = context.code_location_origin.location_name if context.code_location_origin else ""
     look = Look(watched(context.repository_def), context.instance, options, context.log, now)
     memory = _looking(Memory.of(context.cursor), now)
-    for lost in end_runs_that_were_lost(context.instance, now):
+    for lost in end_runs_that_were_lost(context.instance, now, teller):
         context.log.warning(str(lost))
     memory, of_runs = _runs(memory, look)
     seen = look.at_lakes(memory.unread, {item.key for item in memory.open})

@@ -14,6 +14,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterRunStatus
 from dagster._core.events import EngineEventData
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 from typer.testing import CliRunner
 
 from tests.assets.clicks import pipeline
@@ -23,7 +24,7 @@ from tidegate.orchestration.cli import app
 from tidegate.orchestration.commands import ui
 from tidegate.orchestration.definitions import with_alerts
 from tidegate.orchestration.history import prepare
-from tidegate.orchestration.lost_runs import LostRun, end_lost_runs, lives, only_server
+from tidegate.orchestration.lost_runs import LostRun, end_lost_runs, end_runs_that_were_lost, lives, only_server
 from tidegate.orchestration.sensors import ALERTS
 
 
@@ -45,11 +46,16 @@ def definitions(lake: Path) -> dg.Definitions:
 
 
 def left(
-    history: dg.DagsterInstance, definitions: dg.Definitions, status: DagsterRunStatus, pid: int | None = None
+    history: dg.DagsterInstance,
+    definitions: dg.Definitions,
+    status: DagsterRunStatus,
+    pid: int | None = None,
+    location: str = "here",
 ) -> str:
     """A run of `clicks` in this status; `pid` is the process that its events name."""
     job = definitions.get_repository_def().get_job("clicks")
-    run = history.create_run_for_job(job, status=status, tags=job.run_tags)
+    origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__").get_job_origin("clicks")
+    run = history.create_run_for_job(job, status=status, tags=job.run_tags, remote_job_origin=origin)
     if pid is not None:
         history.report_engine_event(f"Started process for run (pid: {pid}).", run, EngineEventData.in_process(pid))
     return run.run_id
@@ -104,6 +110,26 @@ def test_a_run_whose_process_lives_is_left_alone(home: Path, history: dg.Dagster
     run_id = left(history, definitions, DagsterRunStatus.STARTED, os.getpid())
     assert end_lost_runs(home) == []
     assert status(history, run_id) == DagsterRunStatus.STARTED
+
+
+def test_beside_a_dagster_that_goes_on_a_location_ends_its_own_lost_runs_once_they_are_quiet(
+    history: dg.DagsterInstance, definitions: dg.Definitions
+):
+    lost = left(history, definitions, DagsterRunStatus.STARTED, gone())
+    others = (
+        left(history, definitions, DagsterRunStatus.STARTED, gone(), location="in another container"),
+        left(history, definitions, DagsterRunStatus.STARTED, os.getpid()),
+        left(history, definitions, DagsterRunStatus.STARTING),
+    )
+    assert end_runs_that_were_lost(history, time.time(), "here") == [], "it said something just now"
+    later = time.time() + 60
+    assert end_runs_that_were_lost(history, later, "here") == [LostRun(lost, "clicks", cancelled=False)]
+    assert end_runs_that_were_lost(history, later, "here") == []
+    assert status(history, lost) == DagsterRunStatus.FAILURE
+    assert [status(history, run_id) for run_id in others] == [
+        *2 * [DagsterRunStatus.STARTED],
+        DagsterRunStatus.STARTING,
+    ]
 
 
 def test_a_run_inside_this_very_process_is_left_alone(home: Path, history: dg.DagsterInstance):
