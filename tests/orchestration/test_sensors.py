@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._core.storage.tags import WILL_RETRY_TAG
 from deltalake import DeltaTable, write_deltalake
 
 from tests.assets.clicks import Hand, pipeline
@@ -494,6 +495,20 @@ class TestFinishedRuns:
         assert message["failed_steps"] == ["clicks__user_info"]
         assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
         assert "is gone" in message["text"]
+
+    def test_a_run_that_dagster_tries_again_is_told_once_it_does_not(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
+        cursor = tick(definitions, instance)
+        run_id = failing_run(definitions, lake, instance)
+        instance.add_run_tags(run_id, {WILL_RETRY_TAG: "true"})
+        for _ in range(2):
+            cursor = tick(definitions, instance, cursor)
+        assert webhook.messages == []
+        instance.add_run_tags(run_id, {WILL_RETRY_TAG: "false"})
+        for _ in range(2):
+            cursor = tick(definitions, instance, cursor)
+        assert [(message["kind"], message["run_id"]) for message in webhook.messages] == [("run-failed", run_id)]
 
     def test_a_run_of_the_asset_graph_is_launched_again_as_it_was(
         self, definitions, instance, webhook: Webhook, lake: Path

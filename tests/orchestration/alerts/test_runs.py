@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from dagster import DagsterRun, DagsterRunStatus
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
 from tidegate.assets.jobs import PIPELINE_TAG
-from tidegate.orchestration.alerts import Incident
-from tidegate.orchestration.alerts.causes import rooted
+from tidegate.orchestration.alerts import AlertOptions, Incident
+from tidegate.orchestration.alerts.causes import queued, rooted
 from tidegate.orchestration.alerts.memory import Memory, Open, Seen
 from tidegate.orchestration.alerts.remedies import mends
 from tidegate.orchestration.alerts.runs import Outcome, same
@@ -95,6 +97,57 @@ def test_lag_follows_from_the_lost_run_and_is_no_incident_of_its_own():
     assert after.open == (lost,)
     alone = rooted(Seen([lag], ("lag",)), Memory(), Watched((), (table,)), 1000.0, timedelta(minutes=15))
     assert [item.key for item in alone.incidents] == [lag.key]
+
+
+def lag_of(table: WatchedTable) -> Incident:
+    return Incident(f"lag {table.subject} 1", "lag", f"{table.name} is behind", table.pipeline)
+
+
+def test_lag_follows_from_a_full_queue_of_the_same_pipeline_and_from_a_step_that_is_stuck():
+    table, other = WatchedTable("clicks", "user_info", "/lake", ""), WatchedTable("orders", "rates", "/other", "")
+    queue = Incident("runs-queued", "runs-queued", "1 run has waited", details={"pipelines": ["clicks"]})
+    stuck = Incident(f"stuck {other.subject} 7", "stuck", "orders/rates hangs", "orders")
+    found, lags = Watched((), (table, other)), [lag_of(table), lag_of(other)]
+
+    def left(*causes: Incident) -> list[str]:
+        seen = rooted(Seen([*lags, *causes], ("lag",)), Memory(), found, 1000.0, timedelta(minutes=15))
+        return [item.key for item in seen.incidents]
+
+    assert left() == [item.key for item in lags]
+    assert left(queue) == [lags[1].key, queue.key]
+    assert left(queue, stuck) == [queue.key, stuck.key]
+
+
+def test_what_is_behind_after_the_daemon_was_away_is_one_incident_until_it_had_the_time_to_catch_up():
+    tables = tuple(WatchedTable("clicks", name, "/lake", "") for name in ("user_info", "click_event"))
+    seen = Seen([lag_of(table) for table in tables], ("lag",))
+    memory, bound = Memory(away=(1000.0, 5000.0)), timedelta(minutes=15)
+    (absence,) = rooted(seen, memory, Watched((), tables), 5000.0, bound).incidents
+    assert absence.kind == "daemon-away"
+    assert "1970-01-01 00:16:40" in absence.title
+    assert all(item.title in absence.said for item in seen.incidents)
+    late = rooted(seen, memory, Watched((), tables), 5000.0 + 900, bound).incidents
+    assert [item.kind for item in late] == ["lag", "lag"]
+
+
+def test_a_run_that_waits_too_long_in_the_queue_is_told_by_the_queue():
+    found, options = Watched((), (WatchedTable("clicks", "user_info", "/lake", ""),)), AlertOptions()
+    with DagsterInstance.ephemeral() as instance:
+        for job, pipeline in (("clicks", "clicks"), ("other", "not Tidegate's")):
+            place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+            waiting = DagsterRun(
+                job,
+                status=DagsterRunStatus.QUEUED,
+                tags={PIPELINE_TAG: pipeline},
+                remote_job_origin=place.get_job_origin(job),
+            )
+            instance.add_run(waiting)
+        now = time.time()
+        assert queued(instance, found, options, now) is None
+        incident = queued(instance, found, options, now + 301)
+    assert incident is not None
+    assert incident.title.startswith("1 run has waited in Dagster's queue for up to 5 min")
+    assert incident.details["pipelines"] == ["clicks"]
 
 
 def test_a_full_disk_comes_with_what_to_do():
