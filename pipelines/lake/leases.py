@@ -167,18 +167,21 @@ class Leases:
         reraise=True,
     )
     def _swap(self, owner: str, lease: Lease) -> None:
-        for held in read_leases(self._path.parent, owner):
+        """Put `lease` in the place of the row that is there. Raises LeaseHeld where another runner's is."""
+        table = _open(self._path)
+        found = _rows(table, owner)
+        if not found:
+            # Two first rows of an owner would not conflict. Two that replace one row do, so one is put there.
+            self._write(table, Lease(**{**asdict(lease), "holder": "", "released": True}))
+            found = _rows(table, owner)
+        for held in found:
             if held.holder != self.holder and not held.over(self._clock()):
                 raise LeaseHeld(owner, held.describe())
-        self._write(owner, lease)
-        # Two first claims of a new owner do not conflict in Delta: the smaller holder keeps it.
-        rivals = [held for held in read_leases(self._path.parent, owner) if not held.over(self._clock())]
-        if len(rivals) > 1 and min(rivals, key=lambda held: held.holder).holder != self.holder:
-            raise LeaseHeld(owner, min(rivals, key=lambda held: held.holder).describe())
+        self._write(table, lease)
 
-    def _write(self, owner: str, lease: Lease) -> None:
-        table = _open(self._path)
-        quoted = owner.replace("'", "''")
+    def _write(self, table: DeltaTable, lease: Lease) -> None:
+        """Replace the row of an owner as `table` has it. Raises CommitFailedError where anything was written since."""
+        quoted = lease.owner.replace("'", "''")
         write_deltalake(
             table,
             pa.Table.from_pylist([asdict(lease)], schema=_SCHEMA),
@@ -225,15 +228,16 @@ def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:
 def read_leases(root: Path, owner: str | None = None) -> list[Lease]:
     """All leases of a lake's control folder, or those of one owner."""
     path = root / "leases"
-    if not DeltaTable.is_deltatable(str(path)):
-        return []
+    return _rows(DeltaTable(str(path)), owner) if DeltaTable.is_deltatable(str(path)) else []
+
+
+def _rows(table: DeltaTable, owner: str | None) -> list[Lease]:
+    path = delta_log.root_of(table)
     remedy = f"stop every run on this lake, remove {path} (it only says who works on what), and run the command again"
     with delta_log.damage_told(path, remedy):
-        table = DeltaTable(str(path))
-        files = delta_log.files_of(table, "path", "partition.owner")
         return [
             Lease(**row, owner=file["partition.owner"])
-            for file in files
+            for file in delta_log.files_of(table, "path", "partition.owner")
             if owner is None or file["partition.owner"] == owner
             for row in pq.ParquetFile(delta_log.paths_of(table, [file["path"]])[0]).read().to_pylist()
         ]

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake.exceptions import DeltaError
@@ -112,8 +114,32 @@ def test_a_process_that_ends_right_after_reading_ends_well(tmp_path: Path) -> No
 def test_damaged_leases_say_that_they_may_be_removed(tmp_path: Path) -> None:
     leases = Leases(tmp_path, label="one")
     leases.acquire("t")
-    (file,) = (tmp_path / "leases").glob("owner=t/*.parquet")
-    file.write_text("no Parquet")
+    for file in (tmp_path / "leases").glob("owner=t/*.parquet"):
+        file.write_text("no Parquet")
     with pytest.raises(LakeError, match="it only says who works on what"):
         read_leases(tmp_path)
     leases.close()  # on the way out of an error: it must not take that error's place
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["of a new owner", "of a known owner"])
+def test_of_two_that_take_a_lease_at_once_one_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """Both have seen that it is free; the second one writes while the first one is about to."""
+    first, second = Leases(tmp_path, label="first"), Leases(tmp_path, label="second")
+    if before:
+        with contextlib.closing(Leases(tmp_path, label="before")) as gone:
+            gone.acquire("clicks")
+    write, turn = Leases._write, iter([True])
+
+    def overtaken(self: Leases, *args: Any) -> None:
+        if self is first and next(turn, False):
+            second.acquire("clicks")
+        write(self, *args)
+
+    monkeypatch.setattr(Leases, "_write", overtaken)
+    with pytest.raises(LeaseHeld, match="second, process"):
+        first.acquire("clicks")
+    assert [lease.label for lease in read_leases(tmp_path, "clicks") if not lease.released] == ["second"]
+    second.renew()
+    second.acquire("clicks")
