@@ -68,7 +68,7 @@ def end_lost_runs(home: Path) -> list[LostRun]:
         if not _is_of_this_machine(instance):
             return []
         runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
-        return [_end(instance, run) for run in runs if not _is_worked_on(instance, run)]
+        return [_end(instance, run) for run in runs if not _any_lives(_processes(instance, run))]
 
 
 def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str) -> list[LostRun]:
@@ -82,7 +82,7 @@ def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str
     records = instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY))
     quiet = [record.dagster_run for record in records if now - record.update_timestamp.timestamp() > QUIET_S]
     own = [run for run in quiet if run.remote_job_origin and run.remote_job_origin.location_name == location]
-    return [_end(instance, run) for run in own if _names_a_process(instance, run) and not _is_worked_on(instance, run)]
+    return [_end(instance, run) for run in own if (named := _processes(instance, run)) and not _any_lives(named)]
 
 
 def _is_of_this_machine(instance: DagsterInstance) -> bool:
@@ -90,21 +90,15 @@ def _is_of_this_machine(instance: DagsterInstance) -> bool:
     return isinstance(instance.run_storage, SqliteRunStorage) and not elsewhere
 
 
-def _processes(instance: DagsterInstance, run: DagsterRun) -> Iterator[tuple[int, float]]:
-    """The processes that the run's events name, each with the time of the event."""
-    for record in instance.all_logs(run.run_id, of_type=DagsterEventType.ENGINE_EVENT):
-        pid = record.get_dagster_event().engine_event_data.metadata.get("pid")
-        if pid is not None:
-            yield int(str(pid.value)), record.timestamp
+def _processes(instance: DagsterInstance, run: DagsterRun) -> list[tuple[int, float]]:
+    """The processes that the run's events name, each with the time (s, UTC) of the event."""
+    records = instance.all_logs(run.run_id, of_type=DagsterEventType.ENGINE_EVENT)
+    named = [(record.get_dagster_event().engine_event_data.metadata.get("pid"), record.timestamp) for record in records]
+    return [(int(str(pid.value)), at) for pid, at in named if pid is not None]
 
 
-def _names_a_process(instance: DagsterInstance, run: DagsterRun) -> bool:
-    return next(_processes(instance, run), None) is not None
-
-
-def _is_worked_on(instance: DagsterInstance, run: DagsterRun) -> bool:
-    """Whether a process that the run's events name is still there."""
-    return any(lives(pid, at) for pid, at in _processes(instance, run))
+def _any_lives(processes: list[tuple[int, float]]) -> bool:
+    return any(lives(pid, at) for pid, at in processes)
 
 
 def lives(pid: int, at: float) -> bool:

@@ -13,8 +13,8 @@ import socket
 import threading
 import uuid
 import weakref
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -132,7 +132,7 @@ class Leases:
             lease = self._held.pop(owner, None)
             if lease is not None:
                 with suppress(LeaseHeld):  # another runner has taken it meanwhile: it is theirs to end
-                    self._swap(owner, Lease(**{**asdict(lease), "released": True}))
+                    self._swap(owner, replace(lease, released=True))
 
     def holds(self, owner: str) -> bool:
         """Whether this runner has it already."""
@@ -172,7 +172,7 @@ class Leases:
         found = _rows(table, owner)
         if not found:
             # Two first rows of an owner would not conflict. Two that replace one row do, so one is put there.
-            self._write(table, Lease(**{**asdict(lease), "holder": "", "released": True}))
+            self._write(table, replace(lease, holder="", released=True))
             found = _rows(table, owner)
         for held in found:
             if held.holder != self.holder and not held.over(self._clock()):
@@ -203,7 +203,7 @@ class Leases:
         one was stopped for longer than a lease lives) is lost: the next `acquire` says so."""
         with self._lock:
             for owner, lease in list(self._held.items()):
-                later = Lease(**{**asdict(lease), "expires_at": self._clock() + TIME_TO_LIVE_MS})
+                later = replace(lease, expires_at=self._clock() + TIME_TO_LIVE_MS)
                 try:
                     self._swap(owner, later)
                 except LeaseHeld as error:
@@ -228,13 +228,11 @@ def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:
 def read_leases(root: Path, owner: str | None = None) -> list[Lease]:
     """All leases of a lake's control folder, or those of one owner."""
     path = root / "leases"
-    return _rows(DeltaTable(str(path)), owner) if DeltaTable.is_deltatable(str(path)) else []
+    return _rows(_there(path), owner) if DeltaTable.is_deltatable(str(path)) else []
 
 
 def _rows(table: DeltaTable, owner: str | None) -> list[Lease]:
-    path = delta_log.root_of(table)
-    remedy = f"stop every run on this lake, remove {path} (it only says who works on what), and run the command again"
-    with delta_log.damage_told(path, remedy):
+    with _damage_told(delta_log.root_of(table)):
         return [
             Lease(**row, owner=file["partition.owner"])
             for file in delta_log.files_of(table, "path", "partition.owner")
@@ -245,11 +243,21 @@ def _rows(table: DeltaTable, owner: str | None) -> list[Lease]:
 
 def _open(path: Path) -> DeltaTable:
     if DeltaTable.is_deltatable(str(path)):
-        return DeltaTable(str(path))
+        return _there(path)
     path.mkdir(parents=True, exist_ok=True)
     return DeltaTable.create(
         str(path), schema=_SCHEMA, mode="ignore", partition_by=["owner"], configuration={**delta_log.OWN}
     )
+
+
+def _there(path: Path) -> DeltaTable:
+    with _damage_told(path):
+        return DeltaTable(str(path))
+
+
+def _damage_told(path: Path) -> AbstractContextManager[None]:
+    remedy = f"stop every run on this lake, remove {path} (it only says who works on what), and run the command again"
+    return delta_log.damage_told(path, remedy)
 
 
 def machine() -> str:

@@ -111,11 +111,14 @@ def test_a_process_that_ends_right_after_reading_ends_well(tmp_path: Path) -> No
     assert ends == [(owners, 0)] * 6
 
 
-def test_damaged_leases_say_that_they_may_be_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", ["owner=t/*.parquet", "_delta_log/*.json"])
+def test_damaged_leases_say_that_they_may_be_removed(tmp_path: Path, damaged: str) -> None:
     leases = Leases(tmp_path, label="one")
     leases.acquire("t")
-    for file in (tmp_path / "leases").glob("owner=t/*.parquet"):
-        file.write_text("no Parquet")
+    for file in (tmp_path / "leases").glob(damaged):
+        file.write_text("no Parquet, no JSON")
+    with pytest.raises(LakeError, match="it only says who works on what"):
+        Leases(tmp_path, label="two").acquire("t")
     with pytest.raises(LakeError, match="it only says who works on what"):
         read_leases(tmp_path)
     leases.close()  # on the way out of an error: it must not take that error's place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,15 +37,6 @@ def refusal(table: Table) -> SourceError:
     with pytest.raises(SourceError) as refused:
         preflight(table)
     return refused.value
-
-
-@pytest.fixture
-def lone(server: None, tmp_path: Path) -> Iterator[Database]:
-    """A server whose settings a test may change."""
-    with EmbeddedMariaDb(tmp_path) as server:
-        server.create_database("shop")
-        server.create_user("reader", "reader-secret")
-        yield Database(server, "shop", "reader", "reader-secret")
 
 
 def test_a_good_table_passes(database: Database) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from tests.pipelines.sources.mysql_cdc.replay import Replay, number
 from tests.pipelines.sources.mysql_cdc.writers import Writers
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR, plan_binlog
-from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sources.mysql_cdc.snapshot import plan
 from tidegate.pipelines.sources.protocol import KnowsItsEnd, StoredStep, Unread
 from tidegate.pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
@@ -264,15 +262,6 @@ def test_specific_offset(spark: SparkSession, database: Database, tmp_path: Path
 
 def with_options(table: Table, more: dict[str, str]) -> Table:
     return replace(table, options=type(table.options)({**table.options, **more}))
-
-
-@pytest.fixture
-def lone(server: None, tmp_path: Path) -> Iterator[Database]:
-    """A server into whose log no other test has written times of its own."""
-    with EmbeddedMariaDb(tmp_path / "server") as made:
-        made.create_database("shop")
-        made.create_user("reader", "reader-secret")
-        yield Database(made, "shop", "reader", "reader-secret")
 
 
 def test_timestamp(spark: SparkSession, lone: Database, tmp_path: Path) -> None:

@@ -43,14 +43,6 @@ def on_server(database: Database) -> dict[tuple[int], tuple[int, int]]:
     return {(row[0],): (row[0], row[1]) for row in database.execute("SELECT k, v FROM t")}
 
 
-@pytest.fixture
-def lone(server: None, tmp_path: Path) -> Iterator[Database]:
-    with EmbeddedMariaDb(tmp_path / "server") as server:
-        server.create_database("shop")
-        server.create_user("reader", "reader-secret")
-        yield Database(server, "shop", "reader", "reader-secret")
-
-
 def explained(driver: Driver, error: BaseException) -> SourceError:
     """What the runtime would raise."""
     if isinstance(error, SourceError):
