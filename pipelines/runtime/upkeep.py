@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -35,9 +36,11 @@ from tidegate.pipelines.lake.upkeep import (
 )
 from tidegate.pipelines.runtime.accounting import checkpoint
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.releasing.indexes import Indexed
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.versions import Made, ensure
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 log = logging.getLogger(__name__)
@@ -88,6 +91,7 @@ class Upkeep:
     _looked_at: dict[Path, int] = field(default_factory=dict, init=False)
     _done_at: dict[str, float] = field(default_factory=dict, init=False)
     _rests_until: float = field(default=0.0, init=False)
+    _merging: Future[None] | None = field(default=None, init=False)
 
     def piece(self) -> bool:
         """Do the next piece; False where nothing is left to do for now."""
@@ -119,6 +123,7 @@ class Upkeep:
         for place in self._places():
             if self._held(place):
                 yield from self._small_files(place)
+        yield from self._indexes()
         yield from self._dead_of_control()
         for place in self._places():
             if self._held(place) and self._due(f"dead {place.path}", self.keep):
@@ -131,6 +136,27 @@ class Upkeep:
             if retained and self.leases.holds(table.name) and self._due(f"retention {table.name}", None):
                 self.retain(table.name)  # type: ignore[misc]
                 yield
+
+    def _indexes(self) -> Iterator[None]:
+        """Put the runs of version indexes together. A large one takes seconds: a thread makes it, one at a time, and
+        the pieces go on meanwhile; whoever ends the process waits for it."""
+        if self._merging is not None:
+            if not self._merging.done():
+                return
+            done, self._merging = self._merging, None
+            done.result()
+        for insert in self.pipeline.inserts:
+            row = self.lake.epochs.last(insert_owner(insert.id)) if insert.process is None else None
+            for pin in ReleasePlan.of(row).pins if row and self.leases.holds(row.owner) else ():
+                if not (self.lake.scratch("_versions") / pin.table).exists() or pin.table not in self.pipeline.tables:
+                    continue
+                runs = Indexed(self.lake, self.pipeline.table(pin.table), pin.generation).merged(pin.epoch)
+                yield
+                if runs:
+                    pool = ThreadPoolExecutor(1, "index")
+                    self._merging = pool.submit(_made, runs)
+                    pool.shutdown(wait=False)
+                    return
 
     # --- control tables ------------------------------------------------------------------------------------------
 
@@ -241,3 +267,8 @@ class Upkeep:
             return False
         self._done_at[what] = self.now()
         return True
+
+
+def _made(runs: Sequence[Made]) -> None:
+    for run in runs:
+        ensure(run)

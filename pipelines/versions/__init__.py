@@ -8,7 +8,7 @@ runs.py       which runs there are, where they lie, and who makes those that are
 
 from tidegate.pipelines.versions.index import ABSENT, BEFORE_FIRST, GONE, MATCH, Found, Index, IndexOf, opened
 from tidegate.pipelines.versions.run import Made, make
-from tidegate.pipelines.versions.runs import Runs, chained
+from tidegate.pipelines.versions.runs import Runs, chained, ensure, merged
 
 __all__ = [
     "ABSENT",
@@ -21,6 +21,8 @@ __all__ = [
     "Made",
     "Runs",
     "chained",
+    "ensure",
     "make",
+    "merged",
     "opened",
 ]

@@ -24,11 +24,12 @@ MATCH, ABSENT, BEFORE_FIRST, GONE = range(4)
 @dataclass(frozen=True)
 class IndexOf:
     """An index for a task to open: the runs of a build's generation, as of the pin `epoch`. `rows`: how many rows they
-    hold in all; None where nobody knows (retention has removed some)."""
+    hold in all; None where nobody knows (retention has removed some). `missing`: those of runs to be made first."""
 
     runs: tuple[Made, ...]
     epoch: int
     rows: int | None = None
+    missing: int = 0
 
 
 @dataclass(frozen=True)

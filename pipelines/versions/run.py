@@ -339,6 +339,8 @@ class Run:
         return seq_parts(self.taken("_seq", places))
 
 
+_NOT_WHOLE = (OSError, ValueError, KeyError)
+
 _OPEN: dict[tuple[str, int, int], Run] = {}
 """What this process has mapped: the next release of a worker finds the pages that the last one has touched."""
 
@@ -354,8 +356,16 @@ def opened(folder: str) -> Run | None:
                 del _OPEN[other]
             _OPEN[key] = Run(Path(folder))
         return _OPEN[key]
-    except (OSError, ValueError, KeyError):
+    except _NOT_WHOLE:
         return None
+
+
+def whole_at(folder: str) -> bool:
+    """Whether a run is there, whole; it does not stay mapped."""
+    try:
+        return Run(Path(folder)) is not None
+    except _NOT_WHOLE:
+        return False
 
 
 @lru_cache(maxsize=16)

@@ -2,10 +2,10 @@
 
     <lake>/_scratch/_versions/<table>/<table id>-g<generation>-<marks>/<after>-<upto>-<landed>.<shard>of<shards>
 
-A large base run, and small ones for what has landed since. Two neighbours become one when the older is up to twice as
-large as the newer, and all of them when the small ones are a quarter of the base: made anew from the table's files,
-which are as good as the runs. A name says all that a run follows from: `landed` is when its last epoch did, so that an
-epoch that was lost and landed again is another one; `marks` are those of retention, and of the columns.
+A large base run, and small ones for what has landed since: a release adds one (`chained`), and upkeep puts them
+together (`merged`). That is to make a run anew from the table's files, which are as good as the runs. A name says all
+that a run follows from: `landed` is when its last epoch did, so that an epoch that was lost and landed again is another
+one; `marks` are those of retention, and of the columns.
 
 All of it may be lost at any time. The task that misses a run makes it, and those that need it too wait for that one.
 """
@@ -26,12 +26,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.versions.run import Made, Run, make, opened
+from tidegate.pipelines.versions.run import Made, Run, make, opened, whole_at
 
-SHARE = 4
-"""The small runs hold a quarter of the base's rows, at most,"""
-FEW = 100_000
-"""or so many."""
+SHARE, FEW = 4, 100_000
+"""Upkeep makes the small runs a part of the base where they hold over a quarter of its rows, and more than a few."""
+
+MERGED_FROM, MOST = 8, 24
+"""Upkeep puts small runs together when there are more than 8; where there is no upkeep, a release does at 24."""
+
+VIEW = 8
+"""A run that reaches beyond a pin is looked at as the pin saw it, if that run is up to so many times as large as the
+one that had to be made instead."""
 
 SHARD_BYTES = 128 << 20
 """Bytes of Parquet that one shard is made of: some four times as many in memory."""
@@ -49,25 +54,44 @@ _NAME = re.compile(r"(\d+)-(\d+)-(-?\d+)\.0of(\d+)")
 def chained(known: Collection[Span], upto: int, rows: Callable[[int, int], int]) -> list[Span]:
     """The runs, after < epoch <= upto each, that an index up to an epoch is made of: those that are `known`, and one
     that is new, if need be. The last one may reach further than is asked for."""
-    found: list[Span] = []
-    at = 0
-    while at < upto:
-        ends = [end for begin, end in known if begin == at and end <= upto]
-        if not ends:
-            break
-        found.append((at, max(ends)))
-        at = max(ends)
+    found = _known(known, upto)
+    at = found[-1][1] if found else 0
     if at == upto or (found and rows(at, upto) == 0):
         return found
-    further = min((end for begin, end in known if begin == 0 and end > upto), default=None)
-    if further is not None and rows(at, upto) > rows(0, upto) // SHARE:
-        return [(0, further)]
+    for begin in (at, 0):
+        end = min((end for first, end in known if first == begin and end > upto), default=None)
+        if end is not None and rows(begin, end) <= VIEW * rows(at, upto):
+            return [*(found if begin else ()), (begin, end)]
     found.append((at, upto))
-    while len(found) > 2 and rows(*found[-2]) <= 2 * rows(*found[-1]):
-        found[-2:] = [(found[-2][0], upto)]
-    if len(found) > 1 and rows(found[0][1], upto) > max(rows(*found[0]) // SHARE, FEW):
-        return [(0, upto)]
+    return found if len(found) <= MOST else [found[0], *_together(found[1:], rows)]
+
+
+def merged(known: Collection[Span], upto: int, rows: Callable[[int, int], int]) -> list[Span]:
+    """What upkeep makes of the known runs that an index up to an epoch is made of."""
+    found = _known(known, upto)
+    if len(found) > 1 and rows(found[0][1], found[-1][1]) > max(rows(*found[0]) // SHARE, FEW):
+        return [(0, found[-1][1])]
+    return found if len(found) <= MERGED_FROM else [found[0], *_together(found[1:], rows)]
+
+
+def _known(known: Collection[Span], upto: int) -> list[Span]:
+    """Runs that follow one another, the longest ones, as far as there are any."""
+    found: list[Span] = []
+    at = 0
+    while ends := [end for begin, end in known if begin == at and end <= upto]:
+        found.append((at, max(ends)))
+        at = max(ends)
     return found
+
+
+def _together(runs: Sequence[Span], rows: Callable[[int, int], int]) -> list[Span]:
+    """As one from the first run on that has no more rows than those after it: so none is made anew before as many rows
+    have come as it has, and those that are left are a few, of which each has more rows than all after it."""
+    end = runs[-1][1]
+    for number, run in enumerate(runs[:-1]):
+        if rows(*run) <= rows(run[1], end):
+            return [*runs[:number], (run[0], end)]
+    return list(runs)
 
 
 @dataclass(frozen=True)
@@ -154,16 +178,19 @@ def whole(runs: Sequence[Made], rows: int | None) -> list[Run]:
 
 def _there(made: Made) -> Run:
     found = opened(made.folder)
-    if found is not None:
-        return found
-    with _alone(made):
+    if found is None:
+        ensure(made)
         found = opened(made.folder)
-        if found is None:
-            make(made)
-            found = opened(made.folder)
     if found is None:
         raise FileNotFoundError(made.folder)
     return found
+
+
+def ensure(made: Made) -> None:
+    """Make a run where it is missing. Raises OSError."""
+    with _alone(made):
+        if not whole_at(made.folder):
+            make(made)
 
 
 @contextmanager

@@ -1,65 +1,114 @@
-"""The index of a build's versions (tidegate.pipelines.versions) as a pin sees it: of which runs it is made, and
-what tells that none of its rows is missing."""
+"""The index of a build's versions (tidegate.pipelines.versions): of which runs it is made, and what tells that none of
+its rows is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
 
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.ledger import rows_landed
-from tidegate.pipelines.runtime.plans import Pin
-from tidegate.pipelines.runtime.retention import gone
+from tidegate.pipelines.runtime.retention import Gone, gone
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.model import Table
-from tidegate.pipelines.versions import IndexOf, Runs, chained
+from tidegate.pipelines.versions import IndexOf, Made, Runs, chained, merged
+from tidegate.pipelines.versions.runs import Span
 
 
-def index_of(lake: Lake, spark: SparkSession, table: Table, pin: Pin) -> IndexOf:
-    """The index for the joins of a pin."""
-    path = lake.table_path(table.name)
-    opened = delta_log.opened(path)
-    if opened is None:
-        raise LakeError(
-            f"the table of {table.name} is gone",
-            where=str(path),
-            state="nothing was staged",
-            next_command=f"bring {path} back from a backup   or   tidegate run SCRIPT --resnapshot {table.name}",
-        )
-    removed = gone(lake, table.name, pin.generation)
-    types = {column.name: arrow_type(column.spark_type) for column in table.stored_columns}
-    marks = [removed, *([] if delta_log.plain(opened) else [opened.version()])]
-    scratch = lake.scratch("_versions") / table.name
-    runs = Runs.of(scratch, str(opened.metadata().id), pin.generation, marks, table.primary_key, types)
+@dataclass(frozen=True)
+class Indexed:
+    """The index of one generation of a build. Raises LakeError where its table is gone.
 
-    def rows(after: int, upto: int) -> int:
-        return rows_landed(lake, table.name, pin.generation, after, upto)
+    `spark` copies the rows of a table whose files alone do not tell them (deletion vectors, column mapping).
+    """
 
-    def landed(epoch: int) -> int | None:
-        found = lake.watermarks.rows(table.name, generation=pin.generation, epoch=epoch)
+    lake: Lake
+    table: Table
+    generation: int
+    spark: SparkSession | None = None
+
+    def upto(self, epoch: int) -> IndexOf:
+        """The index for the joins of a pin."""
+        known, landed = self._known, self.rows
+        spans = chained(known, epoch, landed)
+        made = [each for span in spans for each in self._made(span)]
+        if any(span not in known for span in spans):
+            self._runs.tidy(made)
+        missing = sum(landed(*span) for span in spans if span not in known)
+        held = landed(0, max(epoch, spans[-1][1])) if self._removed.nothing and spans else None
+        return IndexOf(tuple(made), epoch, held, missing)
+
+    def merged(self, epoch: int) -> list[Made]:
+        """The runs that upkeep makes of those that releases up to a pin have left; none where Spark would have to copy
+        the rows."""
+        if not self.plain:
+            return []
+        return [
+            each
+            for span in merged(self._known, epoch, self.rows)
+            if span not in self._known
+            for each in self._made(span)
+        ]
+
+    def rows(self, after: int, upto: int) -> int:
+        """How many rows have landed in these epochs."""
+        return rows_landed(self.lake, self.table.name, self.generation, after, upto)
+
+    @property
+    def plain(self) -> bool:
+        return delta_log.plain(self._opened)
+
+    @cached_property
+    def _opened(self) -> DeltaTable:
+        name, path = self.table.name, self.lake.table_path(self.table.name)
+        found = delta_log.opened(path)
+        if found is None:
+            raise LakeError(
+                f"the table of {name} is gone",
+                where=str(path),
+                state="nothing was staged",
+                next_command=f"bring {path} back from a backup   or   tidegate run SCRIPT --resnapshot {name}",
+            )
+        return found
+
+    @cached_property
+    def _removed(self) -> Gone:
+        return gone(self.lake, self.table.name, self.generation)
+
+    @cached_property
+    def _runs(self) -> Runs:
+        types = {column.name: arrow_type(column.spark_type) for column in self.table.stored_columns}
+        marks = [self._removed, *([] if self.plain else [self._opened.version()])]
+        scratch = self.lake.scratch("_versions") / self.table.name
+        identity = str(self._opened.metadata().id)
+        return Runs.of(scratch, identity, self.generation, marks, self.table.primary_key, types)
+
+    @cached_property
+    def _known(self) -> dict[Span, int]:
+        return self._runs.known(self._landed_at)
+
+    def _landed_at(self, epoch: int) -> int | None:
+        found = self.lake.watermarks.rows(self.table.name, generation=self.generation, epoch=epoch)
         return found[0].landed_at if found else None
 
-    def files(span: tuple[int, int]) -> Sequence[str]:
-        if delta_log.plain(opened):
-            return delta_log.data_files(opened, pin.generation, span[0], span[1]).paths
-        return _copied(spark, path, runs.folder, pin.generation, *span)
+    def _made(self, span: Span) -> list[Made]:
+        return self._runs.made(span, self._known.get(span), self._landed_at(span[1]) or 0, self._files(span))
 
-    known = runs.known(landed)
-    spans = chained(known, pin.epoch, rows)
-    made = [each for span in spans for each in runs.made(span, known.get(span), landed(span[1]) or 0, files(span))]
-    if any(span not in known for span in spans):
-        runs.tidy(made)
-    held = rows(0, max(pin.epoch, spans[-1][1])) if removed.nothing and spans else None
-    return IndexOf(tuple(made), pin.epoch, held)
+    def _files(self, span: Span) -> Sequence[str]:
+        if self.plain:
+            return delta_log.data_files(self._opened, self.generation, *span).paths
+        return self._copied(*span)
 
-
-def _copied(spark: SparkSession, path: Path, folder: Path, generation: int, after: int, upto: int) -> list[str]:
-    """The rows of a table whose files alone do not tell them (deletion vectors, column mapping), as files that do."""
-    copy = folder / f"{after}-{upto}.plain"
-    if not (copy / "_SUCCESS").exists():
-        lake_rows.between(spark, path, generation, after, upto).write.mode("overwrite").parquet(str(copy))
-    return sorted(map(str, copy.glob("*.parquet")))
+    def _copied(self, after: int, upto: int) -> list[str]:
+        copy = self._runs.folder / f"{after}-{upto}.plain"
+        if not (copy / "_SUCCESS").exists() and self.spark is not None:
+            path = self.lake.table_path(self.table.name)
+            rows = lake_rows.between(self.spark, path, self.generation, after, upto)
+            rows.write.mode("overwrite").parquet(str(copy))
+        return sorted(map(str, copy.glob("*.parquet")))

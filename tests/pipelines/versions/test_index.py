@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.pipelines.errors import LakeError
@@ -128,6 +128,7 @@ def expected(rows: list[Row], key: tuple[Any, ...], at: int | None, pin: int) ->
 
 
 @pytest.mark.parametrize("colliding", [False, True])
+@settings(deadline=None)
 @given(case=cases())
 def test_a_row_meets_what_a_look_at_all_versions_finds(
     tmp_path_factory: pytest.TempPathFactory, colliding: bool, case: Any
