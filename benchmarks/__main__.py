@@ -10,6 +10,7 @@ from benchmarks import (
     asof,
     binlog_decode,
     checks,
+    continuous,
     growth,
     kafka,
     memory,
@@ -34,6 +35,8 @@ BENCHMARKS = {
     "asof": asof.measure,
     "growth": growth.measure,
     "age": age.measure,
+    "freshness": continuous.freshness,
+    "hour": continuous.hour,
     "memory": memory.measure,
     "process": process.measure,
 }

@@ -38,6 +38,8 @@ EPILOG = examples(
     "tidegate run pipeline.sql --from 2024-01-01 --to 2024-02-01",
 )
 
+KEEP_BY_DEFAULT = "7 d"
+
 
 def run(
     script: Script,
@@ -58,6 +60,14 @@ def run(
             "Without it a step that fails is tried again, once a minute at least, while the others go on.",
         ),
     ] = None,
+    keep: Annotated[
+        str,
+        typer.Option(
+            "--keep",
+            metavar="DURATION",
+            help="With --continuous: files that a version younger than this names stay ('7 d'); the others go.",
+        ),
+    ] = KEEP_BY_DEFAULT,
     interval: AutoWatermarkInterval = None,
     resnapshot: Annotated[
         list[str] | None,
@@ -108,9 +118,12 @@ def run(
             if table not in known:
                 raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
         between = _span(since, until)
-        patience = _duration("--give-up-after", give_up_after)
+        patience = None if give_up_after is None else _duration("--give-up-after", give_up_after)
         if patience is not None and not continuous:
             raise typer.BadParameter("--give-up-after goes with --continuous: a single run ends at its first error")
+        kept = _duration("--keep", keep)
+        if keep != KEEP_BY_DEFAULT and not continuous:
+            raise typer.BadParameter("--keep goes with --continuous; 'tidegate maintain --keep' does it once")
         if continuous and between is not None:
             raise typer.BadParameter("--continuous follows the stream; --from and --to release a span once")
         if dry and (continuous or between is not None):
@@ -119,7 +132,7 @@ def run(
             _dry_run(screen, pipeline, lake, master, resnapshot or [])
             return
         if continuous:
-            _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval, patience)
+            _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval, patience, kept)
             return
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", interval) as active:
             inserts = _to_fill(pipeline) if between else None
@@ -149,12 +162,12 @@ def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resn
     screen.result(of_dry_run(pipeline, found), *dry_run_tables(found))
 
 
-def _duration(option: str, text: str | None) -> float | None:
+def _duration(option: str, text: str) -> float:
     """Seconds of an option such as '10 min'."""
     from tidegate.pipelines.sql.durations import parse_duration
 
     try:
-        return None if text is None else parse_duration(text).total_seconds()
+        return parse_duration(text).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(f"{option}: {text!r} is no duration, for example '10 min' or '30 s'") from error
 
@@ -220,6 +233,7 @@ def _continuous(
     resnapshot: list[str],
     interval: timedelta | None,
     give_up_after: float | None,
+    keep: float,
 ) -> None:
     from tidegate.orchestration.console.views import of_tick, stuck_lines, tick_line
     from tidegate.pipelines.errors import GateHeld
@@ -258,7 +272,7 @@ def _continuous(
             active.progress = SilentProgress()
             names = ", ".join(insert.id for insert in pipeline.inserts)
             screen.say(f"Running {names} every {every:g} s. Ctrl-C or SIGTERM ends it.")
-            upkeep = active.maintenance().upkeep()
+            upkeep = active.maintenance(timedelta(seconds=keep)).upkeep()
             loop = Continuous(active, every=every, stop=stop, on_tick=show, give_up_after=give_up_after, upkeep=upkeep)
             ending = loop.run()
     if ending == "abandoned":

@@ -110,10 +110,18 @@ def test_every_command_explains_itself_with_examples(command: str) -> None:
         ("explain", "--jsno"),
         ("demo", "--rows", "3"),
         ("ui", "--port", "70000"),
+        ("run", "{script}", "--keep", "1 d"),
+        ("run", "{script}", "--continuous", "--keep", "a week"),
     ],
 )
-def test_a_wrong_command_line_is_status_2(arguments: tuple[str, ...]) -> None:
-    assert tidegate(*arguments).exit_code == 2
+def test_a_wrong_command_line_is_status_2(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "clicks.sql"
+    script.write_text(SCRIPT.format(policy="quarantine"))
+    assert tidegate(*(each.format(script=script) for each in arguments)).exit_code == 2
+    assert list(tmp_path.iterdir()) == [script]
 
 
 def test_names_that_the_script_does_not_have_are_status_2(pipeline: Pipeline) -> None:
@@ -387,6 +395,21 @@ def test_a_held_epoch_is_released_by_a_person(blocking: Pipeline) -> None:
     nothing = blocking("release", "enriched")
     assert nothing.exit_code == 1
     assert "no epoch of enriched is held" in nothing.stderr
+
+
+def test_upkeep_between_ticks_keeps_dead_files_as_long_as_it_is_asked_to(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[timedelta] = []
+
+    def maintenance(_: object, keep: timedelta) -> None:
+        asked.append(keep)
+        raise RuntimeError("that is all there is to see")
+
+    monkeypatch.setattr("tidegate.pipelines.runtime.runner.Runner.maintenance", maintenance)
+    for options in ((), ("--keep", "5 min")):
+        pipeline("run", "--continuous", *options)
+    assert asked == [timedelta(days=7), timedelta(minutes=5)]
 
 
 def test_what_is_held_when_it_is_told_to_stop_is_its_exit_status(blocking: Pipeline) -> None:
