@@ -17,9 +17,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-
-import pyspark
 
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.progress import Progress, SilentProgress, step
@@ -150,10 +149,10 @@ def _retrieve(coordinate: str, transitive: bool, complete: bool, pinned: bool, f
     group, artifact, version = coordinate.split(":")
     launcher = java()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    own = set() if complete else {_artifact(jar.name) for jar in _spark_jars().glob("*.jar")}
+    own = set() if complete else {_artifact(jar.name) for jar in (spark_home() / "jars").glob("*.jar")}
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
         command = [
-            launcher, "-cp", str(_spark_jars() / "*"), "org.apache.ivy.Main",
+            launcher, "-cp", str(spark_home() / "jars" / "*"), "org.apache.ivy.Main",
             "-cache", str(home() / "ivy"), "-confs", "default",
             *([] if transitive else ["-notransitive"]),
             "-dependency", group, artifact, version,
@@ -203,8 +202,14 @@ def _reason(log: str) -> str:
     return log.strip().splitlines()[-1][:200] if log.strip() else "Ivy said nothing"
 
 
-def _spark_jars() -> Path:
-    return Path(pyspark.__path__[0]) / "jars"
+def spark_home() -> Path:
+    """Where Spark lies: $SPARK_HOME, else in the package pyspark, which is not imported for it."""
+    if named := os.environ.get("SPARK_HOME"):
+        return Path(named)
+    found = find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
 
 
 def _artifact(jar: str) -> str:

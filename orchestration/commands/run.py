@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -26,7 +27,6 @@ from tidegate.orchestration.commands.options import (
 )
 from tidegate.orchestration.commands.signals import stopped_by_signals
 from tidegate.orchestration.console import Bars, Screen, reported
-from tidegate.orchestration.console.engine import quiet_engine
 from tidegate.orchestration.console.failures import FAILED
 
 EPILOG = examples(
@@ -217,11 +217,7 @@ def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
     """Gives the Spark session; its JVM writes into a file of the lake's, not between the bars."""
     from tidegate.pipelines.runtime.session import start_session
 
-    def start() -> Any:
-        with quiet_engine(lake / "_scratch" / "spark.log"):
-            return start_session(master=master, progress=bars)
-
-    return start
+    return partial(start_session, master=master, progress=bars, log=lake / "_scratch" / "spark.log")
 
 
 def _continuous(

@@ -9,7 +9,6 @@ from pathlib import Path
 import dagster as dg
 
 from tidegate.orchestration.console import Bars
-from tidegate.orchestration.console.engine import quiet_engine
 from tidegate.orchestration.definitions import of_scripts
 from tidegate.orchestration.demo import site as sites
 from tidegate.orchestration.demo.database import gender, transaction_at
@@ -41,8 +40,7 @@ def play(site: Site, sizes: Sizes, progress: Bars, say: Say, port: int | None = 
     began = time.monotonic()
     with opened(site, sizes, progress, port) as server:
         say(f"MariaDB {server.execute('SELECT VERSION()')[0][0]} listens on {server.host}:{server.port}.")
-        with quiet_engine(site.engine_log):
-            start_session(progress=progress)
+        start_session(progress=progress, log=site.engine_log)
         pipeline = load_script(SCRIPT)
         started_at = time.time_ns() // 1_000_000
         _run(site, sizes, pipeline, server, progress, say)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from tidegate.orchestration.console.bars import Bars
-from tidegate.orchestration.console.engine import quiet_engine
 from tidegate.pipelines.progress import step
 
 
@@ -68,21 +63,3 @@ def test_a_line_without_a_measure_is_told_now_and_then() -> None:
     line.note("1")
     line.note("2")
     assert file.getvalue().splitlines() == ["clicks waiting: 1", "clicks waiting: 2"]
-
-
-def test_what_an_engine_prints_goes_into_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TIDEGATE_SPARK_LOG", raising=False)
-    command = [sys.executable, "-c", "import sys; print('26/11/21 WARN', file=sys.stderr)"]
-    log = tmp_path / "logs" / "spark.log"
-    kept = os.dup(2)
-    with (tmp_path / "terminal").open("wb") as terminal:
-        os.dup2(terminal.fileno(), 2)
-        try:
-            with quiet_engine(log):
-                subprocess.run(command, check=True)
-            subprocess.run(command, check=True)
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-    assert log.read_text().count("WARN") == 1
-    assert (tmp_path / "terminal").read_text().count("WARN") == 1

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from tidegate.pipelines.runtime import session
-from tidegate.pipelines.runtime.session import settings
+from tidegate.pipelines.runtime.engine import settings
 
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -33,7 +33,7 @@ def test_what_a_component_says_is_laid_over_all(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_engine_that_does_not_start_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ends(config: Mapping[str, str]) -> None:
+    def ends(config: Mapping[str, str], log: None) -> None:
         assert config["spark.driver.memory"] == "abc"
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 

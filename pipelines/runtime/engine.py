@@ -1,0 +1,126 @@
+"""Spark's JVM: what it is given, how it starts, and how it ends. It is started without pyspark, whose import takes a
+while."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import IO, Any
+
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.jars import spark_home
+from tidegate.pipelines.sql.model import SECRET_NAMES
+
+POLL_S = 0.02
+"""How often a JVM that starts is looked at."""
+
+
+class EngineNotStarted(TidegateError):
+    """Spark's JVM ended before it was there, or did not take its settings."""
+
+
+DEFAULTS: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Small epochs dominate: a few tasks, and Delta's log replayed by few of them.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.stalenessLimit": "0",
+    # Files are named one by one: listing them is not worth a job.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # Staged rows are written one folder a disposition in a single unsorted pass.
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.redaction.regex": SECRET_NAMES,
+    "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|(?i:url)",
+    "spark.scheduler.mode": "FAIR",
+}
+
+
+LOOPBACK: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Where executors are processes of this machine. Those of a cluster must reach the driver by the name that Spark finds,
+or that $TIDEGATE_DRIVER_HOST gives."""
+
+
+def settings(master: str, config: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    """What a session on `master` is given; `config` is laid over it."""
+    if master.startswith("local"):
+        network = LOOPBACK
+    else:
+        host = os.environ.get("TIDEGATE_DRIVER_HOST")
+        network = {} if host is None else {"spark.driver.host": host}
+    memory = os.environ.get("TIDEGATE_DRIVER_MEMORY", "2g")
+    return {**DEFAULTS, **network, "spark.driver.memory": memory, **(config or {})}
+
+
+class Engine:
+    """A JVM, in a session of its own, so that a signal for this process's group (Ctrl-C, a supervisor's SIGTERM) does
+    not take it away in the middle of a step.
+
+    It ends with this process, however that ends: its standard input ends then. But where the folder is gone in which
+    it is to write its address, it would stay for ever: so whoever gives up before `address` has returned calls `kill`.
+    """
+
+    def __init__(self, config: Mapping[str, str], log: IO[bytes] | None = None) -> None:
+        """Begin to start it; what it prints goes into `log`, else to standard error."""
+        given = [part for name, value in config.items() for part in ("--conf", f"{name}={value}")]
+        asked = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        self._folder = Path(mkdtemp(prefix="tidegate-engine-"))  # nothing but this class removes it
+        self._address = self._folder / "address"
+        self.process = subprocess.Popen(
+            [str(spark_home() / "bin" / "spark-submit"), *given, *asked],
+            stdin=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address)},
+            start_new_session=True,
+        )
+
+    def address(self) -> tuple[int, str]:
+        """Its port and the secret, once it is there. Raises EOFError where it ends before."""
+        while not self._address.exists():  # it is put there whole
+            if self.process.poll() is not None:
+                raise EOFError("its JVM ended before it could be reached")
+            time.sleep(POLL_S)
+        told = self._address.read_bytes()  # the port, the length of the secret, the secret
+        return int.from_bytes(told[:4], "big"), told[8:].decode()
+
+    def gateway(self) -> Any:
+        """A connection to it, which keeps it alive."""
+        from pyspark.java_gateway import launch_gateway
+
+        port, secret = self.address()
+        with _environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+            gateway: Any = launch_gateway()
+        gateway.proc = self.process  # holds its standard input open
+        rmtree(self._folder, ignore_errors=True)
+        return gateway
+
+    def kill(self) -> None:
+        """End it, and the programs that start it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        rmtree(self._folder, ignore_errors=True)
+
+
+@contextmanager
+def _environment(**more: str) -> Iterator[None]:
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name in more:
+            del os.environ[name]

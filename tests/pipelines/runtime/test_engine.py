@@ -1,0 +1,152 @@
+"""Spark's JVM while it starts: whatever ends the process then, no JVM is left behind. It is played by a script, except
+where a test takes `jvm`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tidegate.pipelines.runtime import engine
+from tidegate.pipelines.runtime.engine import Engine
+
+ROOT = Path(__file__).parents[3]
+ENDLESS = "exec sleep 3600"
+"""A JVM that would stay for ever: it does not see that its standard input ends."""
+
+START = """
+import signal
+import sys
+from tidegate.pipelines.runtime import session
+
+session.java = lambda: "java"
+session.resolve = lambda *_, **__: []
+if "interrupted" in sys.argv:  # as Dagster has it in the process of a run
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+session.start_session(master="local[1]")
+"""
+
+
+def play(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> Path:
+    """A `spark-submit` that does this, and the file that it leaves its number in."""
+    number = folder / "number"
+    program = folder / "spark" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.write_text("\n".join(["#!/bin/sh", f"echo $$ >{number}.part; mv {number}.part {number}", *lines]) + "\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(folder / "spark"))
+    monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (folder / "tmp").mkdir()
+    return number
+
+
+def eventually(found: Callable[[], object]) -> None:
+    end = time.monotonic() + 300
+    while not found():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def gone(number: int) -> bool:
+    return not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[list[psutil.Process]]:
+    """Nothing of the test outlives it, not even where it fails: neither the process nor what is put into the list."""
+    below: list[psutil.Process] = []
+    try:
+        yield below
+    finally:
+        if process.poll() is None:
+            below += psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+        process.wait()
+        for each in below:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+
+
+@pytest.mark.parametrize(
+    ("sent", "how"), [(signal.SIGINT, ""), (signal.SIGTERM, "interrupted")], ids=["SIGINT", "SIGTERM in Dagster"]
+)
+def test_a_start_that_is_interrupted_leaves_no_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, how: str
+) -> None:
+    number = play(tmp_path, monkeypatch, ENDLESS)
+    started = subprocess.Popen([sys.executable, "-c", START, how], cwd=ROOT, stderr=subprocess.DEVNULL)
+    with ended(started):
+        eventually(number.exists)
+        started.send_signal(sent)
+        started.wait(timeout=300)
+        assert started.returncode != 0
+        assert gone(int(number.read_text()))
+    assert list((tmp_path / "tmp").glob("tidegate-engine-*")) == []
+
+
+@pytest.mark.usefixtures("jvm")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_no_jvm_outlives_a_process_that_is_ended_while_spark_starts(sent: signal.Signals) -> None:
+    """By SIGTERM it ends at once and cleans nothing up; the JVM then sees that nobody is there."""
+    command = "from tidegate.pipelines.runtime.session import start_session; start_session(master='local[1]')"
+    started = subprocess.Popen([sys.executable, "-c", command], cwd=ROOT, stderr=subprocess.DEVNULL)
+    with ended(started) as jvm:
+
+        def starts() -> bool:
+            """The script has become the JVM."""
+            for each in psutil.Process(started.pid).children():
+                with suppress(psutil.Error):  # ended meanwhile
+                    program, *told = each.cmdline()
+                    if program.endswith("java") and "org.apache.spark.deploy.SparkSubmit" in told:
+                        jvm[:] = [each]
+            return bool(jvm)
+
+        eventually(starts)
+        started.send_signal(sent)
+        started.wait(timeout=300)
+        eventually(lambda: gone(jvm[0].pid))
+
+
+def test_an_engine_that_ends_before_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(tmp_path, monkeypatch, "echo 26/11/21 WARN >&2", "exit 1")
+    with (tmp_path / "log").open("ab") as log:
+        started = Engine({"spark.master": "local[1]"}, log)
+    with pytest.raises(EOFError, match="ended before"):
+        started.address()
+    started.kill()
+    assert (tmp_path / "log").read_text() == "26/11/21 WARN\n"
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_an_engine_is_given_its_settings_and_asked_for_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(
+        tmp_path,
+        monkeypatch,
+        f'printf "%s\\n" "$@" >{tmp_path}/given',
+        "printf '\\000\\000\\047\\017\\000\\000\\000\\002ab' >$_PYSPARK_DRIVER_CONN_INFO_PATH.part",
+        "mv $_PYSPARK_DRIVER_CONN_INFO_PATH.part $_PYSPARK_DRIVER_CONN_INFO_PATH",
+        "cat >/dev/null",
+    )
+    monkeypatch.setattr(engine, "POLL_S", 0.001)
+    started = Engine({"spark.master": "local[1]", "spark.x": "a b"})
+    assert started.address() == (9999, "ab")
+    assert (tmp_path / "given").read_text().split("\n")[:4] == [
+        "--conf",
+        "spark.master=local[1]",
+        "--conf",
+        "spark.x=a b",
+    ]
+    assert os.getpgid(started.process.pid) == started.process.pid, "no signal for this process reaches it"
+    started.kill()
+    assert started.process.returncode == -signal.SIGKILL
