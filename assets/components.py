@@ -20,6 +20,7 @@ from pydantic import Field
 
 from tidegate.assets.factories import build_pipeline_definitions
 from tidegate.assets.presentation import Partitions, Presentation
+from tidegate.assets.resources import WAIT
 from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.sources.paths import local
 from tidegate.pipelines.watermarks.watermark import parse_moment
@@ -82,6 +83,14 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         Field(description="When build tables are compared with their sources (UTC); null: only when asked to."),
     ] = "30 4 * * 0"
 
+    wait: Annotated[
+        str,
+        Field(
+            description="How long a step waits for a table or an INSERT that another run works on, before it fails. It "
+            "holds no slot meanwhile.",
+            examples=["10 min", "0 s"],
+        ),
+    ] = WAIT
     partitions_from: Annotated[
         str | None,
         Field(
@@ -113,6 +122,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
             lake=local(lake, "the component's lake", context.project_root),
             master=self.master,
             spark_config={name: _setting(value) for name, value in self.spark_config.items()},
+            wait=self.wait,
             look=Presentation(
                 owners=tuple(self.owners),
                 tags=self.tags,

@@ -17,7 +17,7 @@ from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE
 from tidegate.assets.operations.quarantine_list import QUARANTINE_LIST
 from tidegate.assets.operations.reconcile import reconcile_asset, reconcile_schedules
 from tidegate.assets.presentation import Presentation
-from tidegate.assets.resources import TidegateResource
+from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.sources import source_assets
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -33,6 +33,7 @@ def build_pipeline_definitions(
     master: str | None = None,
     spark_config: Mapping[str, str] | None = None,
     look: Presentation | None = None,
+    wait: str = WAIT,
 ) -> dg.Definitions:
     """The assets, checks, job, schedule and resource of one pipeline. Starts nothing and reads no data.
 
@@ -42,8 +43,9 @@ def build_pipeline_definitions(
         master: A Spark master URL; $TIDEGATE_MASTER, else this machine, when None.
         spark_config: Laid over the session's settings; no secrets.
         look: Owners, tags, cron and the like.
+        wait: How long a step waits for a table or an INSERT that another runner works on ("0 s": it fails at once).
 
-    Raises PlanningError when two parts would be the same asset, or a secret would be shown.
+    Raises PlanningError when two parts would be the same asset, a secret would be shown, or `wait` is no duration.
     """
     look = look or Presentation()
     names = Names(pipeline.name)
@@ -71,5 +73,5 @@ def build_pipeline_definitions(
         asset_checks=checks,
         jobs=jobs,
         schedules=[pipeline_schedule(names, job, look), *schedules],
-        resources={names.resource: TidegateResource.at(lake, master, dict(spark_config or {}))},
+        resources={names.resource: TidegateResource.at(lake, master, dict(spark_config or {}), wait)},
     )

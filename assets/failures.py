@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 
 import dagster as dg
 
+from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.errors import ConcurrentRun, GateHeld, LeaseHeld, PlanningError, TidegateError
 
@@ -15,6 +18,12 @@ ERROR_KIND = "tidegate/error"
 
 FINAL = (GateHeld, LeaseHeld, PlanningError, ConcurrentRun)
 """What a retry can not mend: a person, another runner or the script has to change first."""
+
+
+LONGEST_PAUSE_S = 15.0
+"""A step that waits asks after 1, 2, 4, … seconds, and then as often as this."""
+
+StepContext = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext
 
 
 def failure(error: TidegateError, commands: Commands = AS_WRITTEN) -> dg.Failure:
@@ -28,10 +37,49 @@ def failure(error: TidegateError, commands: Commands = AS_WRITTEN) -> dg.Failure
     )
 
 
+@dataclass(frozen=True)
+class Waits:
+    """How the step of `context` waits for what another runner works on: not at all longer than `longest`."""
+
+    context: StepContext
+    longest: timedelta
+    clock: Clock = system_clock
+
+    def wait(self, error: LeaseHeld) -> None:
+        """Raise RetryRequested: the step is over, holds no slot, and is started again in seconds. Returns once it has
+        waited for long enough, and where the executor's retries are disabled."""
+        waited = timedelta(milliseconds=self.clock() - self._since())
+        if waited >= self.longest or self.context.get_step_execution_context().retry_mode.disabled:
+            return
+        tries = self.context.retry_number
+        seconds = min(2.0 ** min(tries, 5), LONGEST_PAUSE_S, (self.longest - waited).total_seconds())
+        self.context.log.info(
+            f"{error.owner} is being worked on by {error.holder}. This step waits, without a slot: it asks again in "
+            f"{seconds:.0f} s, and fails once it has waited for {self.longest.total_seconds():,.0f} s."
+        )
+        raise dg.RetryRequested(max_retries=tries + 1, seconds_to_wait=seconds) from error
+
+    def _since(self) -> int:
+        """When this step of this run was first told to wait (ms, UTC); now, if it has not been."""
+        if self.context.retry_number:
+            key = self.context.get_step_execution_context().step.key
+            for record in self.context.instance.all_logs(
+                self.context.run.run_id, dg.DagsterEventType.STEP_UP_FOR_RETRY
+            ):
+                asked = record.get_dagster_event()
+                cause = asked.step_retry_data.error.cause if asked.step_key == key else None
+                if cause is not None and cause.cls_name == LeaseHeld.__name__:
+                    return int(record.timestamp * 1000)
+        return self.clock()
+
+
 @contextmanager
-def explained(commands: Commands = AS_WRITTEN) -> Iterator[None]:
-    """Turn a typed error into a failed step that says what to do; other errors are bugs and stay as they are."""
+def explained(commands: Commands = AS_WRITTEN, waits: Waits | None = None) -> Iterator[None]:
+    """Turn a typed error into a failed step that says what to do, or a LeaseHeld into one that waits; other errors are
+    bugs and stay as they are."""
     try:
         yield
     except TidegateError as error:
+        if isinstance(error, LeaseHeld) and waits is not None:
+            waits.wait(error)
         raise failure(error, commands) from error

@@ -8,9 +8,8 @@ from typing import Literal
 import dagster as dg
 
 from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results
-from tidegate.assets.failures import explained
 from tidegate.assets.metadata import of_held, of_published, of_staged, of_waiting
-from tidegate.assets.names import Names
+from tidegate.assets.names import Names, pool
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import published_spec, staged_spec
@@ -47,10 +46,14 @@ def staged_asset(
     spec, commands = staged_spec(pipeline, insert, lake, names, look), Commands(look.script, lake.root)
 
     @dg.multi_asset(
-        name=names.op(spec.key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
+        name=names.op(spec.key),
+        specs=[spec],
+        required_resource_keys={names.resource},
+        description=spec.description,
+        pool=pool(lake, insert.id),
     )
     def stage(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
-        with explained(commands), runner_of(context, pipeline, names) as runner:
+        with runner_of(context, pipeline, names, commands) as runner:
             releasing = runner.releasing(insert.id)
             _decide(releasing, config)
             if releasing.position().state == "held":
@@ -58,6 +61,8 @@ def staged_asset(
             else:
                 staged = runner.stage(insert.id)
                 metadata = of_waiting(releasing, staged) if isinstance(staged, Waiting) else of_staged(releasing)
+                if not isinstance(staged, Waiting):
+                    runner.hand_on(insert.id)
             return dg.MaterializeResult(asset_key=spec.key, metadata=metadata)
 
     return stage
@@ -91,11 +96,16 @@ def gate_checks(
     specs, commands = check_specs(names.staged(insert)), Commands(look.script, lake.root)
 
     @dg.multi_asset_check(
-        name=names.op(names.staged(insert), "__checks"), specs=specs, required_resource_keys={names.resource}
+        name=names.op(names.staged(insert), "__checks"),
+        specs=specs,
+        required_resource_keys={names.resource},
+        pool=pool(lake, insert.id),
     )
     def judge(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        with explained(commands), runner_of(context, pipeline, names) as runner:
+        with runner_of(context, pipeline, names, commands) as runner:
             verdict = runner.judge(insert.id)
+            if verdict is not None and verdict.passed:
+                runner.hand_on(insert.id)
             yield from results(specs, verdict, runner.releasing(insert.id).position().state, commands)
 
     return judge
@@ -114,9 +124,10 @@ def published_asset(
         check_specs=adds_up_specs(insert, spec.key),
         required_resource_keys={names.resource},
         description=spec.description,
+        pool=pool(lake, insert.id),
     )
     def publish(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        with explained(commands), runner_of(context, pipeline, names) as runner:
+        with runner_of(context, pipeline, names, commands) as runner:
             releasing = runner.releasing(insert.id)
             before = releasing.position()
             published = runner.publish(insert.id)

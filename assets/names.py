@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import dagster as dg
 
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
@@ -22,6 +25,13 @@ ADDS_UP = "adds_up"
 def identifier(text: str) -> str:
     """`text` with everything that Dagster's names may not hold replaced by `_`."""
     return "".join(char if char.isascii() and (char.isalnum() or char == "_") else "_" for char in text)
+
+
+def pool(lake: Layout, *owners: str) -> str:
+    """The pool of the steps that work on a table or an INSERT: `tidegate/<lake>/<name>`, the same in every code
+    location. The lake is 8 hex digits of its folder's name: nothing of it is read, and at first it is not there."""
+    folder = hashlib.sha256(str(lake.root).encode()).hexdigest()[:8]
+    return "/".join(("tidegate", folder, quote("+".join(owners), safe="+$")))
 
 
 @dataclass(frozen=True)

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
+from tidegate.assets.failures import StepContext, Waits, explained
 from tidegate.assets.names import Names
 from tidegate.assets.progress import step_progress
+from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.leases import Reservation
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.sources.paths import local
-from tidegate.pipelines.sql.durations import parse_duration
+from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
 from tidegate.pipelines.sql.model import is_secret
 from tidegate.pipelines.sql.pipeline import Pipeline
+
+WAIT = "10 min"
+"""How long a step waits for another runner, unless another time is given."""
 
 
 class TidegateResource(dg.ConfigurableResource):
@@ -32,18 +40,34 @@ class TidegateResource(dg.ConfigurableResource):
         spark_config: Laid over the session's settings. Dagster shows it, so secrets belong in spark-defaults.conf.
         auto_watermark_interval: "0" tells watermarks row by row; when empty $TIDEGATE_AUTO_WATERMARK_INTERVAL, else
             what the script has SET, else at the end of every epoch.
+        wait: How long a step waits for a table or an INSERT that another runner works on, before it fails.
     """
 
     lake: str
     master: str = ""
     spark_config: dict[str, str] = Field(default_factory=dict)
     auto_watermark_interval: str = ""
+    wait: str = WAIT
+
+    _reservations: dict[str, Reservation] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def at(
-        cls, lake: str | Path, master: str | None = None, spark_config: dict[str, str] | None = None
+        cls,
+        lake: str | Path,
+        master: str | None = None,
+        spark_config: dict[str, str] | None = None,
+        wait: str = WAIT,
     ) -> TidegateResource:
-        """The resource of a lake. Raises PlanningError for a setting that must not be shown."""
+        """The resource of a lake. Raises PlanningError for a setting that must not be shown, or can not be read."""
+        try:
+            parse_duration(wait)
+        except ValueError as error:
+            raise PlanningError(
+                f"wait is {wait!r}: {error}",
+                state="nothing was loaded",
+                next_command=f"write a duration, such as {EXAMPLES}",
+            ) from error
         config = dict(spark_config or {})
         secret = next((name for name in config if is_secret(name)), None)
         if secret is not None:
@@ -53,7 +77,7 @@ class TidegateResource(dg.ConfigurableResource):
                 state="nothing was loaded",
                 next_command="put it into spark-defaults.conf ($SPARK_CONF_DIR) and leave it out here",
             )
-        return cls(lake=str(local(lake, "the lake")), master=master or "", spark_config=config)
+        return cls(lake=str(local(lake, "the lake")), master=master or "", spark_config=config, wait=wait)
 
     def session(self, progress: Progress | None = None) -> SparkSession:
         """The session of this process, started if there is none: steps of one job share it."""
@@ -66,6 +90,7 @@ class TidegateResource(dg.ConfigurableResource):
         progress: Progress | None = None,
         label: str = "dagster",
         say: Callable[[str], None] = lambda line: None,
+        reservation: Reservation | None = None,
     ) -> Runner:
         """A runner of `pipeline` on the lake; close it to let its leases go. `say`: see `Runner`."""
         progress = progress or SilentProgress()
@@ -78,19 +103,43 @@ class TidegateResource(dg.ConfigurableResource):
             label=label,
             auto_watermark_interval=parse_duration(interval) if interval else None,
             say=say,
+            reservation=reservation,
         )
 
+    def reservation(self, context: StepContext, names: Names) -> Reservation | None:
+        """What the steps of a pipeline in one run hand on to each other: the run's own, for as long as its process
+        lives. None where the executor's retries are disabled: then it is not known which process that is."""
+        mode, run_id = context.get_step_execution_context().retry_mode, context.run.run_id
+        holder = f"{run_id}/{names.resource}"
+        if mode.disabled:
+            return None
+        if mode.deferred:  # a process of the executor's own for this step; elsewhere where it was not forked
+            parent = multiprocessing.parent_process()
+            return Reservation(holder, f"dagster run {run_id}", pid=parent.pid if parent else 0)
+        if holder not in self._reservations:
+            self._reservations[holder] = Reservation(holder, f"dagster run {run_id}")
+        return self._reservations[holder]
 
-def runner_of(
-    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext,
-    pipeline: Pipeline,
-    names: Names,
-) -> Runner:
-    """The runner of one step; leave it to let its leases go."""
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """The run, or its process of one step, is over."""
+        for reservation in self._reservations.values():
+            reservation.end(Lake(self.lake).control)
+        self._reservations.clear()
+
+
+@contextmanager
+def runner_of(context: StepContext, pipeline: Pipeline, names: Names, commands: Commands) -> Iterator[Runner]:
+    """The runner of one step; leave it to let its leases go. A typed error of the block becomes a failed step, and a
+    lease that another runner holds one that waits."""
     resource: TidegateResource = getattr(context.resources, names.resource)
-    return resource.runner(
-        pipeline,
-        progress=step_progress(context.log),
-        label=f"dagster run {context.run.run_id}",
-        say=context.log.info,
-    )
+    with (
+        explained(commands, Waits(context, parse_duration(resource.wait))),
+        resource.runner(
+            pipeline,
+            progress=step_progress(context.log),
+            label=f"dagster run {context.run.run_id}",
+            say=context.log.info,
+            reservation=resource.reservation(context, names),
+        ) as runner,
+    ):
+        yield runner

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from tidegate.assets.failures import explained
 from tidegate.assets.metadata import of_advance, of_loading
-from tidegate.assets.names import Names
+from tidegate.assets.names import Names, pool
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import source_spec
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql.model import Table
@@ -75,9 +75,10 @@ def source_asset(
         required_resource_keys={names.resource},
         description=spec.description,
         op_tags=_priority([table]),
+        pool=pool(lake, table.name),
     )
     def land(context: dg.AssetExecutionContext, config: SourceConfig) -> dg.MaterializeResult:
-        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
+        with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             advance = runner.advance(
                 table.name,
                 resnapshot=config.resnapshot,
@@ -93,7 +94,8 @@ def aligned_assets(
     pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
 ) -> dg.AssetsDefinition:
     """The assets of the source tables that are in alignment groups. Those that are selected take turns, an epoch each,
-    so that one run comes to the ends of all of them; the others are left alone."""
+    so that one run comes to the ends of all of them; the others are left alone. One that fails fails the step when the
+    others are through."""
     specs = {table.name: source_spec(pipeline, table, lake, names, look) for table in tables}
 
     @dg.multi_asset(
@@ -103,21 +105,25 @@ def aligned_assets(
         required_resource_keys={names.resource},
         description=f"Lands {', '.join(specs)}, which are aligned: they take turns, an epoch each.",
         op_tags=_priority(tables),
+        pool=pool(lake, *specs),
     )
     def land(context: dg.AssetExecutionContext, config: AlignedConfig) -> Iterator[dg.MaterializeResult]:
         chosen = [table for table in tables if specs[table.name].key in context.selected_asset_keys]
         wanted = [table.name for table in chosen]
-        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
+        with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             _check(config.resnapshot, wanted)
-            most = config.max_epochs or None
+            most, failed = config.max_epochs or None, Failed()
             advances = runner.advance_all(
                 wanted,
                 max_epochs=most,
                 resnapshot=config.resnapshot,
                 on_epoch=lambda name, epoch: _observed(context, runner, pipeline.table(name), specs[name].key, epoch),
+                failed=failed,
             )
-            for table, advance in zip(chosen, advances, strict=True):
-                yield _materialized(runner, table, specs[table.name].key, advance)
+            for advance in advances:
+                yield _materialized(runner, pipeline.table(advance.table), specs[advance.table].key, advance)
+            if failed:
+                raise failed.error()
 
     return land
 

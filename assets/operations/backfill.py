@@ -13,10 +13,9 @@ from typing import Any
 
 import dagster as dg
 
-from tidegate.assets.failures import explained
 from tidegate.assets.jobs import job_of
 from tidegate.assets.metadata import of_published, of_waiting
-from tidegate.assets.names import Names
+from tidegate.assets.names import Names, pool
 from tidegate.assets.presentation import Partitions, Presentation
 from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import by_time_spec
@@ -63,10 +62,11 @@ def by_time_asset(
         required_resource_keys={names.resource},
         description=spec.description,
         backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=pool(lake, insert.id),
     )
     def fill(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         low, high = map(milliseconds_of, context.partition_time_window)
-        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
+        with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             releasing = runner.releasing(insert.id)
             short = releasing.unreached(low, high)  # asked for first: what lands meanwhile may not be in the epoch
             done = runner.backfill(insert.id, low, high)

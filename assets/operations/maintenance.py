@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import dagster as dg
 
-from tidegate.assets.failures import explained
 from tidegate.assets.jobs import job_of
 from tidegate.assets.names import Names
 from tidegate.assets.presentation import Presentation
@@ -48,7 +47,7 @@ def maintenance_asset(pipeline: Pipeline, lake: Layout, names: Names, look: Pres
         name=names.op(key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
     )
     def maintain(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:
-        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
+        with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             found = runner.maintenance(timedelta(hours=config.keep_hours)).run()
         rows = [
             (

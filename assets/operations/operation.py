@@ -8,7 +8,6 @@ from typing import Generic, TypeVar
 
 import dagster as dg
 
-from tidegate.assets.failures import explained
 from tidegate.assets.jobs import job_tags
 from tidegate.assets.names import Names
 from tidegate.assets.presentation import Presentation
@@ -53,7 +52,7 @@ class Operation(Generic[C]):
         """The operation as a job of one pipeline."""
 
         def step(context, config):
-            with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
+            with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
                 return self.run(Started(context, runner, names), config)
 
         # Dagster reads these as types, and the config's is another for every operation.

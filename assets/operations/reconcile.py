@@ -7,7 +7,6 @@ from typing import Any
 
 import dagster as dg
 
-from tidegate.assets.failures import explained
 from tidegate.assets.jobs import job_of
 from tidegate.assets.names import Names, identifier
 from tidegate.assets.presentation import Presentation
@@ -62,7 +61,7 @@ def reconcile_asset(
         description=spec.description,
     )
     def reconcile(context: dg.AssetExecutionContext, config: ReconcileConfig) -> Compared:
-        with explained(Commands(look.script, lake.root)), runner_of(context, pipeline, names) as runner:
+        with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             wanted = config.tables or [table.name for table in tables]
             found = [reconcile_source(runner, table, config.wait_seconds) for table in wanted]
             for item in found:

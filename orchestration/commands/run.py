@@ -89,6 +89,15 @@ def run(
     until: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="Backfill: and before this. Either may be left out.")
     ] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            "--wait",
+            metavar="DURATION",
+            help="Wait so long for tables and INSERTs that another runner works on ('5 min'); without it the command "
+            "fails at once and says who works on them.",
+        ),
+    ] = None,
     dry: Annotated[
         bool,
         typer.Option("--dry-run", help="Only tell what would be planned next: nothing is read, stored or released."),
@@ -99,7 +108,8 @@ def run(
     """Run a pipeline up to what its sources have now.
 
     Sources land first. An INSERT releases rows only once every table it joins to is proved complete; its rows then
-    pass the gate and are published. A run that was interrupted goes on where it stopped.
+    pass the gate and are published. A run that was interrupted goes on where it stopped. A source that fails stops what
+    reads it, and the command fails once all else is through.
 
     With --from and --to only the rows of that span are released, in the place of what was released of them before;
     ahead of the stream or behind it, in any order. A later run without them releases what is left, and nothing twice.
@@ -126,6 +136,9 @@ def run(
             raise typer.BadParameter("--keep goes with --continuous; 'tidegate maintain --keep' does it once")
         if continuous and between is not None:
             raise typer.BadParameter("--continuous follows the stream; --from and --to release a span once")
+        waits = _duration("--wait", wait)
+        if waits is not None and (continuous or dry):
+            raise typer.BadParameter("--wait is for a single run, without --continuous and --dry-run")
         if dry and (continuous or between is not None):
             raise typer.BadParameter("--dry-run tells the next step of a run, without --continuous, --from and --to")
         if dry:
@@ -136,7 +149,7 @@ def run(
             return
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", interval) as active:
             inserts = _to_fill(pipeline) if between else None
-            report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [])
+            report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [], wait=waits or 0.0)
         found = settled_status(Lake(lake), pipeline)
         wrong = [item.insert for item in found.imbalanced]
         screen.result(

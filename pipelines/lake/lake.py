@@ -22,7 +22,7 @@ from typing import Any, Literal
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.control import ControlTable
-from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.leases import Leases, Reservation
 from tidegate.pipelines.lake.records import (
     AlertRow,
     DefinitionRow,
@@ -213,6 +213,6 @@ class Lake(Layout):
             self.ledger,
         )
 
-    def leases(self, label: str, clock: Clock = system_clock) -> Leases:
+    def leases(self, label: str, clock: Clock = system_clock, reservation: Reservation | None = None) -> Leases:
         """The leases of one runner."""
-        return Leases(self.control, label=label, clock=clock)
+        return Leases(self.control, label=label, clock=clock, reservation=reservation)

@@ -3,6 +3,9 @@
 A lease is one row of a Delta table, replaced by compare-and-swap: two runners that replace it at once conflict, and
 one of them loses. A lease is over when it is released, when its time is past, or (on the same machine) when its
 process is dead.
+
+Runners that follow one another as one, the steps of a Dagster run, share a `Reservation`: one hands its lease on, and
+only another one of them can take it before the reservation is over.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ import socket
 import threading
 import uuid
 import weakref
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from time import monotonic, sleep
 
 import psutil
 import pyarrow as pa
@@ -27,9 +32,12 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.progress import Progress, Task
 
 TIME_TO_LIVE_MS = 120_000
 RENEW_EVERY_S = 30.0
+LOOK_EVERY_S = 1.0
+"""How often a runner that waits looks whether a lease is free."""
 
 _SCHEMA = pa.schema(
     [
@@ -47,7 +55,7 @@ _SCHEMA = pa.schema(
 
 log = logging.getLogger(__name__)
 
-_live: weakref.WeakValueDictionary[str, Leases] = weakref.WeakValueDictionary()
+_live: weakref.WeakValueDictionary[str, Leases | Reservation] = weakref.WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class Lease:
     def describe(self) -> str:
         """For people."""
         host = self.machine.split("/")[0]
-        return f"{self.label}, process {self.pid} on {host}"
+        return f"{self.label}, process {self.pid} on {host}" if host else self.label
 
     @property
     def held_at(self) -> int:
@@ -85,13 +93,54 @@ class Lease:
         return not _same(self.started, _started(self.pid))
 
 
-class Leases:
-    """The leases that one runner holds; close() lets them all go. Renewed by a thread while they are held."""
+class Reservation:
+    """What the runners of one run hand on to each other is the run's, and over when its process is dead.
 
-    def __init__(self, root: Path, *, label: str, clock: Clock = system_clock) -> None:
+    Args:
+        holder: Names the run; the same for each of its runners, in whichever process.
+        label: As another runner reads it.
+        pid: The run's process, where it is another one of this machine: it outlives the runner's own. 0: it is not
+            known, and what is handed on is over TIME_TO_LIVE_MS later. None: this process, until `end`.
+
+    Attributes:
+        handed_on: What was handed on in this process, and not taken up since.
+    """
+
+    def __init__(self, holder: str, label: str, pid: int | None = None) -> None:
+        self.holder = holder
+        self.label = label
+        self.pid = os.getpid() if pid is None else pid
+        self.machine = machine() if self.pid else ""
+        self.started = (_started(self.pid) if self.pid else None) or 0.0
+        self.handed_on: set[str] = set()
+        if pid is None:
+            _live[holder] = self
+
+    def end(self, root: Path) -> None:
+        """Let go what nobody has taken up, when the run ends and its process goes on."""
+        leases = Leases(root, label=self.label, reservation=self)
+        for owner in sorted(self.handed_on):
+            try:
+                leases.acquire(owner)
+            except LeaseHeld:  # it had come to its end before
+                continue
+            except LakeError as error:
+                log.warning("%s: the end of its lease was not written (%s)", owner, error.what)
+        leases.close()
+        _live.pop(self.holder, None)
+
+
+class Leases:
+    """The leases that one runner holds; close() lets them all go. Renewed by a thread while they are held. What
+    another runner of the same `reservation` has handed on is its to take."""
+
+    def __init__(
+        self, root: Path, *, label: str, clock: Clock = system_clock, reservation: Reservation | None = None
+    ) -> None:
         self._path = root / "leases"
         self._clock = clock
         self._label = label
+        self._reservation = reservation
         self._held: dict[str, Lease] = {}
         self._lost: dict[str, LeaseHeld] = {}
         self._lock = threading.RLock()
@@ -114,7 +163,7 @@ class Leases:
                 now + TIME_TO_LIVE_MS,
             )  # fmt: skip
             try:
-                self._swap(owner, lease)
+                self._swap(owner, lease, self._reservation)
             except (DeltaError, OSError) as error:
                 raise LakeError(
                     f"{owner}: its lease can not be written: {error}",
@@ -123,8 +172,48 @@ class Leases:
                     next_command="mend the cause, then run the same command again",
                 ) from error
             self._held[owner] = lease
+            if self._reservation is not None:
+                self._reservation.handed_on.discard(owner)
             self._renew()
             return lease
+
+    def wait_for(self, owners: Iterable[str], seconds: float, progress: Progress) -> None:
+        """Take the leases of `owners`, one after another in the order of their names, and wait for those that others
+        hold: `seconds` in all. Raises LeaseHeld once they are over, and as `acquire` does."""
+        end = monotonic() + seconds
+        for owner in sorted(owners):
+            shown: Task | None = None
+            while True:
+                try:
+                    self.acquire(owner)
+                    break
+                except LeaseHeld as error:
+                    left = end - monotonic()
+                    if left <= 0 or owner in self._lost:
+                        raise
+                    shown = shown or progress.task(f"waiting for {owner}", 1)
+                    shown.note(f"{error.holder}; {left:,.0f} s left")
+                    sleep(min(LOOK_EVERY_S, left))
+            if shown is not None:
+                shown.advance(1)
+
+    def hand_on(self, owner: str) -> None:
+        """Let one lease go to the runners of this one's reservation alone; to all where it has none."""
+        run = self._reservation
+        if run is None:
+            self.release(owner)
+            return
+        with self._lock:
+            lease = self._held.pop(owner, None)
+            if lease is None:
+                return
+            theirs = replace(
+                lease, holder=run.holder, machine=run.machine, pid=run.pid, started=run.started, label=run.label,
+                expires_at=self._clock() + TIME_TO_LIVE_MS,
+            )  # fmt: skip
+            with suppress(LeaseHeld):  # another runner has taken it meanwhile
+                self._swap(owner, theirs)
+                run.handed_on.add(owner)
 
     def release(self, owner: str) -> None:
         """Let one lease go."""
@@ -166,8 +255,10 @@ class Leases:
         wait=wait_random_exponential(multiplier=0.02, max=0.5),
         reraise=True,
     )
-    def _swap(self, owner: str, lease: Lease) -> None:
-        """Put `lease` in the place of the row that is there. Raises LeaseHeld where another runner's is."""
+    def _swap(self, owner: str, lease: Lease, reservation: Reservation | None = None) -> None:
+        """Put `lease` in the place of the row that is there. Raises LeaseHeld where another runner's is, if it was not
+        handed on to `reservation`."""
+        own = {self.holder, reservation.holder if reservation else self.holder}
         table = _open(self._path)
         found = _rows(table, owner)
         if not found:
@@ -175,7 +266,7 @@ class Leases:
             self._write(table, replace(lease, holder="", released=True))
             found = _rows(table, owner)
         for held in found:
-            if held.holder != self.holder and not held.over(self._clock()):
+            if held.holder not in own and not held.over(self._clock()):
                 raise LeaseHeld(owner, held.describe())
         self._write(table, lease)
 

@@ -10,7 +10,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, PlanningError, TidegateError
+from tidegate.pipelines.sql.model import Insert
 
 ENGINE = (PySparkException, Py4JError, DeltaError, OSError)
 """Errors of what a step works with, and not of the step."""
@@ -20,6 +21,45 @@ AGAIN = "mend the cause, then run the same command again: it goes on at this epo
 
 class StepFailed(TidegateError):
     """Spark, Delta Lake or the disk failed inside a step. What it had committed stands, the next run finishes it."""
+
+
+class Failed(dict[str, TidegateError]):
+    """The tables that stopped in a run, each with the error that stopped it. With `raises`, no error is kept."""
+
+    def __init__(self, *, raises: bool = False) -> None:
+        super().__init__()
+        self.raises = raises
+
+    @contextmanager
+    def taken(self, table: str) -> Iterator[None]:
+        """Keep a failure of the source `table` inside the block; what stands in the way of the whole run is raised."""
+        try:
+            yield
+        except (LeaseHeld, ConcurrentRun, PlanningError):
+            raise
+        except TidegateError as error:
+            if self.raises:
+                raise
+            self[table] = error
+
+    def stops(self, insert: Insert) -> bool:
+        """Whether an INSERT reads a table that stopped. If so, what it gives as a process has stopped too."""
+        found = next((self[name] for name in insert.inputs if name in self), None)
+        if found is not None and insert.process is not None:
+            self.update(dict.fromkeys(insert.process.outputs, found))
+        return found is not None
+
+    def error(self) -> TidegateError:
+        """The first failure, which says of all tables that stopped that the others went on."""
+        first, *others = dict.fromkeys(self.values())
+        whys = "".join(f"; {self._names(error)} stopped as well: {error.what}" for error in others)
+        kept = f"{first.state}; " if first.state else ""
+        first.state = f"{kept}{self._names(first)} stopped, and what reads it; all else went on{whys}"
+        first.reword(lambda text: text)
+        return first
+
+    def _names(self, error: TidegateError) -> str:
+        return " and ".join(name for name, stopped_by in self.items() if stopped_by is error)
 
 
 @contextmanager

@@ -20,11 +20,13 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.errors import LakeError, TidegateError
+from tidegate.pipelines.errors import GateHeld, LakeError, TidegateError
 from tidegate.pipelines.lake import Lake, StagedRow, StuckRow
 from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.leases import Reservation
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from tidegate.pipelines.runtime.judging import prepare
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
@@ -88,6 +90,7 @@ class Runner:
             row. Otherwise one is emitted at the end of every epoch, however long the interval. None: what the script
             has SET.
         say: Is told what of the script is taken up as another definition than the lake's, a line each.
+        reservation: The run that this is a step of; what `hand_on` leaves to it only its other steps can take.
 
     Whatever plans or writes first holds the script against the lake's definitions: raises DefinitionChanged.
     """
@@ -102,9 +105,10 @@ class Runner:
     environment: Mapping[str, str] | None = None
     auto_watermark_interval: timedelta | None = None
     say: Callable[[str], None] = lambda line: None
+    reservation: Reservation | None = None
 
     def __post_init__(self) -> None:
-        self.leases = self.lake.leases(self.label)
+        self.leases = self.lake.leases(self.label, reservation=self.reservation)
         self._ready: set[Path] = set()
         self.notes: list[str] = []
         self.definitions = Definitions(self.lake, self.pipeline, self._environment, self.clock, self._say)
@@ -121,6 +125,10 @@ class Runner:
     def close(self) -> None:
         """Let every lease go."""
         self.leases.close()
+
+    def hand_on(self, insert: str) -> None:
+        """Let the next step of this one's reservation, and nobody else, go on with the epoch of an INSERT."""
+        self.leases.hand_on(insert_owner(insert))
 
     def session(self) -> SparkSession:
         """The Spark session, started when it is first needed."""
@@ -350,34 +358,41 @@ class Runner:
         max_epochs: int | None = None,
         resnapshot: Collection[str] = (),
         on_epoch: Callable[[str, LandedEpoch], None] | None = None,
+        failed: Failed | None = None,
     ) -> list[Advance]:
         """Land what these source tables have now, in order. Those of an alignment group take turns, an epoch each,
         until none of them moves: what one may land depends on how far the others are.
 
         At most `max_epochs` of each table; those in `resnapshot` begin a new generation; `on_epoch` hears of each epoch
-        and whose it is. Raises as `advance` does.
+        and whose it is. Raises as `advance` does, but for a source that fails where there is `failed`: the others go
+        on, and there it is found.
         """
         self.definitions.require(resnapshot)
         done: dict[str, Advance] = {}
         hears = {name: partial(on_epoch, name) if on_epoch else None for name in tables}
+        failed = Failed(raises=True) if failed is None else failed
         for name in tables:
             if self._groups[name] is None:
-                done[name] = self.advance(
-                    name, max_epochs=max_epochs, resnapshot=name in resnapshot, on_epoch=hears[name]
-                )
+                with failed.taken(name):
+                    done[name] = self.advance(
+                        name, max_epochs=max_epochs, resnapshot=name in resnapshot, on_epoch=hears[name]
+                    )
         turns = [name for name in tables if self._groups[name] is not None]
         moving = bool(turns)
         while moving:
             moving = False
             for name in turns:
                 known = done.get(name)
+                if name in failed:
+                    continue
                 if known is not None and max_epochs is not None and len(known.epochs) >= max_epochs:
                     continue
                 ends, anew = known.ends if known else None, known is None and name in resnapshot
-                turn = self.advance(name, ends=ends, max_epochs=1, resnapshot=anew, on_epoch=hears[name])
-                done[name] = turn if known is None else replace(turn, epochs=known.epochs + turn.epochs)
-                moving = moving or bool(turn.epochs)
-        return [done[name] for name in tables]
+                with failed.taken(name):
+                    turn = self.advance(name, ends=ends, max_epochs=1, resnapshot=anew, on_epoch=hears[name])
+                    done[name] = turn if known is None else replace(turn, epochs=known.epochs + turn.epochs)
+                    moving = moving or bool(turn.epochs)
+        return [done[name] for name in tables if name not in failed]
 
     def maintenance(self, keep: timedelta = KEEP) -> Maintenance:
         """The upkeep of the pipeline's tables; VACUUM spares what a version younger than `keep` names."""
@@ -401,25 +416,36 @@ class Runner:
         inserts: Iterable[str] | None = None,
         between: tuple[int, int] | None = None,
         resnapshot: Collection[str] = (),
+        wait: float = 0.0,
     ) -> RunReport:
         """Advance the sources (builds first; those in `resnapshot` begin a new generation), then release the INSERTs;
-        with `between`, only the rows of that span of time (see `backfill`). Raises the first error, after the other
-        INSERTs had their turn where it is a GateHeld."""
-        from tidegate.pipelines.errors import GateHeld
+        with `between`, only the rows of that span of time (see `backfill`).
 
+        Tables and INSERTs that other runners hold are waited for before anything is done, `wait` seconds in all.
+        Raises the first error, at the end where it is a source's or a GateHeld: the other sources, and the INSERTs
+        that read none that failed, have their turn.
+        """
         self.definitions.require(resnapshot)
         said, began = len(self.notes), time.monotonic()
         self.definitions.say_undeclared()
         self.definitions.leave_out(self.leases)
         names = [table.name for table in self.pipeline.sources] if tables is None else list(tables)
-        advances = self.advance_all(names, resnapshot=resnapshot)
+        chosen = [item.id for item in self.pipeline.inserts] if inserts is None else list(inserts)
+        if wait:
+            self.leases.wait_for([*names, *map(insert_owner, chosen)], wait, self.progress)
+        failed = Failed()
+        advances = self.advance_all(names, resnapshot=resnapshot, failed=failed)
         releases: list[Released] = []
         held: GateHeld | None = None
-        for insert in [item.id for item in self.pipeline.inserts] if inserts is None else list(inserts):
+        for insert in chosen:
+            if failed.stops(self.pipeline.insert(insert)):
+                continue
             try:
                 releases.append(self.release(insert) if between is None else self.backfill(insert, *between))
             except GateHeld as error:
                 held = held or error
+        if failed:
+            raise failed.error()
         if held is not None:
             raise held
         if (took := time.monotonic() - began) > LONG_RUN_S:

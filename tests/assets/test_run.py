@@ -12,7 +12,10 @@ from pyspark.sql import SparkSession
 from tests.assets.clicks import Hand, files, pipeline
 from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.checks import check_names
+from tidegate.assets.failures import Waits
+from tidegate.pipelines.errors import LeaseHeld
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 
 USERS = dg.AssetKey(["clicks", "user_info"])
@@ -223,8 +226,9 @@ def test_a_held_epoch_is_released_from_the_launchpad_once_its_cause_is_mended(st
     assert len(strict.hand.published()) == 3
 
 
-def test_a_table_that_another_runner_works_on_fails_at_once_and_says_who_it_is(location: Location):
+def test_a_table_that_another_runner_works_on_fails_without_a_wait_and_says_who_it_is(location: Location):
     location.hand.users(1)
+    location.definitions = build_pipeline_definitions(location.pipeline, lake=location.lake, wait="0 s")
     other = Lake(location.lake).leases("tidegate run --continuous")
     other.acquire("user_info")
     try:
@@ -236,6 +240,35 @@ def test_a_table_that_another_runner_works_on_fails_at_once_and_says_who_it_is(l
     assert "tidegate run --continuous, process" in said.metadata["where"].value
     assert said.metadata["tidegate/error"].value == "LeaseHeld"
     assert location.materialize(dg.AssetSelection.assets(USERS)).success
+
+
+def test_a_run_waits_for_another_one_and_then_publishes(location: Location, monkeypatch: pytest.MonkeyPatch):
+    """Each of its steps meets the lease of another run, which ends while the step waits."""
+    monkeypatch.setattr("tidegate.assets.failures.LONGEST_PAUSE_S", 0.0)
+    location.hand.users(1)
+    location.hand.all_users_are_there()
+    location.hand.clicks(1)
+    others = {}
+    for owner in ("user_info", "click_event", insert_owner("enriched_click")):
+        others[owner] = Lake(location.lake).leases(f"the run of {owner}")
+        others[owner].acquire(owner)
+    wait = Waits.wait
+
+    def meanwhile(self: Waits, error: LeaseHeld) -> None:
+        others[error.owner].close()
+        wait(self, error)
+
+    monkeypatch.setattr(Waits, "wait", meanwhile)
+    result = location.run()
+    assert result.success
+    again = result.filter_events(lambda event: event.is_step_up_for_retry)
+    assert sorted(str(event.step_key) for event in again) == [
+        "clicks__click_event",
+        "clicks__enriched_click_staged",
+        "clicks__user_info",
+    ]
+    assert [row["user_id"] for row in location.hand.published()] == [1]
+    assert {lease.released for lease in read_leases(Lake(location.lake).control)} == {True}
 
 
 def test_a_source_that_fails_leaves_the_checks_planned_and_unrun_and_is_run_again_once_mended(location: Location):

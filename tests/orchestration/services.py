@@ -26,7 +26,6 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import Envelope
 
 from tests.assets.clicks import Hand
-from tidegate.assets.failures import ERROR_KIND
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
@@ -271,18 +270,6 @@ class Ui:
             f={"pipelineName": job},
         )
         return [run["runId"] for run in data["runsOrError"]["results"]]
-
-    def typed_errors(self, run_id: str) -> list[str]:
-        """What kinds of typed errors the failed steps of a run tell."""
-        data = self.ask(
-            "query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { ... on"
-            " ExecutionStepFailureEvent { failureMetadata { metadataEntries { label ... on TextMetadataEntry { text }"
-            " } } } } } } }",
-            id=run_id,
-        )
-        found = [event["failureMetadata"] for event in data["logsForRun"]["events"] if event.get("failureMetadata")]
-        entries = [entry for item in found for entry in item["metadataEntries"]]
-        return [entry["text"] for entry in entries if entry["label"] == ERROR_KIND]
 
     def standing(self, kind: str, name: str) -> str:
         """Whether a `schedule` or a `sensor` is RUNNING or STOPPED."""

@@ -466,6 +466,18 @@ def test_a_second_runner_says_who_works_and_leaves(pipeline: Pipeline) -> None:
         other.close()
 
 
+def test_one_that_waits_goes_on_when_the_first_one_is_through(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.load(1)
+    pipeline.click(1)
+    other = pipeline.sources.lake.leases("tidegate run")
+    other.acquire("insert enriched")
+    monkeypatch.setattr("tidegate.pipelines.lake.leases.sleep", lambda seconds: other.close())
+    (insert,) = read(pipeline("run", "--wait", "5 min", "--json"))["inserts"]
+    assert [epoch["rows"] for epoch in insert["published"]] == [1]
+
+
 def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
     script = tmp_path / "clicks.sql"
     text = SCRIPT.format(policy="quarantine").replace("'phases' = 'true'", "'phases' = '${NO_SUCH_VARIABLE}'")

@@ -10,7 +10,8 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.errors import LakeError, LeaseHeld
-from tidegate.pipelines.lake.leases import TIME_TO_LIVE_MS, Leases, read_leases
+from tidegate.pipelines.lake.leases import TIME_TO_LIVE_MS, Leases, Reservation, read_leases
+from tidegate.pipelines.progress import SilentProgress
 
 HOLD = """
 import sys, time
@@ -146,3 +147,97 @@ def test_of_two_that_take_a_lease_at_once_one_gets_it(
     assert [lease.label for lease in read_leases(tmp_path, "clicks") if not lease.released] == ["second"]
     second.renew()
     second.acquire("clicks")
+
+
+# --- a run of several runners, and runners that wait -----------------------------------------------------------------
+
+
+def test_what_is_handed_on_is_the_next_runner_s_of_the_same_run_alone(tmp_path: Path) -> None:
+    run, again = Reservation("run 1", "run 1"), Reservation("run 2", "run 2")
+    first = Leases(tmp_path, label="first step", reservation=run)
+    first.acquire("clicks")
+    with pytest.raises(LeaseHeld, match="first step"):  # it is at work: not even the run's other steps
+        Leases(tmp_path, label="second step", reservation=run).acquire("clicks")
+    first.hand_on("clicks")
+    first.close()
+    for other in (Leases(tmp_path, label="x"), Leases(tmp_path, label="y", reservation=again)):
+        with pytest.raises(LeaseHeld, match="run 1, process"):
+            other.acquire("clicks")
+    second = Leases(tmp_path, label="second step", reservation=run)
+    second.acquire("clicks")
+    second.close()
+    Leases(tmp_path, label="x").acquire("clicks")
+
+
+def test_what_nobody_of_the_run_has_taken_up_is_free_at_its_end(tmp_path: Path) -> None:
+    run = Reservation("run 1", "run 1")
+    for owner in ("clicks", "users"):
+        with contextlib.closing(Leases(tmp_path, label="step", reservation=run)) as leases:
+            leases.acquire(owner)
+            leases.hand_on(owner)
+    run.end(tmp_path)
+    assert [lease.released for lease in read_leases(tmp_path)] == [True, True]
+
+
+HAND_ON = """
+import sys, time
+from pathlib import Path
+from tidegate.pipelines.lake.leases import Leases, Reservation
+process = {"own": None, "parent": int(sys.argv[2]), "unknown": 0}[sys.argv[3]]
+leases = Leases(Path(sys.argv[1]), label="step", reservation=Reservation("run 1", "run 1", process))
+leases.acquire("clicks")
+leases.hand_on("clicks")
+print("handed on", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("process", ["own", "parent", "unknown"])
+def test_a_dead_run_keeps_nothing(tmp_path: Path, process: str) -> None:
+    """Whichever process was the run's: the step's, one that goes on (and is ended here), one that nobody knows."""
+    now = [0]
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    command = [sys.executable, "-c", HAND_ON, str(tmp_path), str(sleeper.pid), process]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as step:
+        assert step.stdout is not None
+        assert step.stdout.readline() == "handed on\n"
+        (lease,) = read_leases(tmp_path)
+        now[0] = lease.held_at
+        mine = Leases(tmp_path, label="mine", clock=lambda: now[0])
+        with pytest.raises(LeaseHeld, match="run 1"):
+            mine.acquire("clicks")
+        step.kill()
+    if process != "own":
+        with pytest.raises(LeaseHeld, match="run 1"):  # its next step may be about to start
+            mine.acquire("clicks")
+    sleeper.kill()
+    sleeper.wait()
+    now[0] += TIME_TO_LIVE_MS + 1 if process == "unknown" else 0
+    mine.acquire("clicks")
+
+
+def test_a_runner_waits_for_all_that_it_needs_in_the_order_of_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, mine = Leases(tmp_path, label="other"), Leases(tmp_path, label="mine")
+    other.acquire("b")
+    looked: list[float] = []
+
+    def later(seconds: float) -> None:
+        looked.append(seconds)
+        assert mine.holds("a")
+        assert not mine.holds("c")
+        if len(looked) == 3:
+            other.close()
+
+    monkeypatch.setattr("tidegate.pipelines.lake.leases.sleep", later)
+    mine.wait_for(["c", "b", "a"], 3600, SilentProgress())
+    assert len(looked) == 3
+    assert all(map(mine.holds, "abc"))
+
+
+def test_a_runner_that_has_waited_for_long_enough_says_who_holds_it(tmp_path: Path) -> None:
+    other, mine = Leases(tmp_path, label="other"), Leases(tmp_path, label="mine")
+    other.acquire("b")
+    with pytest.raises(LeaseHeld, match="other, process"):
+        mine.wait_for(["b"], 0.01, SilentProgress())
