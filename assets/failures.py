@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import dagster as dg
+from dagster._core.storage.tags import MAX_RETRIES_TAG, RETRY_ON_ASSET_OR_OP_FAILURE_TAG
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
@@ -19,6 +20,10 @@ ERROR_KIND = "tidegate/error"
 FINAL = (GateHeld, LeaseHeld, PlanningError, ConcurrentRun)
 """What a retry can not mend: a person, another runner or the script has to change first."""
 
+
+NO_RETRY = {RETRY_ON_ASSET_OR_OP_FAILURE_TAG: "false"}
+"""Run tag: a failed step (a held gate, a difference that was found) is not tried again, it needs a person or new
+data."""
 
 LONGEST_PAUSE_S = 15.0
 """A step that waits asks after 1, 2, 4, … seconds, and then as often as this."""
@@ -73,6 +78,12 @@ class Waits:
         return self.clock()
 
 
+def held(context: StepContext) -> None:
+    """Keep Dagster from starting this run again by itself, whoever started it: its verdict is final, and the gate's
+    check would be in progress instead of failed."""
+    context.instance.add_run_tags(context.run.run_id, {**NO_RETRY, MAX_RETRIES_TAG: "0"})
+
+
 @contextmanager
 def explained(commands: Commands = AS_WRITTEN, waits: Waits | None = None) -> Iterator[None]:
     """Turn a typed error into a failed step that says what to do, or a LeaseHeld into one that waits; other errors are
@@ -82,4 +93,6 @@ def explained(commands: Commands = AS_WRITTEN, waits: Waits | None = None) -> It
     except TidegateError as error:
         if isinstance(error, LeaseHeld) and waits is not None:
             waits.wait(error)
+        if isinstance(error, GateHeld) and waits is not None:
+            held(waits.context)
         raise failure(error, commands) from error

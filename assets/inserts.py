@@ -8,6 +8,7 @@ from typing import Literal
 import dagster as dg
 
 from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results
+from tidegate.assets.failures import held
 from tidegate.assets.metadata import of_held, of_published, of_staged, of_waiting
 from tidegate.assets.names import Names, pool
 from tidegate.assets.presentation import Presentation
@@ -106,6 +107,8 @@ def gate_checks(
             verdict = runner.judge(insert.id)
             if verdict is not None and verdict.passed:
                 runner.hand_on(insert.id)
+            elif verdict is not None:
+                held(context)
             yield from results(specs, verdict, runner.releasing(insert.id).position().state, commands)
 
     return judge

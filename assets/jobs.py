@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from tidegate.assets.failures import NO_RETRY
 from tidegate.assets.names import Names
 from tidegate.assets.presentation import Presentation
 
@@ -22,9 +23,8 @@ IN_PROGRESS = [
 
 
 def job_tags(names: Names, look: Presentation | None = None) -> dict[str, str]:
-    """The tags of every job. A crashed run may be tried again; a step that failed (a held gate, a difference that was
-    found) needs a person or new data."""
-    own = {PIPELINE_TAG: names.pipeline, "dagster/retry_on_asset_or_op_failure": "false"}
+    """The tags of every job. A crashed run may be tried again, a failed step is not."""
+    own = {PIPELINE_TAG: names.pipeline, **NO_RETRY}
     return {**own, **(look.tags if look else {})}
 
 

@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import dagster as dg
+import pytest
+from dagster._core.events import RunFailureReason
+from dagster._core.execution.retries import auto_reexecution_should_retry_run
 
 from tests.assets.clicks import pipeline
 from tidegate.assets import Presentation, build_pipeline_definitions
@@ -60,3 +63,28 @@ def test_a_held_epoch_names_its_reasons_and_the_commands_on_this_script(tmp_path
     assert f"tidegate release {on}   (joins again" in str(said.metadata["next"].value)
     assert "`held: release`" in str(gate.metadata["next in Dagster"].value)
     assert said.metadata["tidegate/error"].value == "GateHeld"
+
+
+@pytest.mark.parametrize("start", ["staged", "published"])
+def test_a_held_gate_is_not_tried_again_in_a_run_from_the_asset_graph(tmp_path: Path, start: str):
+    """Where run retries are on, and steps that fail are tried again."""
+    found, names = pipeline("block"), Names("clicks")
+    hold(found, tmp_path / "lake")
+    definitions = build_pipeline_definitions(found, lake=tmp_path / "lake")
+    key = names.staged(found.inserts[0]) if start == "staged" else names.published(found.inserts[0])
+    retries = {"enabled": True, "max_retries": 3, "retry_on_asset_or_op_failure": True}
+    with dg.DagsterInstance.ephemeral(settings={"run_retries": retries}) as instance:
+        result = dg.materialize(
+            [*(definitions.assets or []), *(definitions.asset_checks or [])],  # type: ignore[list-item]
+            selection=dg.AssetSelection.assets(key),
+            resources=definitions.resources,
+            instance=instance,
+            raise_on_error=False,
+        )
+        run = instance.get_run_by_id(result.run_id)
+        assert run is not None
+        assert run.status == dg.DagsterRunStatus.FAILURE
+        assert run.tags["dagster/will_retry"] == "false"
+        assert not auto_reexecution_should_retry_run(instance, run, RunFailureReason.STEP_FAILURE)
+        assert not auto_reexecution_should_retry_run(instance, run, RunFailureReason.RUN_EXCEPTION)
+        assert not auto_reexecution_should_retry_run(instance, run, RunFailureReason.UNKNOWN)
