@@ -130,13 +130,13 @@ def run(
         between = _span(since, until)
         patience = None if give_up_after is None else _duration("--give-up-after", give_up_after)
         if patience is not None and not continuous:
-            raise typer.BadParameter("--give-up-after goes with --continuous: a single run ends at its first error")
+            raise typer.BadParameter("--give-up-after goes with --continuous: a single run tries nothing again")
         kept = _duration("--keep", keep)
         if keep != KEEP_BY_DEFAULT and not continuous:
             raise typer.BadParameter("--keep goes with --continuous; 'tidegate maintain --keep' does it once")
         if continuous and between is not None:
             raise typer.BadParameter("--continuous follows the stream; --from and --to release a span once")
-        waits = _duration("--wait", wait)
+        waits = None if wait is None else _duration("--wait", wait)
         if waits is not None and (continuous or dry):
             raise typer.BadParameter("--wait is for a single run, without --continuous and --dry-run")
         if dry and (continuous or between is not None):
