@@ -16,7 +16,7 @@ from tidegate.assets.names import Names
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.runtime.quarantine.nearest import keyed_joins
+from tidegate.pipelines.runtime.nearest import keyed_joins
 from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
 from tidegate.pipelines.sql.model import Column, Insert, Location, Table
 from tidegate.pipelines.sql.options import on_unmatched
@@ -84,7 +84,7 @@ def staged_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, 
         version=computes(pipeline, insert),
         condition=_downstream(),
         metadata={
-            **_of_insert(lake, insert, staged_lineage(insert, names)),
+            **_of_insert(pipeline, lake, insert, staged_lineage(insert, names)),
             "on unmatched": on_unmatched(target),
         },
         table_name=False,
@@ -112,7 +112,7 @@ def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Name
         version=computes(pipeline, insert),
         condition=_downstream(),
         metadata={
-            **_of_insert(lake, insert, published_lineage(insert, names)),
+            **_of_insert(pipeline, lake, insert, published_lineage(insert, names)),
             "quarantine": dg.MetadataValue.path(str(lake.quarantine_path(target, insert))),
             "options": dg.MetadataValue.json(target.options.redacted()),
         },
@@ -140,7 +140,7 @@ def by_time_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names,
         names=names,
         version=computes(pipeline, insert),
         condition=None,
-        metadata=_of_insert(lake, insert, staged_lineage(insert, names)),
+        metadata=_of_insert(pipeline, lake, insert, staged_lineage(insert, names)),
     )
 
 
@@ -170,11 +170,11 @@ def _downstream() -> dg.AutomationCondition[Any]:
     return dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_blocking_checks_passed()
 
 
-def _of_insert(lake: Layout, insert: Insert, lineage: dg.TableColumnLineage) -> dict[str, Any]:
+def _of_insert(pipeline: Pipeline, lake: Layout, insert: Insert, lineage: dg.TableColumnLineage) -> dict[str, Any]:
     return {
         LAKE: str(lake.root),
         INSERT: insert.id,
-        JOINS: dg.MetadataValue.json([asdict(join) for join in keyed_joins(insert)]),
+        JOINS: dg.MetadataValue.json([asdict(join) for join in keyed_joins(pipeline, insert)]),
         "dagster/column_lineage": lineage,
     }
 

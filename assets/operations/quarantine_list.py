@@ -12,8 +12,8 @@ from tidegate.assets.operations.operation import Operation, Started
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.nearest import MissedKey, nearest_keys
 from tidegate.pipelines.runtime.quarantine.kept import Kept, asked_for, kept_out
-from tidegate.pipelines.runtime.quarantine.nearest import MissedKey, nearest_keys
 from tidegate.pipelines.runtime.quarantine.rows import KeptRow, rows_of
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks.watermark import instant
@@ -55,7 +55,7 @@ def _show(started: Started, config: QuarantineListConfig) -> int:
         most = max(config.limit, 0) - len(rows)
         shown = rows_of(lake, pipeline, pipeline.insert(insert), own, most)
         rows += [(insert, row) for row in shown]
-        found = nearest_keys(lake, pipeline.insert(insert), shown, SHOWN_KEYS - len(keys))
+        found = nearest_keys(lake, pipeline, pipeline.insert(insert), shown, SHOWN_KEYS - len(keys))
         keys += [(insert, row, missed) for row, missed in found]
     started.context.add_output_metadata(of_quarantine(lots, rows, keys))
     return sum(item.rows for _, item in lots)

@@ -124,8 +124,8 @@ def show(
     Rows of the same epoch and reason stand together, the oldest first. Values of rows are shown as they are.
     """
     from tidegate.orchestration.console.quarantined import of_rows, row_lines
+    from tidegate.pipelines.runtime.nearest import nearest_of_rows
     from tidegate.pipelines.runtime.quarantine.kept import asked_for
-    from tidegate.pipelines.runtime.quarantine.nearest import nearest_of_rows
     from tidegate.pipelines.runtime.quarantine.rows import rows_of
 
     screen = screen_of(script, lake, as_json, debug)
@@ -138,7 +138,7 @@ def show(
             if asked_for(item, reasons or (), epochs or ()) and state in ("all", item.state)
         ]
         rows = rows_of(folder, pipeline, found, wanted, limit)
-        nearest = nearest_of_rows(folder, found, rows)
+        nearest = nearest_of_rows(folder, pipeline, found, rows)
         total = sum(item.rows for item in wanted)
         screen.result(of_rows(found.id, rows, nearest, total), *row_lines(rows, nearest, total))
 

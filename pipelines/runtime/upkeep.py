@@ -35,8 +35,8 @@ from tidegate.pipelines.lake.upkeep import (
     remove_dead,
 )
 from tidegate.pipelines.runtime.accounting import checkpoint
+from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
-from tidegate.pipelines.runtime.releasing.indexes import Indexed
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -150,7 +150,7 @@ class Upkeep:
             for pin in ReleasePlan.of(row).pins if row and self.leases.holds(row.owner) else ():
                 if not (self.lake.scratch("_versions") / pin.table).exists() or pin.table not in self.pipeline.tables:
                     continue
-                runs = Indexed(self.lake, self.pipeline.table(pin.table), pin.generation).merged(pin.epoch)
+                runs = Indexed.of(self.lake, self.pipeline.table(pin.table), pin.generation).merged(pin.epoch)
                 yield
                 if runs:
                     pool = ThreadPoolExecutor(1, "index")

@@ -7,7 +7,7 @@ runs.py       which runs there are, where they lie, and who makes those that are
 """
 
 from tidegate.pipelines.versions.index import ABSENT, BEFORE_FIRST, GONE, MATCH, Found, Index, IndexOf, opened
-from tidegate.pipelines.versions.run import Made, make
+from tidegate.pipelines.versions.run import NO_TIME, Made, make
 from tidegate.pipelines.versions.runs import Runs, chained, ensure, merged
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "BEFORE_FIRST",
     "GONE",
     "MATCH",
+    "NO_TIME",
     "Found",
     "Index",
     "IndexOf",

@@ -6,7 +6,7 @@ a truncate that came after the version and by then, leave a gap. Of several runs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.versions.hashing import SALT, Flags, Hashes, Numbers, Word, hashed, taken, words
-from tidegate.pipelines.versions.run import NONE, Made, Run, seen, seq_parts, shard_of, times_of
+from tidegate.pipelines.versions.run import DELETE, NO_TIME, NONE, Made, Run, seen, seq_parts, shard_of, times_of
 from tidegate.pipelines.versions.runs import whole
 
 MATCH, ABSENT, BEFORE_FIRST, GONE = range(4)
@@ -24,12 +24,11 @@ MATCH, ABSENT, BEFORE_FIRST, GONE = range(4)
 @dataclass(frozen=True)
 class IndexOf:
     """An index for a task to open: the runs of a build's generation, as of the pin `epoch`. `rows`: how many rows they
-    hold in all; None where nobody knows (retention has removed some). `missing`: those of runs to be made first."""
+    hold in all; None where nobody knows (retention has removed some)."""
 
     runs: tuple[Made, ...]
     epoch: int
     rows: int | None = None
-    missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,29 +60,58 @@ class Index:
     def find(self, keys: Sequence[pa.Array], times: Numbers | None) -> Found:
         """What rows with these keys meet at their times (us, UTC), or, without times, as of the pin. What a row finds
         that has a NULL in its key, or no time, means nothing."""
-        parts, count = words(keys), len(keys[0])
-        by_salt: dict[int, Hashes] = {}
-        run_of, place_of = np.full(count, NONE, np.int64), np.full(count, NONE, np.int64)
-        known = np.zeros(count, bool)
-        for number, (run, shard) in enumerate(self.runs):
-            own, hashes = None, _hashed(by_salt, parts, run.salt)
-            if run.shards > 1:
-                own = np.flatnonzero(shard_of(_hashed(by_salt, parts, SALT), run.shards) == shard)
-                key = run.key_of(hashes[own], [taken(part, own) for part in parts])
-            else:
-                key = run.key_of(hashes, parts)
-            at = times if times is None or own is None else times[own]
-            place, some = run.last(key) if at is None else run.last_by(key, at)
-            rows = np.flatnonzero(some) if own is None else own[some]
-            known[rows] = True
+        run_of, place_of = (np.full(len(keys[0]), NONE, np.int64) for _ in range(2))
+        known = np.zeros(len(run_of), bool)
+        for number, (run, rows, key) in enumerate(self._keys(keys)):
+            place, some = run.last(key) if times is None else run.last_by(key, times[rows])
+            rows, place = np.arange(len(run_of))[rows], place
+            known[rows[some]] = True
             hit = place != NONE
-            rows, place = (np.flatnonzero(hit) if own is None else own[hit]), place[hit]
+            rows, place = rows[hit], place[hit]
             wins = self._later(number, place, run_of[rows], place_of[rows], by_time=times is not None)
             run_of[rows[wins]], place_of[rows[wins]] = number, place[wins]
         what = np.where(run_of != NONE, MATCH, np.where(known, BEFORE_FIRST, ABSENT))
         for number in range(len(self.runs)):
             self._gaps(what, np.flatnonzero(run_of == number), number, place_of, times)
         return Found(what, run_of, place_of)
+
+    def _keys(self, keys: Sequence[pa.Array]) -> Iterator[tuple[Run, Numbers | slice, Numbers]]:
+        """Of each run: the rows whose keys may be in its shard, and the number of each one's key."""
+        parts, by_salt = words(keys), dict[int, Hashes]()
+        for run, shard in self.runs:
+            hashes = _hashed(by_salt, parts, run.salt)
+            if run.shards == 1:
+                yield run, slice(None), run.key_of(hashes, parts)
+            else:
+                own = np.flatnonzero(shard_of(_hashed(by_salt, parts, SALT), run.shards) == shard)
+                yield run, own, run.key_of(hashes[own], [taken(part, own) for part in parts])
+
+    def of(self, keys: Sequence[pa.Array], *, timed: bool) -> Index:
+        """An index of all versions of these keys, or of those that have a time, and of no other: cheap to look at as
+        other pins see it."""
+        runs: list[tuple[Run, int]] = []
+        for number, (run, _, key) in enumerate(self._keys(keys)):
+            ranges = zip(*run.range(np.unique(key[key != NONE])), strict=True)
+            places = np.concatenate([np.empty(0, np.int64), *(np.arange(*each) for each in ranges)])
+            if timed:
+                places = places[run.times[places] != NO_TIME]
+            runs.append((run.of(places, run.upto), self.runs[number][1]))
+        return Index(runs, self.pin)
+
+    def at(self, pin: int) -> Index:
+        """As an earlier pin sees it."""
+        return Index(self.runs, pin)
+
+    def first(self, keys: Sequence[pa.Array]) -> Found:
+        """The first version of each key by time and seq, of an index of those that have a time."""
+        run_of, place_of = (np.full(len(keys[0]), NONE, np.int64) for _ in range(2))
+        for number, (run, rows, key) in enumerate(self._keys(keys)):
+            begin, end = run.range(key)
+            hit = begin < end
+            rows, place = np.arange(len(run_of))[rows][hit], begin[hit]
+            wins = ~self._later(number, place, run_of[rows], place_of[rows], by_time=True) | (run_of[rows] == NONE)
+            run_of[rows[wins]], place_of[rows[wins]] = number, place[wins]
+        return Found(np.where(run_of == NONE, ABSENT, MATCH), run_of, place_of)
 
     def _later(self, number: int, place: Numbers, runs: Numbers, places: Numbers, *, by_time: bool) -> Flags:
         """Whether versions of a run come after those that were found before, by time and seq, or by seq."""
@@ -105,7 +133,7 @@ class Index:
     def _gaps(self, what: Numbers, rows: Numbers, number: int, places: Numbers, times: Numbers | None) -> None:
         """Mark what has met a delete, or a version that a truncate has ended."""
         run, place = self.runs[number][0], places[rows]
-        what[rows[run.gone[place]]] = GONE
+        what[rows[run.ops[place] == DELETE]] = GONE
         truncates = self._truncates
         if times is None:
             if truncates.last is not None and len(rows):
@@ -162,7 +190,7 @@ class Index:
         return size / max(rows, 1)
 
     def numbers(self, array: str, found: Found, wanted: Flags) -> Numbers:
-        """`times` or `epochs` of the versions that were met; 0 where not `wanted`."""
+        """`times`, `epochs` or `ops` of the versions that were met; 0 where not `wanted`."""
         values = np.zeros(len(wanted), np.int64)
         for number, (run, _) in enumerate(self.runs):
             rows = np.flatnonzero(wanted & (found.run == number))

@@ -3,7 +3,7 @@
 hashes    of the distinct keys, ascending; `first` is a table over their top bits
 start     the place of each key's first version, and one more
 times     of each version (us, UTC; NO_TIME first), in order of (key, rowtime, seq)
-epochs, gone
+epochs, ops    an op is its letter's number: DELETE
 latest    the place of each key's version with the greatest seq
 keys      the distinct keys, where a hash alone does not tell
 rows      the table's columns and `_seq`, in the same order (Arrow IPC)
@@ -23,11 +23,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sources.protocol import SEQ_PARTS
 from tidegate.pipelines.versions.hashing import (
@@ -44,13 +44,17 @@ from tidegate.pipelines.versions.hashing import (
     words,
 )
 
+Ops = npt.NDArray[np.uint8]
+
 NO_TIME = int(np.iinfo(np.int64).min)
 """The time of a version without one: before all others."""
 
 NONE = -1
 """In the place of a key or a version: there is none."""
 
-ARRAYS = ("hashes", "first", "start", "times", "epochs", "gone", "latest")
+DELETE = ord("d")
+
+ARRAYS = ("hashes", "first", "start", "times", "epochs", "ops", "latest")
 _OWN = ("_generation", "_epoch", "_op", "_rowtime", "_seq")
 _LARGE: Mapping[pa.DataType, pa.DataType] = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _MOST_IN_A_COLUMN = 1 << 30
@@ -94,6 +98,8 @@ def make(made: Made, attempt: int = 0) -> None:
 
 def _read(made: Made) -> tuple[pa.Table, int]:
     """The run's rows, and how many they are; a version with a NULL key is none."""
+    from tidegate.pipelines.lake.rows import LAKE_COLUMNS  # it imports pyspark
+
     own = {name: arrow_type(LAKE_COLUMNS[name]) for name in _OWN}
     schema = pa.schema(list({**own, **made.types}.items()))
     epoch, held, count = pc.field("_epoch"), list[pa.RecordBatch](), 0
@@ -141,7 +147,7 @@ def _write(folder: Path, made: Made, rows: pa.Table, count: int, salt: int) -> N
         "start": start.astype(np.int64),
         "times": times[order],
         "epochs": rows["_epoch"].to_numpy()[order],
-        "gone": flags(_whole(pc.equal(rows["_op"], "d")))[order],  # type: ignore[attr-defined]
+        "ops": _letters(_whole(rows["_op"]))[order],
         "latest": _latest(rank[order], start),
     }
     for name in ARRAYS:
@@ -167,6 +173,13 @@ def seq_parts(seq: pa.Array) -> list[Numbers]:
     """The parts of each seq, the most important first; NULL is less than any value, as Spark has it."""
     parts = pa.Table.from_arrays(seq.flatten(), [field.name for field in seq.type])
     return [parts[name].cast(pa.int64()).fill_null(NO_TIME).to_numpy() for name in SEQ_PARTS]
+
+
+def _letters(ops: pa.Array) -> Ops:
+    """Of texts of one letter each."""
+    found = ops.dictionary_encode()
+    letters = np.array([ord(op) for op in found.dictionary.to_pylist()], np.uint8)
+    return letters[found.indices.to_numpy()]
 
 
 def _rank(parts: Sequence[Numbers]) -> Numbers:
@@ -256,7 +269,7 @@ class Run:
         self.count, self.salt, self.shards = int(told["rows"]), int(told["salt"]), int(told["shards"])
         self.upto = int(told["upto"])  # the greatest epoch of a version
         self.hashes: Hashes
-        self.hashes, self.first, self.start, self.times, self.epochs, self.gone, self.latest = (
+        self.hashes, self.first, self.start, self.times, self.epochs, self.ops, self.latest = (
             np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ARRAYS
         )
         self.rows = _mapped(folder / "rows.arrow")
@@ -268,17 +281,23 @@ class Run:
         self._shift = np.uint64(64 - (len(self.first) - 2).bit_length())
 
     def at(self, pin: int) -> Run:
-        """The run as a pin sees it that knows no later epoch: the same keys, with the versions up to it."""
-        if self.upto <= pin:
-            return self
-        kept = np.flatnonzero(self.epochs <= pin)
+        """The run as a pin sees it that knows no later epoch."""
+        return self if self.upto <= pin else self.of(np.flatnonzero(self.epochs <= pin), pin)
+
+    def of(self, places: Numbers, upto: int) -> Run:
+        """The same keys, with the versions at these places alone (in their order; none is of an epoch after `upto`)."""
         seen = object.__new__(Run)
-        seen.__dict__ = {**self.__dict__, "upto": pin}
-        seen.places, seen.start = kept, np.searchsorted(kept, self.start)
-        seen.times, seen.epochs, seen.gone = self.times[kept], self.epochs[kept], self.gone[kept]
-        seq = self.rows.column("_seq").take(pa.array(kept))
-        seen.latest = _latest(_rank(seq_parts(seq)), seen.start)
+        seen.__dict__ = {**self.__dict__, "upto": upto, "start": np.searchsorted(places, self.start)}
+        seen.places = places if self.places is None else self.places[places]
+        seen.times, seen.epochs, seen.ops = self.times[places], self.epochs[places], self.ops[places]
+        seen.latest = _latest(_rank(self.seq(places)), seen.start)
         return seen
+
+    def range(self, keys: Numbers) -> tuple[Numbers, Numbers]:
+        """The place of each key's first version, and the one after its last; the same two where it has none."""
+        safe = np.maximum(keys, 0)
+        first = self.start[safe]
+        return first, np.where(keys == NONE, first, self.start[safe + 1])
 
     def key_of(self, hashes: Hashes, parts: Sequence[Word]) -> Numbers:
         """The number of each row's key; NONE where the run does not have it."""
@@ -304,10 +323,8 @@ class Run:
     def last_by(self, keys: Numbers, times: Numbers) -> tuple[Numbers, Flags]:
         """The place of the last version of each key that has a time up to the row's, NONE where there is none; and
         whether the key has any version that has a time."""
-        safe = np.maximum(keys, 0)
-        begin, low, high = self.start[safe], self.start[safe], self.start[safe + 1]
-        high = np.where(keys == NONE, low, high)
-        known = low < high
+        begin, high = self.range(keys)
+        low, known = begin.copy(), begin < high
         known[known] = self.times[high[known] - 1] != NO_TIME
         live = np.flatnonzero(low < high)
         while len(live):

@@ -21,9 +21,9 @@ from tidegate.pipelines.lake.lake import mark
 from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.rows import PROBE
-from tidegate.pipelines.runtime.releasing.indexes import Indexed
 from tidegate.pipelines.runtime.releasing.kept_probes import probe_column, with_probes
 from tidegate.pipelines.runtime.releasing.requeued import landed_again
 from tidegate.pipelines.runtime.releasing.standing import Standing
@@ -135,7 +135,7 @@ class Stager:
     def _build(self, spark: SparkSession, pin: Pin, plan: ReleasePlan) -> Build:
         """A build at its pin. What a person gives up may be joined to a build that has lost rows."""
         table = self.standing.pipeline.table(pin.table)
-        index = Indexed(self.standing.lake, table, pin.generation, spark).upto(pin.epoch)
+        index = Indexed.of(self.standing.lake, table, pin.generation, spark).upto(pin.epoch)
         return Build(replace(index, rows=None) if plan.discards else index, pin.horizon_us)
 
     def _prepare(self) -> None:

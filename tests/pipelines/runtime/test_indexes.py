@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
-from tidegate.pipelines.runtime.releasing.indexes import Indexed
+from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sources.protocol import SEQ_PARTS
@@ -46,7 +46,7 @@ def land(made: HandmadeLake, epoch: int, rows: Sequence[dict[str, Any]]) -> None
 def tick(made: HandmadeLake, epoch: int) -> list[str]:
     """What a release at a pin asks of the index; the names of its runs."""
     made.planned(epoch, epoch - 1, epoch, pin=epoch)
-    index = Indexed(made.lake, made.pipeline.table("users"), 1).upto(epoch)
+    index = Indexed.of(made.lake, made.pipeline.table("users"), 1).upto(epoch)
     found = opened(index).find([pa.array([epoch, 0])], None)
     assert found.what.tolist() == [MATCH, 1]
     return [Path(run.folder).name.rpartition("-")[0] for run in index.runs]
@@ -82,7 +82,7 @@ def test_a_tick_makes_its_own_run_alone_and_upkeep_puts_them_together(
         round_of(upkeep)
     assert by_ticks == [(epoch - 1, epoch) for epoch in range(1, 31)]
     assert 2 <= len(by_upkeep) <= 5
-    assert len(os.listdir(Path(Indexed(made.lake, made.pipeline.table("users"), 1)._runs.folder))) <= len(names) + 4
+    assert len(os.listdir(Path(Indexed.of(made.lake, made.pipeline.table("users"), 1)._runs.folder))) <= len(names) + 4
 
 
 def test_without_upkeep_a_tick_puts_the_small_ones_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +123,6 @@ def test_a_run_that_was_made_meanwhile_is_left_alone(tmp_path: Path, monkeypatch
     made = HandmadeLake(tmp_path)
     land(made, 1, [{"id": 1, "name": "a"}])
     tick(made, 1)
-    (run,) = Indexed(made.lake, made.pipeline.table("users"), 1).upto(1).runs
+    (run,) = Indexed.of(made.lake, made.pipeline.table("users"), 1).upto(1).runs
     monkeypatch.setattr(runs, "make", lambda run: pytest.fail("made twice"))
     ensure(run)

@@ -158,6 +158,10 @@ def test_a_row_meets_what_a_look_at_all_versions_finds(
                 if None not in key:  # what a NULL finds means nothing
                     wanted = expected(rows, key, None if at is None else time, pin)
                     assert (found.what[number], places[number]) == wanted
+            of_keys = index.of(keys, timed=at is not None)
+            again = of_keys.find(keys, at)
+            assert again.what.tolist() == found.what.tolist(), "the versions of these keys are all that it takes"
+            assert of_keys.taken("place", again, met).to_pylist() == places
             epochs = index.numbers("epochs", found, met)
             assert all(epochs[n] == rows[places[n]].epoch for n in np.flatnonzero(met))
 
@@ -198,3 +202,27 @@ def test_an_index_that_lacks_rows_is_made_anew_and_refused_where_the_table_lacks
     assert found.what.tolist() == [MATCH]
     with pytest.raises(LakeError, match="2 rows of a build are in its files, and the watermark log has 3"):
         opened(IndexOf(runs, 1, 3))
+
+
+@settings(deadline=None)
+@given(case=cases())
+def test_the_first_version_of_a_key_is_that_of_all_runs(tmp_path_factory: pytest.TempPathFactory, case: Any) -> None:
+    columns, rows, probes, cuts, shards, pin = case
+    folder = tmp_path_factory.mktemp("index")
+    keys = [pa.array([key[n] for key, _ in probes], KINDS[name]) for n, name in enumerate(columns)]
+    whole = opened(IndexOf(made(folder, columns, written(folder, columns, rows), cuts, shards), 5, None))
+    index = whole.of(keys, timed=True).at(pin)
+    first = index.first(keys)
+    places = index.taken("place", first, first.what == MATCH).to_pylist()
+    for (key, _), place in zip(probes, places, strict=True):
+        own = [
+            row
+            for row in rows
+            if row.op != "t"
+            and row.epoch <= pin
+            and row.time is not None
+            and all(equal(a, b) for a, b in zip(row.key, key, strict=True))
+        ]
+        if None not in key:
+            wanted = min(own, key=lambda row: (row.time, *order(row)), default=None)
+            assert place == (None if wanted is None else rows.index(wanted))

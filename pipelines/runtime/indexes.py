@@ -3,7 +3,7 @@ its rows is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,13 +25,21 @@ from tidegate.pipelines.versions.runs import Span
 class Indexed:
     """The index of one generation of a build. Raises LakeError where its table is gone.
 
-    `spark` copies the rows of a table whose files alone do not tell them (deletion vectors, column mapping).
+    `keys`: its primary key; `types`: the Spark types of all columns that it stores. `spark` copies the rows of a table
+    whose files alone do not tell them (deletion vectors, column mapping).
     """
 
     lake: Lake
-    table: Table
+    table: str
+    keys: tuple[str, ...]
+    types: Mapping[str, str]
     generation: int
     spark: SparkSession | None = None
+
+    @classmethod
+    def of(cls, lake: Lake, table: Table, generation: int, spark: SparkSession | None = None) -> Indexed:
+        types = {column.name: column.spark_type for column in table.stored_columns}
+        return cls(lake, table.name, table.primary_key, types, generation, spark)
 
     def upto(self, epoch: int) -> IndexOf:
         """The index for the joins of a pin."""
@@ -40,9 +48,12 @@ class Indexed:
         made = [each for span in spans for each in self._made(span)]
         if any(span not in known for span in spans):
             self._runs.tidy(made)
-        missing = sum(landed(*span) for span in spans if span not in known)
         held = landed(0, max(epoch, spans[-1][1])) if self._removed.nothing and spans else None
-        return IndexOf(tuple(made), epoch, held, missing)
+        return IndexOf(tuple(made), epoch, held)
+
+    def missing(self, epoch: int) -> int:
+        """How many rows the runs hold that have to be made for it first."""
+        return sum(self.rows(*span) for span in chained(self._known, epoch, self.rows) if span not in self._known)
 
     def merged(self, epoch: int) -> list[Made]:
         """The runs that upkeep makes of those that releases up to a pin have left; none where Spark would have to copy
@@ -58,7 +69,7 @@ class Indexed:
 
     def rows(self, after: int, upto: int) -> int:
         """How many rows have landed in these epochs."""
-        return rows_landed(self.lake, self.table.name, self.generation, after, upto)
+        return rows_landed(self.lake, self.table, self.generation, after, upto)
 
     @property
     def plain(self) -> bool:
@@ -66,7 +77,7 @@ class Indexed:
 
     @cached_property
     def _opened(self) -> DeltaTable:
-        name, path = self.table.name, self.lake.table_path(self.table.name)
+        name, path = self.table, self.lake.table_path(self.table)
         found = delta_log.opened(path)
         if found is None:
             raise LakeError(
@@ -79,22 +90,22 @@ class Indexed:
 
     @cached_property
     def _removed(self) -> Gone:
-        return gone(self.lake, self.table.name, self.generation)
+        return gone(self.lake, self.table, self.generation)
 
     @cached_property
     def _runs(self) -> Runs:
-        types = {column.name: arrow_type(column.spark_type) for column in self.table.stored_columns}
+        types = {name: arrow_type(kind) for name, kind in self.types.items()}
         marks = [self._removed, *([] if self.plain else [self._opened.version()])]
-        scratch = self.lake.scratch("_versions") / self.table.name
+        scratch = self.lake.scratch("_versions") / self.table
         identity = str(self._opened.metadata().id)
-        return Runs.of(scratch, identity, self.generation, marks, self.table.primary_key, types)
+        return Runs.of(scratch, identity, self.generation, marks, self.keys, types)
 
     @cached_property
     def _known(self) -> dict[Span, int]:
         return self._runs.known(self._landed_at)
 
     def _landed_at(self, epoch: int) -> int | None:
-        found = self.lake.watermarks.rows(self.table.name, generation=self.generation, epoch=epoch)
+        found = self.lake.watermarks.rows(self.table, generation=self.generation, epoch=epoch)
         return found[0].landed_at if found else None
 
     def _made(self, span: Span) -> list[Made]:
@@ -108,7 +119,7 @@ class Indexed:
     def _copied(self, after: int, upto: int) -> list[str]:
         copy = self._runs.folder / f"{after}-{upto}.plain"
         if not (copy / "_SUCCESS").exists() and self.spark is not None:
-            path = self.lake.table_path(self.table.name)
+            path = self.lake.table_path(self.table)
             rows = lake_rows.between(self.spark, path, self.generation, after, upto)
             rows.write.mode("overwrite").parquet(str(copy))
         return sorted(map(str, copy.glob("*.parquet")))

@@ -1,0 +1,283 @@
+"""For rows without a match: their keys, and the version of each key that comes nearest, by the index of the build's
+versions. No Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import Lake, StagedRow, delta_log
+from tidegate.pipelines.parquet import python_rows
+from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
+from tidegate.pipelines.runtime.quarantine.kept import UNMATCHED
+from tidegate.pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sql.model import Insert, Join
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.versions import GONE, MATCH, NO_TIME, Found, Index, opened
+from tidegate.pipelines.versions.hashing import Numbers
+
+MOST_INDEXED = 5_000_000
+"""Versions that are indexed for an answer at most, some seconds' work: who asks has other things to do."""
+MOST_LOOKED_AT = 100_000
+"""Rows among which the keys are looked for: one key may have most of them."""
+_OPS = {"r": "read by the snapshot", "c": "inserted", "u": "updated", "d": "deleted"}
+_AT = "_at"
+"""The number of a row."""
+
+
+@dataclass(frozen=True)
+class KeyedJoin:
+    """A join of an INSERT. `keys`: column of the build (its primary key, in order) -> column of the probe; empty where
+    one is an expression. `types`: the Spark types of the columns that the build stores."""
+
+    probe: str
+    build: str
+    alias: str
+    time: str
+    keys: Mapping[str, str]
+    types: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MissedKey:
+    """A probe row without a match: its key (column of the build -> value), why (`key-absent@user_info`), and the
+    version of that key that comes nearest, in words."""
+
+    key: Mapping[str, Any]
+    reason: str
+    nearest: str
+
+
+def keyed_joins(pipeline: Pipeline, insert: Insert) -> tuple[KeyedJoin, ...]:
+    """The joins of an INSERT, as far as they compare plain columns."""
+    return tuple(_keyed(pipeline, insert, join) for join in insert.joins)
+
+
+def _keyed(pipeline: Pipeline, insert: Insert, join: Join) -> KeyedJoin:
+    own = f"{quoted(insert.probe_alias)}."
+    keys = {key.column: key.probe.removeprefix(own) for key in join.keys if key.probe.startswith(own)}
+    plain = {column: name[1:-1].replace("``", "`") for column, name in keys.items() if quoted(name[1:-1]) == name}
+    types = {column.name: column.spark_type for column in pipeline.table(join.build).stored_columns}
+    whole = len(plain) == len(join.keys)
+    return KeyedJoin(insert.probe, join.build, join.alias, join.time, plain if whole else {}, types if whole else {})
+
+
+def missed_keys(
+    lake: Lake, joins: Sequence[KeyedJoin], staged_at: Path, plan: ReleasePlan, staged: StagedRow, most: int
+) -> list[MissedKey]:
+    """Up to `most` keys of rows of an epoch, staged below `staged_at`, that have no match; each key once."""
+    folder = staged_at / staged.folder
+    files = [str(folder / file.path) for file in staged.of("quarantine") if (folder / file.path).exists()]
+    # An adopted file lies where it was staged, so a published epoch is read the same way.
+    if not files or most <= 0:
+        return []
+    found = pa.table({_AT: pa.array([], pa.int64())})
+    for looked_at in (most * 20, MOST_LOOKED_AT):
+        rows = ds.dataset(files, format="parquet").head(
+            looked_at,
+            columns=["_reason", *PROBE_PLACE],
+            filter=pc.starts_with(pc.field("_reason"), UNMATCHED),  # type: ignore[attr-defined]
+        )
+        placed = _placed(lake, joins, plan, rows)
+        if placed is None:
+            return []
+        found = _distinct(placed, joins, most)
+        if found.num_rows == most or rows.num_rows < looked_at:
+            break
+    return [missed for _, missed in sorted(_with_nearest(lake, joins, plan, found), key=lambda one: one[0])]
+
+
+def nearest_of_rows(lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[KeptRow]) -> list[MissedKey | None]:
+    """One for each quarantined row; None where it had a match, or its key can not be told."""
+    joins, found = keyed_joins(pipeline, insert), list[MissedKey | None]([None] * len(rows))
+    by_epoch: dict[int, list[int]] = {}
+    for number, row in enumerate(rows):
+        if row.kept.reason.startswith(UNMATCHED):
+            by_epoch.setdefault(row.kept.epoch, []).append(number)
+    for own in by_epoch.values():
+        columns = {name: pa.array([rows[number].place[name] for number in own]) for name in PROBE_PLACE}
+        reasons = pa.array([rows[number].kept.reason for number in own])
+        plan = rows[own[0]].kept.plan
+        placed = _placed(lake, joins, plan, pa.table({"_reason": reasons, **columns}))
+        for at, missed in _with_nearest(lake, joins, plan, placed) if placed is not None else ():
+            found[own[at]] = missed
+    return found
+
+
+def nearest_keys(
+    lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[KeptRow], most: int
+) -> list[tuple[KeptRow, MissedKey]]:
+    """Up to `most` keys of quarantined rows that had no match, each with the first row that has it: once an epoch and
+    reason. No further epoch is looked at than it takes."""
+    found: list[tuple[KeptRow, MissedKey]] = []
+    for _, group in groupby(rows, key=lambda row: row.kept.epoch):
+        if len(found) >= most:
+            break
+        own, seen = list(group), list[MissedKey]()
+        for row, missed in zip(own, nearest_of_rows(lake, pipeline, insert, own), strict=True):
+            if missed is not None and missed not in seen:
+                seen.append(missed)
+                found.append((row, missed))
+    return found[:most]
+
+
+def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table) -> pa.Table | None:
+    """Rows (their `_reason` and place), numbered, with the columns of the landed rows that joins read; None where there
+    are none, and where a script that has changed since then reads others."""
+    probes = _probe_table(lake, joins, plan, rows)
+    if probes is None:
+        return None
+    numbered = rows.append_column(_AT, pa.array(range(rows.num_rows), pa.int64()))
+    return numbered.join(probes, list(PROBE_PLACE), join_type="inner").sort_by(_AT)
+
+
+def _probe_table(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, places: pa.Table) -> pa.Table | None:
+    """The landed rows at these places, and some others."""
+    table = delta_log.opened(lake.table_path(plan.probe))
+    if table is None or not places.num_rows:
+        return None
+    epochs = places["_probe_epoch"].unique().to_pylist()
+    files = delta_log.data_files(table, plan.probe_generation, min(epochs) - 1, max(epochs))
+    columns = {name for join in joins for name in join.keys.values()}
+    at = (
+        (pc.field("_generation") == plan.probe_generation)
+        & pc.field("_epoch").isin(epochs)
+        & pc.field("_offset").isin(places["_offset"].unique())
+    )
+    there = [path for path in files.paths if Path(path).exists()]
+    if not there or not columns <= {field.name for field in table.schema().fields}:
+        return None
+    read = {name: pc.field(name) for name in ("_split", "_offset", "_rowtime", *sorted(columns))}
+    return ds.dataset(there, format="parquet").to_table(columns={"_probe_epoch": pc.field("_epoch"), **read}, filter=at)
+
+
+def _of_join(rows: pa.Table, join: KeyedJoin) -> pa.Table:
+    """The rows that this join gave no version."""
+    return rows.filter(pc.ends_with(rows["_reason"], f"@{join.alias}"))  # type: ignore[attr-defined]
+
+
+def _distinct(placed: pa.Table, joins: Sequence[KeyedJoin], most: int) -> pa.Table:
+    """The first row of each of the first `most` keys; in event time a key at another time is another one."""
+    firsts: list[int] = []
+    for join in joins:
+        own = _of_join(placed, join)
+        by = sorted({*join.keys.values(), *(["_rowtime"] if join.time == "event" else [])})
+        found = own.group_by(by, use_threads=False).aggregate([(_AT, "min")]) if by else own.slice(0, 1)
+        firsts += found[f"{_AT}_min" if by else _AT].slice(0, most).to_pylist()
+    wanted = pa.array(sorted(firsts)[:most], pa.int64())
+    return placed.filter(pc.is_in(placed[_AT], wanted))  # type: ignore[attr-defined]
+
+
+def _with_nearest(
+    lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table
+) -> Iterator[tuple[int, MissedKey]]:
+    """The number of each row, and its key."""
+    for join in joins:
+        own = _of_join(rows, join) if rows.num_rows else rows
+        if not own.num_rows:
+            continue
+        pin = next((pin for pin in plan.pins if pin.table == join.build), None)
+        for row, nearest in zip(python_rows(own), _nearest(lake, join, pin, own), strict=True):
+            key = {column: row[name] for column, name in join.keys.items()}
+            yield row[_AT], MissedKey(key, row["_reason"].removeprefix(UNMATCHED), nearest)
+
+
+def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> list[str]:
+    """The version nearest to each row, in words.
+
+    That is what the pin sees: a version that the rest of ON refused, or that the key was deleted or its table
+    truncated; then what a join to today's versions finds; else, in event time, the key's first version.
+    """
+    from tidegate.pipelines.runtime.indexes import Indexed  # it imports pyspark
+
+    if not join.types or pin is None:
+        return ["not looked for: the join's key is an expression"] * rows.num_rows
+    try:
+        indexed = Indexed(lake, join.build, tuple(join.keys), join.types, pin.generation)
+        newest = lake.watermarks.last(join.build, pin.generation)
+        upto = pin.epoch if newest is None else newest.epoch
+        missing = indexed.missing(upto)
+        if missing > MOST_INDEXED or not indexed.plain:
+            return [f"not looked for among {missing:,} rows of {join.build} that have no index"] * rows.num_rows
+        keys = [_cast(rows[name], arrow_type(join.types[column])) for column, name in join.keys.items()]
+        index = opened(indexed.upto(upto)).of(keys, timed=join.time == "event")
+    except (LakeError, OSError, pa.ArrowException) as error:
+        return [f"not looked for: {error}"] * rows.num_rows
+    times = rows["_rowtime"].cast(pa.int64()).fill_null(NO_TIME).to_numpy() if join.time == "event" else None
+    return in_words(index, keys, times, pin.epoch)
+
+
+def in_words(index: Index, keys: Sequence[pa.Array], times: Numbers | None, pin: int) -> list[str]:
+    """The same, of an index that goes further than the pin; `times` of the rows: us, UTC, or NO_TIME."""
+    at_pin, none = index.at(pin), f"none up to epoch {pin}, nor since"
+    seen, now = _met(at_pin, at_pin.find(keys, times)), _met(index, index.find(keys, times))
+    first = [None] * len(seen) if times is None else _met(index, index.first(keys))
+    at = [None] * len(seen) if times is None else times.tolist()
+    known = np.logical_and.reduce([key.is_valid() for key in keys])
+    told = [_told(*found, pin) or none for found in zip(seen, now, first, at, strict=True)]
+    return [words if valid else none for words, valid in zip(told, known, strict=True)]
+
+
+def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """As the build's type; NULL what it has no value for."""
+    try:
+        return values.combine_chunks().cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        found = []
+        for value in values:
+            try:
+                found.append(value.cast(kind))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                found.append(pa.scalar(None, kind))
+        return pa.array([value.as_py() for value in found], kind)
+
+
+@dataclass(frozen=True)
+class _Met:
+    """What a row has met (MATCH, GONE, …), and of a version its op, time (us, UTC) and epoch."""
+
+    what: int
+    op: int
+    time: int
+    epoch: int
+
+    @property
+    def words(self) -> str:
+        if self.what == GONE and chr(self.op) != "d":
+            return "none since a truncate of its table"
+        at = "" if self.time == NO_TIME else f" at {np.datetime64(self.time // 1000, 'ms')} UTC".replace("T", " ", 1)
+        return f"{_OPS.get(chr(self.op), chr(self.op))}{at} (epoch {self.epoch})"
+
+
+def _met(index: Index, found: Found) -> list[_Met]:
+    version = found.run >= 0
+    columns = [found.what, *(index.numbers(name, found, version) for name in ("ops", "times", "epochs"))]
+    return [_Met(*map(int, row)) for row in zip(*columns, strict=True)]
+
+
+def _told(seen: _Met, now: _Met, first: _Met | None, time: int | None, pin: int) -> str:
+    """The nearest version, given what the pin sees, what a join finds today, and the key's first version in time."""
+    if seen.what == MATCH:
+        return seen.words
+    after, found = f", after the pin (epoch {pin})", [seen.words] if seen.what == GONE else []
+    if now.what == MATCH:
+        found.append(f"{now.words}{after}: joining again finds it")
+    elif now.what == GONE and not found:
+        found.append(f"{now.words}{after}")
+    if not found and first is not None and first.what == MATCH:
+        late = "" if time in (None, NO_TIME) else f", {timedelta(microseconds=first.time - time)} after the row"
+        found.append(f"{first.words}{late}{after if first.epoch > pin else ''}")
+    return "; then ".join(found)
