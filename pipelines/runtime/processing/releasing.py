@@ -8,24 +8,21 @@ published epoch only: what a crash leaves half done is done again, each commit o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from tidegate.pipelines.lake import StagedRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import Epochs
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.ledger import with_sums
 from tidegate.pipelines.lake.records import StagedFile
-from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.lost_commits import Part
 from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.runtime.processing.outputs_time import OutputsTime
 from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
 from tidegate.pipelines.runtime.processing.staging import ProcessStager
 from tidegate.pipelines.runtime.processing.state import StateFiles
 from tidegate.pipelines.runtime.releasing import Published, Releasing, Waiting
-from tidegate.pipelines.sql.model import Table
 
 
 @dataclass(frozen=True)
@@ -57,47 +54,31 @@ class ProcessReleasing(Releasing):
             self._tell_watermark(done.plan, done.staged)
         return done
 
-    def _add(self, plan: ReleasePlan, staged: StagedRow) -> tuple[int, int]:
+    def _parts(self, plan: ReleasePlan, staged: StagedRow) -> list[Part]:
+        found = []
         for target in self.stager.targets[1:]:
+            folder = self.lake.staged_path(target, self.insert) / staged.folder
             files = [StagedFile(**file) for file in staged.facts["second"]["files"]]
-            self._quarantine(plan, staged, target, [file for file in files if file.disposition == "quarantine"])
-            faults.point("process.second-quarantined", plan.insert)
-            self._publish(plan, staged, target, [file for file in files if file.disposition == "publish"])
-            faults.point("process.second", plan.insert)
-        kept_out = self._quarantine(plan, staged, self.target, staged.of("quarantine"))
-        faults.point("insert.quarantined", plan.insert)
-        self._commit_state(plan, staged)
-        faults.point("process.state", plan.insert)
-        return self._publish(plan, staged, self.target, staged.of("publish")), kept_out
+            kept_out = [file for file in files if file.disposition == "quarantine"]
+            published = [file for file in files if file.disposition == "publish"]
+            quarantine = self.lake.quarantine_path(target, self.insert)
+            found += [
+                Part("quarantine", target.name, quarantine, folder, kept_out, "process.second-quarantined"),
+                Part("publish", target.name, self.lake.target_path(target), folder, published, "process.second", True),
+            ]
+        return [*found, *super()._parts(plan, staged), self._state_part(staged)]
 
-    def _places(self, staged: StagedRow) -> list[tuple[CommitRole, Path, bool]]:
-        second = self.stager.targets[1:]
-        of_second = staged.facts["second"]["files"] if second else []
-        adds = {file["disposition"] for file in of_second}
-        return [
-            *(("publish", self.lake.target_path(target), "publish" in adds) for target in second),
-            *(("quarantine", self.lake.quarantine_path(each, self.insert), "quarantine" in adds) for each in second),
-            ("quarantine", self.quarantine_path, bool(staged.of("quarantine"))),
-            ("state", self.lake.state_path(self.insert), bool(StateFiles.of(staged).files)),
-        ]
-
-    def _publish(self, plan: ReleasePlan, staged: StagedRow, target: Table, files: Sequence[StagedFile]) -> int:
-        return self._adopt("publish", plan, self.lake.target_path(target), self._folder(staged, target), files)
-
-    def _quarantine(self, plan: ReleasePlan, staged: StagedRow, target: Table, files: Sequence[StagedFile]) -> int:
-        path = self.lake.quarantine_path(target, self.insert)
-        return self._adopt("quarantine", plan, path, self._folder(staged, target), files)
-
-    def _folder(self, staged: StagedRow, target: Table) -> Path:
-        return self.lake.staged_path(target, self.insert) / staged.folder
-
-    def _commit_state(self, plan: ReleasePlan, staged: StagedRow) -> None:
-        """What the epoch has written of the state; a base takes the place of all before it."""
-        assert plan.process is not None
+    def _state_part(self, staged: StagedRow) -> Part:
+        """What the epoch has written of the state."""
         path, told = self.lake.state_path(self.insert), StateFiles.of(staged)
         files = [StagedFile(file["path"], "", file["size"], file["rows"], file["stats"]) for file in told.files]
-        earlier = Epochs(plan.generation, [(1, plan.epoch - 1)]) if plan.process.rewrite and plan.epoch > 1 else None
-        self._adopt("state", plan, path, path / told.folder, files, earlier)
+        return Part("state", self.target.name, path, path / told.folder, files, "process.state", True)
+
+    def _instead_of(self, plan: ReleasePlan, role: CommitRole) -> Epochs | None:
+        """A base of the state takes the place of all before it."""
+        assert plan.process is not None
+        rewrites = role == "state" and plan.process.rewrite and plan.epoch > 1
+        return Epochs(plan.generation, [(1, plan.epoch - 1)]) if rewrites else None
 
     def _tell_watermark(self, plan: ReleasePlan, staged: StagedRow) -> None:
         """The outputs' rows of the watermark log: from here on this epoch has landed for whoever reads them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +18,6 @@ from tidegate.pipelines.lake.adopt import Epochs, adopt, require_whole
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
@@ -27,6 +26,8 @@ from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.judging import ask
 from tidegate.pipelines.runtime.lost_commits import (
+    LAST_COMMITS,
+    Part,
     lost_part,
     refuse_lost_insert,
     refuse_lost_quarantine,
@@ -161,40 +162,62 @@ class Releasing(Standing):
         targets = [self.insert.target] if self.insert.process is None else self.insert.process.outputs
         for target in map(self.pipeline.table, targets):
             refuse_lost_quarantine(self.lake.target_path(target), self.lake.quarantine_path(target, self.insert))
-        self._behind(self.position())
+        self._missing(self.position())
 
     def _add_again(self) -> None:
-        """Make the commits of the last published epoch that a power cut has taken, though the target has its own; its
-        staged files are still there."""
-        position = self.position()
-        if self._behind(position):
-            plan, staged = position.plan, position.staged
-            assert plan is not None and staged is not None  # noqa: PT018
+        """Make the last commit of a table beside the target again, where a power cut has taken it, though the target
+        has its own of that epoch, or of a later one; the staged files are still there."""
+        for plan, part in self._missing(self.position()):
             with self._explained(plan, "the epoch is published; what it had put beside the target is not all there"):
-                self._add(plan, staged)
+                self._commit(plan, part)
 
-    def _behind(self, position: Position) -> bool:
-        """Whether something that the last published epoch had put beside the target is not there. Raises LakeError
-        where that of an epoch before it is gone too."""
-        plan = position.plan
-        if plan is None or position.staged is None or position.state != "published":
-            return False
-        there = {
-            path: committed(path, self._application(role, plan)) for role, path, _ in self._places(position.staged)
-        }
-        behind = False
-        for item in self._history() if min(there.values()) < plan.epoch else ():
+    def _missing(self, position: Position) -> list[tuple[ReleasePlan, Part]]:
+        """What published epochs had put beside the target and is not there, one commit a table at most. Raises
+        LakeError where a table has lost more."""
+        plan, staged = position.plan, position.staged
+        if plan is None or staged is None or position.state != "published":
+            return []
+        parts = self._parts(plan, staged)
+        there = {part.name: self._committed(plan, part) for part in parts}
+        if all(there[part.name] >= part.last(staged) for part in parts):
+            return []
+        found: dict[str, tuple[ReleasePlan, Part]] = {}
+        for item in self._history():
             if item.staged is None or item.plan.generation != plan.generation or not (item.published or item.replaced):
                 continue
-            for _, path, adds in self._places(item.staged):
-                if adds and there[path] < item.plan.epoch < plan.epoch:
-                    raise lost_part(self.insert.id, path, item.plan.epoch)
-                behind |= adds and there[path] < item.plan.epoch
-        return behind
+            for part in self._parts(item.plan, item.staged):
+                if part.commits and there[part.name] < item.plan.epoch:
+                    if part.name in found:
+                        raise lost_part(self.insert.id, part.path, found[part.name][0].epoch)
+                    found[part.name] = item.plan, part
+        return list(found.values())
 
-    def _places(self, staged: StagedRow) -> list[tuple[CommitRole, Path, bool]]:
-        """What an epoch commits to before the target, and whether it adds files there."""
-        return [("quarantine", self.quarantine_path, bool(staged.of("quarantine")))]
+    def _parts(self, plan: ReleasePlan, staged: StagedRow) -> list[Part]:
+        """What an epoch commits before the target, in this order."""
+        files, folder = staged.of("quarantine"), self.staged_path / staged.folder
+        # A backfill takes rows out, whether it brings any or not.
+        always = plan.backfill is not None
+        return [Part("quarantine", self.target.name, self.quarantine_path, folder, files, "insert.quarantined", always)]
+
+    def _committed(self, plan: ReleasePlan, part: Part) -> int:
+        """The last epoch of a plan's generation that is committed to a table; -1 where there is none."""
+        return committed(part.path, self._application(part.role, plan))
+
+    def _with_last_commits(self, plan: ReleasePlan, staged: StagedRow) -> StagedRow:
+        """The row of a plan's staged files, with LAST_COMMITS."""
+        last: dict[str, tuple[int, int]] = {}
+        earlier = self.lake.staged.last(self.owner, plan.generation)
+        published = committed(self.target_path, self._application("publish", plan))
+        for part in self._parts(plan, staged):
+            stored = None if earlier is None else earlier.facts.get(LAST_COMMITS)
+            if earlier is None:
+                before = -1
+            elif stored is not None:
+                before = stored.get(part.name, (-1, -1))[published >= earlier.epoch]
+            else:  # of an older Tidegate, whose epochs have all committed to each of them
+                before = earlier.epoch if published >= earlier.epoch else self._committed(plan, part)
+            last[part.name] = (before, plan.epoch if part.commits else before)
+        return replace(staged, facts={**staged.facts, LAST_COMMITS: last})
 
     def _unfinished(self, position: Position) -> ReleasePlan | None:
         """The epoch that is not published yet. One that was planned for another text of the INSERT is planned anew for
@@ -253,7 +276,7 @@ class Releasing(Standing):
             )
         refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
-            row = self.stager.stage(plan)
+            row = self._with_last_commits(plan, self.stager.stage(plan))
             stands = self.lake.staged.settle(row, application=self._application("stage", plan))
         if stands is None or stands.folder != row.folder:
             raise ConcurrentRun(
@@ -335,31 +358,29 @@ class Releasing(Standing):
 
     def _add(self, plan: ReleasePlan, staged: StagedRow) -> tuple[int, int]:
         """Commit the staged files where they belong, the target last. Rows that were added to it, and kept out."""
-        replaced, folder = self._replaced(plan), self.staged_path / staged.folder
+        kept_out = 0
+        for part in self._parts(plan, staged):
+            rows = self._commit(plan, part) if part.commits else 0
+            faults.point(part.point, self.insert.id)
+            kept_out += rows if part.path == self.quarantine_path else 0
+        folder = self.staged_path / staged.folder
+        own = Part("publish", self.target.name, self.target_path, folder, staged.of("publish"), "insert.published")
+        return self._commit(plan, own), kept_out
 
-        def add(role: Literal["publish", "quarantine"], path: Path) -> int:
-            instead_of = None
-            if plan.backfill is not None:
-                rows = sum(file.rows for row in replaced for file in row.of(role))
-                instead_of = Epochs(plan.generation, plan.backfill.replaces, rows)
-            return self._adopt(role, plan, path, folder, staged.of(role), instead_of)
+    def _commit(self, plan: ReleasePlan, part: Part) -> int:
+        """Add the part's files to its table, once. Returns the rows; 0 when they were there before."""
+        application = self._application(part.role, plan)
+        instead_of = self._instead_of(plan, part.role)
+        return adopt(
+            part.path, part.folder, part.files, application=application, epoch=plan.epoch, instead_of=instead_of
+        )
 
-        kept_out = add("quarantine", self.quarantine_path)
-        faults.point("insert.quarantined", self.insert.id)
-        return add("publish", self.target_path), kept_out
-
-    def _adopt(
-        self,
-        role: CommitRole,
-        plan: ReleasePlan,
-        path: Path,
-        folder: Path,
-        files: Sequence[StagedFile],
-        instead_of: Epochs | None = None,
-    ) -> int:
-        """Add files of `folder` to the table at `path`, once. Returns the rows; 0 when they were there before."""
-        application = self._application(role, plan)
-        return adopt(path, folder, files, application=application, epoch=plan.epoch, instead_of=instead_of)
+    def _instead_of(self, plan: ReleasePlan, role: CommitRole) -> Epochs | None:
+        """The epochs that a plan's rows take the place of in one table."""
+        if plan.backfill is None:
+            return None
+        rows = sum(file.rows for row in self._replaced(plan) for file in row.of(role))
+        return Epochs(plan.generation, plan.backfill.replaces, rows)
 
     def _replaced(self, plan: ReleasePlan) -> list[StagedRow]:
         """What the epochs staged that a plan takes the place of."""

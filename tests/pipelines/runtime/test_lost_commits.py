@@ -24,7 +24,9 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.lake import KEEP, mark
 from tidegate.pipelines.runtime.dry_run import dry_run
+from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.lost_commits import (
+    Part,
     _there,
     lost_rows,
     refuse_lost_insert,
@@ -33,6 +35,7 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_source,
 )
 from tidegate.pipelines.runtime.plans import Pin
+from tidegate.pipelines.runtime.releasing import Releasing
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 
@@ -220,6 +223,44 @@ def test_a_quarantine_has_its_last_commit_made_again(
         dry_run(harness.runner)
     with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there, though later"):
         harness.advance()
+
+
+def test_a_quarantine_that_gets_no_row_gets_no_commit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last one is known all the same, without a look at all epochs, and made again where it is lost."""
+    play = Play(spark, tmp_path)
+    harness, insert = play.harness, play.harness.pipeline.insert("converted")
+    quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), insert)
+
+    def epochs(*currencies: str) -> int:
+        """An epoch with an order in each currency; the version of the quarantine after them."""
+        for currency in currencies:
+            at = 10 * (len(harness.lake.epochs.rows("insert converted")) + 1)
+            play.order(at, currency, at)
+            play.upto(rates=at, orders=at)
+        return DeltaTable(str(quarantine)).version()
+
+    def refuse(releasing: Releasing) -> list[ReleasedEpoch]:
+        raise AssertionError("all epochs are looked at")
+
+    play.rate("EUR", 100, 10)
+    with monkeypatch.context() as older:
+        older.setattr(Part, "commits", True)
+        older.setattr(Releasing, "_with_last_commits", lambda _, plan, staged: staged)
+        assert epochs("XXX", "EUR") == 2
+    with monkeypatch.context() as ordinary:
+        ordinary.setattr(Releasing, "_history", refuse)
+        assert epochs("EUR") == 2
+        harness.restart()
+        assert epochs("EUR", "XXX", "EUR") == 3
+    remove(max((quarantine / "_delta_log").glob("*.json")))
+    delta_log._open.clear()
+    harness.restart()
+    assert play.kept_out.keys() == {10}
+    assert play.upto() == []
+    assert play.kept_out.keys() == {10, 50}
+    play.prove()
 
 
 def test_a_second_output_and_state_have_their_last_commit_made_again(spark: SparkSession, tmp_path: Path) -> None:
