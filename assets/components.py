@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import dagster as dg
+from dagster.components.resolved.core_models import OpSpec
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import Field
 
 from tidegate.assets.factories import build_pipeline_definitions
-from tidegate.assets.presentation import Partitions, Presentation
-from tidegate.assets.resources import WAIT
+from tidegate.assets.presentation import Partitions, PipelineAsset, Presentation, Step, Steps
+from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.sources.paths import local
 from tidegate.pipelines.watermarks.watermark import parse_moment
@@ -29,6 +32,35 @@ LAKE_VARIABLE = "TIDEGATE_LAKE"
 OLD_TYPE = "assets.components.TidegateComponent"
 """What the component is called in older YAML."""
 DEFAULT_LAKE = Path(".tidegate") / "lake"
+
+
+class RetryPolicySpec(dg.Model, dg.Resolvable):
+    """How often a step that failed is tried again. A held gate, and what a person has to change first, is not."""
+
+    max_retries: Annotated[int, Field(ge=1)] = 1
+    delay: Annotated[float, Field(description="Seconds before a retry.", ge=0)] = 10.0
+    backoff: Literal["linear", "exponential"] | None = None
+    jitter: Literal["full", "plus_minus"] | None = None
+
+    def policy(self) -> dg.RetryPolicy:
+        return dg.RetryPolicy(
+            max_retries=self.max_retries,
+            delay=self.delay,
+            backoff=dg.Backoff(self.backoff.upper()) if self.backoff else None,
+            jitter=dg.Jitter(self.jitter.upper()) if self.jitter else None,
+        )
+
+
+class StepsSpec(OpSpec):
+    """Dagster's `op:` of other components, for every step of the pipeline's assets and checks: `name` is what their
+    names begin with. `backfill_policy` is of backfills by partitions."""
+
+    retry_policy: RetryPolicySpec | None = None
+
+
+def _seen(asset: PipelineAsset) -> dict[str, Any]:
+    """What `translation` can name."""
+    return {"asset": asset, "kind": asset.kind, "name": asset.name, "pipeline": asset.pipeline}
 
 
 class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -91,6 +123,35 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
             examples=["10 min", "0 s"],
         ),
     ] = WAIT
+    op: Annotated[
+        StepsSpec | None,
+        Field(
+            description="Of every step: the name it begins with, tags, pool, retry policy; and the backfill policy.",
+            examples=[{"pool": "spark", "retry_policy": {"max_retries": 3, "delay": 10}}],
+        ),
+    ] = None
+    translation: Annotated[
+        TranslationFn[PipelineAsset] | None,
+        TranslationFnResolver[PipelineAsset](_seen),
+        Field(
+            description="Changes the spec of every asset: key, key_prefix, group_name, tags, owners, description, and "
+            "deps beside those of the script. Can name `kind` (source, staged, published, by_time, maintenance, "
+            "reconcile), `name` (of the table or the INSERT), `pipeline`, `spec` and `asset`.",
+            examples=[{"key_prefix": "shop", "group_name": "{{ kind }}"}],
+        ),
+    ] = None
+    select: Annotated[
+        list[str],
+        Field(
+            default_factory=list,
+            description="Source tables and INSERTs that get assets, by name (`*` stands for any text), with all that "
+            "these INSERTs read; everything when left out.",
+            examples=[["enriched_click"]],
+        ),
+    ]
+    exclude: Annotated[
+        list[str], Field(default_factory=list, description="Those that get none, because something else makes them.")
+    ]
     partitions_from: Annotated[
         str | None,
         Field(
@@ -109,6 +170,19 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
             description="Joins streams to tables that are still loading, and never lets a row through early.",
             tags=["spark", "deltalake", "streaming", "sql"],
         )
+
+    def get_asset_spec(self, asset: PipelineAsset) -> dg.AssetSpec:
+        """The spec of one asset; to be overridden. `translation` is applied to what it returns."""
+        return asset.spec
+
+    def execute(self, context: Any, tidegate: TidegateResource, step: Step) -> Iterator[Any]:
+        """Runs one step; to be overridden. `context` is an AssetExecutionContext, of the gate an
+        AssetCheckExecutionContext. A step that an override leaves out publishes nothing."""
+        yield from step.run()
+
+    def _translated(self, asset: PipelineAsset) -> dg.AssetSpec:
+        spec = self.get_asset_spec(asset)
+        return spec if self.translation is None else self.translation(spec, asset)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         written = getattr(getattr(context.component_decl, "component_file_model", None), "type", "")
@@ -134,8 +208,29 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
                 probe_fresh_within=_hours(self.probe_fresh_within_hours),
                 reconcile_cron=self.reconcile_cron,
                 partitions=self._partitions(),
+                select=tuple(self.select),
+                exclude=tuple(self.exclude),
                 script=script,
+                steps=self._steps(),
+                translate=self._translated if self.translation or self._overrides("get_asset_spec") else None,
+                execute=self.execute if self._overrides("execute") else None,
             ),
+        )
+
+    def _overrides(self, method: str) -> bool:
+        return getattr(type(self), method) is not getattr(TidegateComponent, method)
+
+    def _steps(self) -> Steps:
+        given = self.op
+        if given is None:
+            return Steps()
+        return Steps(
+            name=given.name,
+            description=given.description,
+            tags=given.tags or {},
+            pool=given.pool,
+            retry_policy=given.retry_policy.policy() if given.retry_policy else None,
+            backfill_policy=given.backfill_policy,
         )
 
     def _partitions(self) -> Partitions | None:

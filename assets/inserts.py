@@ -10,7 +10,7 @@ import dagster as dg
 from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results
 from tidegate.assets.failures import held
 from tidegate.assets.metadata import of_held, of_published, of_staged, of_waiting
-from tidegate.assets.names import Names, pool
+from tidegate.assets.names import GATE, Names, pool
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import published_spec, staged_spec
@@ -50,9 +50,10 @@ def staged_asset(
         name=names.op(spec.key),
         specs=[spec],
         required_resource_keys={names.resource},
-        description=spec.description,
-        pool=pool(lake, insert.id),
+        description=look.steps.description or spec.description,
+        **look.steps.options(pool(lake, insert.id)),
     )
+    @look.executed(names, "staged")
     def stage(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
         with runner_of(context, pipeline, names, commands) as runner:
             releasing = runner.releasing(insert.id)
@@ -99,9 +100,12 @@ def gate_checks(
     @dg.multi_asset_check(
         name=names.op(names.staged(insert), "__checks"),
         specs=specs,
+        can_subset=True,
         required_resource_keys={names.resource},
-        pool=pool(lake, insert.id),
+        description=look.steps.description,
+        **look.steps.options(pool(lake, insert.id)),
     )
+    @look.executed(names, "gate")
     def judge(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with runner_of(context, pipeline, names, commands) as runner:
             verdict = runner.judge(insert.id)
@@ -109,7 +113,8 @@ def gate_checks(
                 runner.hand_on(insert.id)
             elif verdict is not None:
                 held(context)
-            yield from results(specs, verdict, runner.releasing(insert.id).position().state, commands)
+            asked = [spec for spec in specs if spec.key in context.selected_asset_check_keys]
+            yield from results(asked, verdict, runner.releasing(insert.id).position().state, commands)
 
     return judge
 
@@ -125,19 +130,37 @@ def published_asset(
         name=names.op(spec.key),
         specs=[spec],
         check_specs=adds_up_specs(insert, spec.key),
+        can_subset=True,
         required_resource_keys={names.resource},
-        description=spec.description,
-        pool=pool(lake, insert.id),
+        description=look.steps.description or spec.description,
+        **look.steps.options(pool(lake, insert.id)),
     )
-    def publish(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+    @look.executed(names, "published")
+    def publish(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
         with runner_of(context, pipeline, names, commands) as runner:
             releasing = runner.releasing(insert.id)
-            before = releasing.position()
-            published = runner.publish(insert.id)
-            return dg.MaterializeResult(
-                asset_key=spec.key,
-                metadata=of_published(releasing, before, published),
-                check_results=adds_up(runner.lake, pipeline, insert, spec.key, commands),
-            )
+            if spec.key in context.selected_asset_keys:
+                before = releasing.position()
+                if before.staged is not None and before.verdict is None:
+                    _require_gate(context, names.staged(insert), spec.key)
+                published = runner.publish(insert.id)
+                yield dg.MaterializeResult(asset_key=spec.key, metadata=of_published(releasing, before, published))
+            if context.selected_asset_check_keys:
+                yield from adds_up(runner.lake, pipeline, insert, spec.key, commands)
 
     return publish
+
+
+def _require_gate(context: dg.AssetExecutionContext, staged: dg.AssetKey, published: dg.AssetKey) -> None:
+    """Raises PlanningError in a run that stages an epoch and is to publish it without its gate."""
+    run = context.job_def.asset_layer
+    gate = dg.AssetCheckKey(staged, GATE)
+    if staged in run.executable_asset_keys and gate not in run.asset_graph.asset_check_keys:
+        raise PlanningError(
+            f"the run stages {staged.to_user_string()} and leaves out its check `{GATE}`, so nobody has judged what "
+            f"{published.to_user_string()} would publish",
+            where="the selection of the run",
+            state="the epoch is staged; the target is unchanged",
+            next_command=f"select the check {staged.to_user_string()}:{GATE} as well, or start "
+            f"{staged.to_user_string()} with its checks",
+        )

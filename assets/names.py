@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 import dagster as dg
@@ -41,9 +41,37 @@ class Names:
     click_event        [pipeline, click_event]
     enriched (staged)  [pipeline, enriched_staged]
     enriched           [pipeline, enriched]
+
+    Attributes:
+        steps: what the names of steps begin with; the pipeline's name when empty.
+        translated: keys that a person has chosen, by those above.
     """
 
     pipeline: str
+    steps: str = ""
+    translated: Mapping[dg.AssetKey, dg.AssetKey] = field(default_factory=dict)
+
+    def with_keys(self, translated: Mapping[dg.AssetKey, dg.AssetKey]) -> Names:
+        """The names of the pipeline whose assets have these keys. Raises PlanningError where two would have one."""
+        twice = _first_repeated(key.to_user_string() for key in translated.values())
+        if twice is not None:
+            own = [key.to_user_string() for key, other in translated.items() if other.to_user_string() == twice]
+            raise PlanningError(
+                f"{' and '.join(own)} would have the same key, {twice}",
+                where="translation, or get_asset_spec",
+                state="nothing was loaded",
+                next_command="write a key that differs by `name` and `kind`, such as "
+                '`key: "mart/{{ name }}_{{ kind }}"`, or a `key_prefix`',
+            )
+        return replace(self, translated=translated)
+
+    def own(self, key: dg.AssetKey) -> dg.AssetKey:
+        """The key as Tidegate makes it, of an asset that may have another one."""
+        return next((own for own, other in self.translated.items() if other == key), key)
+
+    def _key(self, name: str) -> dg.AssetKey:
+        own = dg.AssetKey([self.pipeline, name])
+        return self.translated.get(own, own)
 
     @property
     def job(self) -> str:
@@ -64,38 +92,39 @@ class Names:
 
     def source(self, table: str) -> dg.AssetKey:
         """A source table: a build's changelog or a probe's landed rows."""
-        return dg.AssetKey([self.pipeline, table])
+        return self._key(table)
 
     def staged(self, insert: Insert) -> dg.AssetKey:
         """The joined rows of an epoch that is not published yet."""
-        return dg.AssetKey([self.pipeline, f"{insert.id}_staged"])
+        return self._key(f"{insert.id}_staged")
 
     def published(self, insert: Insert) -> dg.AssetKey:
         """The rows of an INSERT in its target."""
-        return dg.AssetKey([self.pipeline, insert.id])
+        return self._key(insert.id)
 
     def by_time(self, insert: Insert) -> dg.AssetKey:
         """The rows of an event-time INSERT, by spans of their time."""
-        return dg.AssetKey([self.pipeline, f"{insert.id}_by_time"])
+        return self._key(f"{insert.id}_by_time")
 
     @property
     def aligned(self) -> str:
         """The step that lands the source tables of alignment groups."""
-        return f"{self.job}__aligned__sources"
+        return f"{identifier(self.steps or self.pipeline)}__aligned__sources"
 
     @property
     def maintenance(self) -> dg.AssetKey:
         """The upkeep of all of its tables."""
-        return dg.AssetKey([self.pipeline, "maintenance"])
+        return self._key("maintenance")
 
     @property
     def reconcile(self) -> dg.AssetKey:
         """The comparison of its build tables with their sources."""
-        return dg.AssetKey([self.pipeline, "reconcile"])
+        return self._key("reconcile")
 
     def op(self, key: dg.AssetKey, suffix: str = "") -> str:
-        """The name of the step that makes `key`."""
-        return identifier("__".join(key.path)) + suffix
+        """The name of the step that makes `key`; another key of the asset does not change it."""
+        path = self.own(key).path
+        return identifier("__".join([self.steps or path[0], *path[1:]])) + suffix
 
     def keys(self, pipeline: Pipeline) -> list[dg.AssetKey]:
         """Every key of the pipeline. Raises PlanningError where two parts would share one."""

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeAlias
+
+import dagster as dg
+
+from tidegate.assets.names import Names
+from tidegate.assets.resources import TidegateResource
+from tidegate.pipelines.sql.model import Insert, Table
+
+Kind = Literal["source", "staged", "published", "by_time", "maintenance", "reconcile"]
 
 
 @dataclass(frozen=True)
@@ -15,6 +24,74 @@ class Partitions:
 
     start: datetime
     every: Literal["hour", "day", "week", "month"] = "day"
+
+
+@dataclass(frozen=True)
+class PipelineAsset:
+    """One asset of a pipeline, before a person's own changes to its spec.
+
+    Attributes:
+        kind: what it is.
+        name: the table's name, or the INSERT's id; the kind's own name of `maintenance` and `reconcile`.
+        pipeline: the pipeline's name.
+        spec: the asset as Tidegate makes it.
+        table: of a source, the table.
+        insert: of `staged`, `published` and `by_time`, the INSERT.
+    """
+
+    kind: Kind
+    name: str
+    pipeline: str
+    spec: dg.AssetSpec
+    table: Table | None = None
+    insert: Insert | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a pipeline, about to run.
+
+    Attributes:
+        kind: what it makes; `gate` judges a staged epoch.
+        name: the op's name.
+        run: does it, and yields its results. Each call does it again.
+    """
+
+    kind: Kind | Literal["gate"]
+    name: str
+    run: Callable[[], Iterator[Any]]
+
+
+Body: TypeAlias = Callable[..., Any]
+Execute: TypeAlias = Callable[[Any, TidegateResource, Step], Iterator[Any]]
+"""(the step's context, its lake and Spark session, the step) -> its results."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What Dagster is told of every step of a pipeline's assets and checks.
+
+    Attributes:
+        name: what step names begin with; the pipeline's name when None.
+        description: of every step; what each does when None.
+        tags: put on every step.
+        pool: the concurrency pool that every step takes a slot of, in the place of one for each table and INSERT.
+        retry_policy: how often a step that failed is tried again. A held gate, and what a person has to change first,
+            is not.
+        backfill_policy: how many runs a backfill of partitions is; one when None.
+    """
+
+    name: str | None = None
+    description: str | None = None
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    pool: str | None = None
+    retry_policy: dg.RetryPolicy | None = None
+    backfill_policy: dg.BackfillPolicy | None = None
+
+    def options(self, pool: str | None = None, tags: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The arguments of a step's decorator; `pool` and `tags` are the step's own."""
+        policy = self.retry_policy
+        return {"op_tags": {**(tags or {}), **self.tags}, "pool": self.pool or pool, "retry_policy": policy}
 
 
 @dataclass(frozen=True)
@@ -32,7 +109,13 @@ class Presentation:
         build_fresh_within, probe_fresh_within: the same of build and probe tables.
         reconcile_cron: when build tables are compared with their sources by themselves; None: never.
         partitions: event-time outputs can be materialised by time (Dagster's backfills); None: only by the stream.
+        select: source tables and INSERTs (by id) that get assets, `*` stands for any text; all when empty. An INSERT
+            brings what it reads.
+        exclude: those that get none: they are made elsewhere.
         script: where the SQL lies, so that the UI can link to it.
+        steps: names, tags, pool and policies of steps.
+        translate: changes an asset's spec: key, group, texts, and more dependencies; None leaves them as they are.
+        execute: runs a step, around or in the place of `step.run()`; None runs it.
     """
 
     owners: tuple[str, ...] = ()
@@ -45,4 +128,31 @@ class Presentation:
     build_fresh_within: timedelta | None = timedelta(hours=24)
     probe_fresh_within: timedelta | None = timedelta(hours=24)
     reconcile_cron: str | None = "30 4 * * 0"
+    select: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     script: Path | None = None
+    steps: Steps = Steps()
+    translate: Callable[[PipelineAsset], dg.AssetSpec] | None = None
+    execute: Execute | None = None
+
+    def executed(self, names: Names, kind: Kind | Literal["gate"]) -> Callable[[Body], Body]:
+        """A decorator, beneath Dagster's own, of the body of a step: `execute` runs it. A step that `execute` leaves
+        out publishes nothing, for publishing reads the gate's stored verdict."""
+
+        def around(body: Body) -> Body:
+            execute = self.execute
+            if execute is None:
+                return body
+
+            @functools.wraps(body)  # Dagster reads the arguments and their types
+            def step(context: Any, *config: Any, **named: Any) -> Iterator[Any]:
+                def run() -> Iterator[Any]:
+                    given = body(context, *config, **named)
+                    yield from given if isinstance(given, Iterator) else (given,)
+
+                tidegate: TidegateResource = getattr(context.resources, names.resource)
+                yield from execute(context, tidegate, Step(kind, context.op_def.name, run))
+
+            return step
+
+        return around

@@ -47,12 +47,15 @@ class AlignedConfig(dg.Config):
     max_epochs: int = 0
 
 
-def source_assets(pipeline: Pipeline, lake: Layout, names: Names, look: Presentation) -> list[dg.AssetsDefinition]:
-    """An asset for every source table. Those that are in alignment groups are made by one step, for they take turns."""
-    together = [table for table in pipeline.sources if is_aligned(pipeline, table)]
+def source_assets(
+    pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
+) -> list[dg.AssetsDefinition]:
+    """An asset for each of these source tables. Those that are in alignment groups are made by one step, for they take
+    turns."""
+    together = [table for table in tables if is_aligned(pipeline, table)]
     if len(together) < 2:
         together = []
-    alone = [table for table in pipeline.sources if table not in together]
+    alone = [table for table in tables if table not in together]
     made = [source_asset(pipeline, table, lake, names, look) for table in alone]
     return [*made, aligned_assets(pipeline, together, lake, names, look)] if together else made
 
@@ -73,10 +76,10 @@ def source_asset(
         name=names.op(spec.key),
         specs=[spec],
         required_resource_keys={names.resource},
-        description=spec.description,
-        op_tags=_priority([table]),
-        pool=pool(lake, table.name),
+        description=look.steps.description or spec.description,
+        **look.steps.options(pool(lake, table.name), _priority([table])),
     )
+    @look.executed(names, "source")
     def land(context: dg.AssetExecutionContext, config: SourceConfig) -> dg.MaterializeResult:
         with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             advance = runner.advance(
@@ -103,10 +106,11 @@ def aligned_assets(
         specs=[spec.replace_attributes(skippable=True) for spec in specs.values()],
         can_subset=True,
         required_resource_keys={names.resource},
-        description=f"Lands {', '.join(specs)}, which are aligned: they take turns, an epoch each.",
-        op_tags=_priority(tables),
-        pool=pool(lake, *specs),
+        description=look.steps.description
+        or f"Lands {', '.join(specs)}, which are aligned: they take turns, an epoch each.",
+        **look.steps.options(pool(lake, *specs), _priority(tables)),
     )
+    @look.executed(names, "source")
     def land(context: dg.AssetExecutionContext, config: AlignedConfig) -> Iterator[dg.MaterializeResult]:
         chosen = [table for table in tables if specs[table.name].key in context.selected_asset_keys]
         wanted = [table.name for table in chosen]

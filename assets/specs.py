@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 
+from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.lineage import published_lineage, staged_lineage
 from tidegate.assets.names import Names
-from tidegate.assets.presentation import Presentation
+from tidegate.assets.presentation import Kind, PipelineAsset, Presentation
 from tidegate.assets.text import markdown_table
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.nearest import keyed_joins
 from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
@@ -26,8 +28,10 @@ LAKE = "tidegate/lake"
 TABLE = "tidegate/table"
 INSERT = "tidegate/insert"
 SCRIPT = "tidegate/script"
+PIPELINE = PIPELINE_TAG
 JOINS = "tidegate/joins"
-"""Definition metadata by which sensors find the lake and the INSERT of an asset, without compiling the script."""
+"""Definition metadata by which sensors find the lake and the INSERT of an asset, without compiling the script. A
+person's own changes to a spec leave these as they are."""
 
 _KINDS = {"mysql-cdc": "mysql", "upsert-kafka": "kafka", "delta": "deltalake", "filesystem": "parquet"}
 
@@ -47,6 +51,8 @@ def source_spec(pipeline: Pipeline, table: Table, lake: Layout, names: Names, lo
     )
     return _spec(
         names.source(table.name),
+        of=table,
+        kind="source",
         deps=(),
         text=[table.comment, what, _facts(table)],
         columns=table.stored_columns,
@@ -68,6 +74,8 @@ def staged_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, 
     target = pipeline.table(insert.target)
     return _spec(
         names.staged(insert),
+        of=insert,
+        kind="staged",
         deps=_read(pipeline, insert, names),
         text=[
             f"The next epoch of `{insert.id}`: probe rows joined at pinned epochs of "
@@ -96,6 +104,8 @@ def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Name
     target = pipeline.table(insert.target)
     return _spec(
         names.published(insert),
+        of=insert,
+        kind="published",
         deps=[names.staged(insert)],
         text=[
             target.comment,
@@ -120,11 +130,20 @@ def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Name
     )
 
 
-def by_time_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation) -> dg.AssetSpec:
+def by_time_spec(
+    pipeline: Pipeline,
+    insert: Insert,
+    lake: Layout,
+    names: Names,
+    look: Presentation,
+    partitions: dg.PartitionsDefinition | None = None,
+) -> dg.AssetSpec:
     """The rows of an event-time INSERT by spans of their time: the same rows in the same target."""
     target = pipeline.table(insert.target)
     return _spec(
         names.by_time(insert),
+        of=insert,
+        kind="by_time",
         deps=_read(pipeline, insert, names),
         text=[
             f"`{insert.id}` by time. Materialising a partition releases the rows of `{insert.probe}` that have landed "
@@ -141,7 +160,31 @@ def by_time_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names,
         version=computes(pipeline, insert),
         condition=None,
         metadata=_of_insert(pipeline, lake, insert, staged_lineage(insert, names)),
+        partitions=partitions,
     )
+
+
+def upkeep_spec(
+    kind: Literal["maintenance", "reconcile"],
+    names: Names,
+    look: Presentation,
+    *,
+    deps: Iterable[dg.AssetKey],
+    description: str,
+    kinds: set[str],
+) -> dg.AssetSpec:
+    """What a person starts beside the pipeline, of all its tables."""
+    spec = dg.AssetSpec(
+        dg.AssetKey([names.pipeline, kind]),
+        deps=list(deps),
+        description=description,
+        metadata={PIPELINE: names.pipeline},
+        group_name=look.group or names.group,
+        owners=list(look.owners),
+        tags=dict(look.tags),
+        kinds=kinds,
+    )
+    return _as_chosen(PipelineAsset(kind, kind, names.pipeline, spec), names, look)
 
 
 def _read(pipeline: Pipeline, insert: Insert, names: Names) -> list[dg.AssetKey]:
@@ -190,6 +233,8 @@ def _facts(table: Table) -> str:
 def _spec(
     key: dg.AssetKey,
     *,
+    of: Table | Insert,
+    kind: Kind,
     deps: Iterable[dg.AssetKey],
     text: Iterable[str | None],
     columns: Iterable[Column],
@@ -203,8 +248,10 @@ def _spec(
     metadata: dict[str, Any],
     table_name: bool = True,
     fresh_within: timedelta | None = None,
+    partitions: dg.PartitionsDefinition | None = None,
 ) -> dg.AssetSpec:
     shown: dict[str, Any] = {
+        PIPELINE: names.pipeline,
         "dagster/column_schema": table_schema(columns),
         "path": dg.MetadataValue.path(str(path)),
         **metadata,
@@ -214,8 +261,8 @@ def _spec(
     if look.script is not None:
         shown[SCRIPT] = str(look.script.absolute())
         shown["dagster/code_references"] = _link(look.script, location)
-    return dg.AssetSpec(
-        key,
+    spec = dg.AssetSpec(
+        names.own(key),
         deps=list(deps),
         description="\n\n".join(part for part in text if part),
         metadata=shown,
@@ -226,7 +273,48 @@ def _spec(
         kinds=kinds,
         automation_condition=condition if look.automation else None,
         freshness_policy=None if fresh_within is None else dg.FreshnessPolicy.time_window(fail_window=fresh_within),
+        partitions_def=partitions,
     )
+    if isinstance(of, Table):
+        return _as_chosen(PipelineAsset(kind, of.name, names.pipeline, spec, table=of), names, look)
+    return _as_chosen(PipelineAsset(kind, of.id, names.pipeline, spec, insert=of), names, look)
+
+
+def _as_chosen(asset: PipelineAsset, names: Names, look: Presentation) -> dg.AssetSpec:
+    """The spec with a person's changes to it. Its dependencies by the script, and what sensors find it by, stay.
+
+    Raises PlanningError for a change that the asset cannot have.
+    """
+    spec = asset.spec
+    if look.translate is None:
+        return spec
+    chosen = look.translate(asset)
+    wrong = None
+    if not isinstance(chosen, dg.AssetSpec):
+        wrong = f"{type(chosen).__name__} is no AssetSpec"
+    elif chosen.partitions_def not in (None, spec.partitions_def):
+        wrong = "the partitions of an output are those of `partitions_from`"
+    elif names.translated and names.translated.get(spec.key) != chosen.key:
+        wrong = f"its key is {chosen.key.to_user_string()} now and was another one when it was asked for before"
+    if wrong is not None:
+        raise PlanningError(
+            wrong,
+            where=f"translation, or get_asset_spec, of {spec.key.to_user_string()}",
+            state="nothing was loaded",
+            next_command="return `asset.spec.replace_attributes(…)`, which depends on nothing but the asset",
+        )
+    own = {name: value for name, value in spec.metadata.items() if name.startswith("tidegate/") or name == "path"}
+    there = {dep.asset_key for dep in spec.deps}
+    deps = [dep if (key := _parted(dep.asset_key)) == dep.asset_key else dg.AssetDep(key) for dep in chosen.deps]
+    more = [dep for dep in deps if dep.asset_key not in there]
+    return chosen.replace_attributes(
+        deps=[*spec.deps, *more], metadata={**chosen.metadata, **own}, partitions_def=spec.partitions_def
+    )
+
+
+def _parted(key: dg.AssetKey) -> dg.AssetKey:
+    """A key that a template has given as one text with slashes."""
+    return dg.AssetKey.from_user_string(key.path[0]) if len(key.path) == 1 else key
 
 
 def _link(script: Path, location: Location) -> dg.CodeReferencesMetadataValue:

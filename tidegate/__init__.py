@@ -2,7 +2,7 @@
 
     tidegate.compile_script(text) -> Pipeline       tidegate.sql has the rest
     tidegate.Harness(script, spark, directory)      tidegate.testing
-    tidegate.TidegateComponent, .TidegateAlerts     for Dagster
+    tidegate.TidegateComponent, .TidegateAlerts, .TidegateResource     for Dagster
     tidegate.process, tidegate.watermarks           functions of your own
 
 Nothing is loaded before it is used.
@@ -18,6 +18,7 @@ from tidegate.names import SHORT, lead
 
 if TYPE_CHECKING:
     from tidegate.assets.components import TidegateComponent
+    from tidegate.assets.resources import TidegateResource
     from tidegate.orchestration.components import TidegateAlerts
     from tidegate.pipelines.sql.compile import compile_script
     from tidegate.pipelines.testing import Harness
@@ -34,10 +35,11 @@ _LAZY = {
     "Harness": "tidegate.pipelines.testing",
     "TidegateAlerts": "tidegate.orchestration.components",
     "TidegateComponent": "tidegate.assets.components",
+    "TidegateResource": "tidegate.assets.resources",
     "compile_script": "tidegate.pipelines.sql.compile",
 }
 
-__all__ = ["Harness", "TidegateAlerts", "TidegateComponent", "compile_script"]
+__all__ = ["Harness", "TidegateAlerts", "TidegateComponent", "TidegateResource", "compile_script"]
 
 
 def __getattr__(name: str) -> Any:

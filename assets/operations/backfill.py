@@ -7,7 +7,7 @@ when all that has landed of its span is released: while a row of it waits, the r
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -53,17 +53,17 @@ def by_time_asset(
     pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation, wanted: Partitions
 ) -> dg.AssetsDefinition:
     """Stages, judges and publishes the rows of the partitions of a run, which follow one another, in one epoch."""
-    spec = by_time_spec(pipeline, insert, lake, names, look)
-    spec = spec.replace_attributes(partitions_def=partitions_of(wanted))
+    spec = by_time_spec(pipeline, insert, lake, names, look, partitions_of(wanted))
 
     @dg.multi_asset(
         name=names.op(spec.key),
         specs=[spec],
         required_resource_keys={names.resource},
-        description=spec.description,
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=pool(lake, insert.id),
+        description=look.steps.description or spec.description,
+        backfill_policy=look.steps.backfill_policy or dg.BackfillPolicy.single_run(),
+        **look.steps.options(pool(lake, insert.id)),
     )
+    @look.executed(names, "by_time")
     def fill(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         low, high = map(milliseconds_of, context.partition_time_window)
         with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
@@ -92,8 +92,8 @@ def by_time_asset(
     return fill
 
 
-def by_time_job(pipeline: Pipeline, names: Names) -> dg.JobDefinition:
-    """All outputs by time, for a backfill from the Jobs page or from the command line."""
-    keys = [names.by_time(item) for item in pipeline.inserts if item.time == "event"]
+def by_time_job(inserts: Sequence[Insert], names: Names) -> dg.JobDefinition:
+    """All these outputs by time, for a backfill from the Jobs page or from the command line."""
+    keys = [names.by_time(item) for item in inserts]
     said = "Release spans of time anew, or ahead of the stream: one partition is one span."
     return job_of(names, f"{names.job}_backfill", keys, said)

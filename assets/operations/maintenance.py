@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import dagster as dg
@@ -10,9 +11,11 @@ from tidegate.assets.jobs import job_of
 from tidegate.assets.names import Names
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
+from tidegate.assets.specs import upkeep_spec
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 WEEKLY = "30 3 * * 0"
@@ -29,23 +32,29 @@ class MaintenanceConfig(dg.Config):
     keep_hours: int = 7 * 24
 
 
-def maintenance_asset(pipeline: Pipeline, lake: Layout, names: Names, look: Presentation) -> dg.AssetsDefinition:
+def maintenance_asset(
+    pipeline: Pipeline, inserts: Sequence[Insert], lake: Layout, names: Names, look: Presentation
+) -> dg.AssetsDefinition:
     """Comes after all that the pipeline publishes, so that one run of everything does it last."""
-    key = names.maintenance
-    spec = dg.AssetSpec(
-        key,
-        deps=[names.published(insert) for insert in pipeline.inserts],
+    spec = upkeep_spec(
+        "maintenance",
+        names,
+        look,
+        deps=[names.published(insert) for insert in inserts],
         description="Old versions go ('changelog.retention'), small files are put together (OPTIMIZE), dead ones leave "
         "the disk (VACUUM). No row that anybody can still ask for changes.",
-        group_name=look.group or names.group,
-        owners=list(look.owners),
-        tags=dict(look.tags),
         kinds={"deltalake"},
     )
+    key = spec.key
 
     @dg.multi_asset(
-        name=names.op(key), specs=[spec], required_resource_keys={names.resource}, description=spec.description
+        name=names.op(key),
+        specs=[spec],
+        required_resource_keys={names.resource},
+        description=look.steps.description or spec.description,
+        **look.steps.options(),
     )
+    @look.executed(names, "maintenance")
     def maintain(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:
         with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             found = runner.maintenance(timedelta(hours=config.keep_hours)).run()

@@ -11,6 +11,7 @@ from tidegate.assets.jobs import job_of
 from tidegate.assets.names import Names, identifier
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
+from tidegate.assets.specs import upkeep_spec
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.lake import Layout
@@ -38,18 +39,16 @@ def reconcile_asset(
 ) -> dg.AssetsDefinition:
     """Fails where a key differs, so that whoever is told of failed runs is told. It has no part in the pipeline's own
     job."""
-    key = names.reconcile
-    spec = dg.AssetSpec(
-        key,
+    spec = upkeep_spec(
+        "reconcile",
+        names,
+        look,
         deps=[names.source(table.name) for table in tables],
         description="Build tables are read again at their source and compared with the lake, at a known place of the "
         "source's log: checksums first, then down to the keys that differ.",
-        group_name=look.group or names.group,
-        owners=list(look.owners),
-        tags=dict(look.tags),
         kinds={"spark", "deltalake"},
     )
-
+    key = spec.key
     checks = {table.name: _check_of(key, table) for table in tables}
 
     @dg.multi_asset(
@@ -58,8 +57,10 @@ def reconcile_asset(
         check_specs=list(checks.values()),
         can_subset=True,  # tables that a run leaves out have no result in it
         required_resource_keys={names.resource},
-        description=spec.description,
+        description=look.steps.description or spec.description,
+        **look.steps.options(),
     )
+    @look.executed(names, "reconcile")
     def reconcile(context: dg.AssetExecutionContext, config: ReconcileConfig) -> Compared:
         with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             wanted = config.tables or [table.name for table in tables]

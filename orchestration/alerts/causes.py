@@ -10,7 +10,7 @@ from datetime import timedelta
 import dagster as dg
 
 from tidegate.assets.jobs import PIPELINE_TAG
-from tidegate.assets.names import Names, identifier
+from tidegate.assets.names import Names
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.memory import Memory, Open, Seen
 from tidegate.orchestration.alerts.options import AlertOptions
@@ -31,11 +31,12 @@ def queued(instance: dg.DagsterInstance, found: Watched, options: AlertOptions, 
     late = [
         record
         for record in records
-        if now - record.create_timestamp.timestamp() > QUEUED_S and pipeline_of(record.dagster_run) in found.pipelines
+        if now - record.create_timestamp.timestamp() > QUEUED_S
+        and pipeline_of(record.dagster_run, found) in found.pipelines
     ]
     if not late:
         return None
-    oldest, pipelines = late[0], sorted({pipeline_of(record.dagster_run) for record in late})
+    oldest, pipelines = late[0], sorted({pipeline_of(record.dagster_run, found) for record in late})
     since = oldest.create_timestamp.timestamp()
     number = f"{len(late):,} runs have" if len(late) > 1 else "1 run has"
     return Incident(
@@ -79,12 +80,13 @@ def rooted(seen: Seen, memory: Memory, found: Watched, now: float, bound: timede
     return replace(seen, incidents=incidents, kinds=kinds, taken=gone)  # type: ignore[arg-type]
 
 
-def pipeline_of(run: dg.DagsterRun) -> str:
+def pipeline_of(run: dg.DagsterRun, found: Watched | None = None) -> str:
     """The pipeline that a run works on: by its job's tag, else by what it was asked to make."""
     if PIPELINE_TAG in run.tags:
         return run.tags[PIPELINE_TAG]
     keys = set(run.asset_selection or ()) | {key.asset_key for key in run.asset_check_selection or ()}
-    return min((key.path[0] for key in keys), default="")
+    known = found.keys if found else {}
+    return min((known.get(key, key.path[0]) for key in keys), default="")
 
 
 def _held_up(table: WatchedTable, item: Open) -> bool:
@@ -92,7 +94,8 @@ def _held_up(table: WatchedTable, item: Open) -> bool:
     if item.kind not in _OF_RUNS or item.pipeline != table.pipeline:
         return False
     failed = item.details.get("failed_steps") or ()
-    own = {identifier("__".join(table.key.path)), Names(table.pipeline).aligned}
+    names = Names(table.pipeline)
+    own = {table.step, names.op(names.source(table.table)), names.aligned}
     return not failed or bool(own.intersection(failed))
 
 

@@ -44,6 +44,7 @@ class Outcome:
     checks: frozenset[str]
     passed: frozenset[str]
     incident: Incident | None
+    pipeline: str = ""
 
     def scrubbed(self, secrets: Iterable[str]) -> Outcome:
         """The same without secrets, in the names of what was done too: what is open is remembered without them, and a
@@ -63,7 +64,8 @@ class Outcome:
         process) is over when a run of the same job is well."""
         failed, unrun = set(item.details.get("failed_steps", ())), set(item.details.get("checks_not_run", ()))
         bad = set(item.details.get("failed_checks", ()))
-        if item.pipeline != pipeline_of(self.run) or not _covers(partition_of(self.run), item.details.get("partition")):
+        own = self.pipeline or pipeline_of(self.run)
+        if item.pipeline != own or not _covers(partition_of(self.run), item.details.get("partition")):
             return False
         if not failed and not unrun and not bad:
             same = item.details.get("job") == self.job
@@ -73,7 +75,7 @@ class Outcome:
 
 def is_watched(run: DagsterRun, watched: Watched) -> bool:
     """Whether a run works on a watched pipeline: one of its jobs, or some of its assets or checks."""
-    return pipeline_of(run) in watched.pipelines
+    return pipeline_of(run, watched) in watched.pipelines
 
 
 def will_be_retried(run: DagsterRun) -> bool:
@@ -123,11 +125,12 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     failed = run.status == DagsterRunStatus.FAILURE and (bool(broken) or not failures)
     steps = {event.step_key or "" for event in _events(instance, run, DagsterEventType.STEP_SUCCESS)}
     checks = _Checks(unrun, sorted(_named(result.asset_check_key) for result in bad), _commands(bad))
-    incident = _incident(run, broken, checks, failed, options) if failed or unrun or bad else None
+    pipeline = pipeline_of(run, watched)
+    incident = _incident(run, pipeline, broken, checks, failed, options) if failed or unrun or bad else None
     if incident is not None:
         incident = _placed(incident, watched)
     passed = frozenset(_named(result.asset_check_key) for result in results if result.passed)
-    return Outcome(run, run.job_name, frozenset(steps), frozenset(map(_named, done)), passed, incident)
+    return Outcome(run, run.job_name, frozenset(steps), frozenset(map(_named, done)), passed, incident, pipeline)
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,12 @@ class _Checks:
 
 
 def _incident(
-    run: DagsterRun, broken: list[EventLogEntry], checks: _Checks, failed: bool, options: AlertOptions
+    run: DagsterRun,
+    pipeline: str,
+    broken: list[EventLogEntry],
+    checks: _Checks,
+    failed: bool,
+    options: AlertOptions,
 ) -> Incident:
     steps = {event.step_key or "": _said(event) for event in broken}
     said = [f"Step {step} failed{f': {told}' if told else ''}." for step, told in steps.items()]
@@ -154,7 +162,7 @@ def _incident(
         said.append(f"Checks that were planned and did not run: {named}. What they guard is not published.")
     if checks.failed:
         said.append(f"Checks that failed: {', '.join(checks.failed)}.")
-    pipeline = pipeline_of(run) or run.job_name
+    pipeline = pipeline or run.job_name
     partition = partition_of(run)
     what = _what(failed, list(steps), checks)
     kind = "run-failed" if failed else "check-not-run" if checks.unrun else "check-failed"

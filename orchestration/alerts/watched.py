@@ -4,7 +4,7 @@ Tidegate's assets can be watched, and no script is compiled for it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import dagster as dg
 
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.names import GATE
-from tidegate.assets.specs import INSERT, JOINS, LAKE, SCRIPT, TABLE
+from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake
@@ -62,13 +62,16 @@ class WatchedInsert:
 
 @dataclass(frozen=True)
 class WatchedTable:
-    """A source table. `waits`: (INSERT, probe) of the INSERTs that wait for its flip."""
+    """A source table. `waits`: (INSERT, probe) of the INSERTs that wait for its flip. `asset` and `step`: its key, and
+    the name of the step that makes it, where they are not as Tidegate calls them."""
 
     pipeline: str
     table: str
     lake: str
     script: str
     waits: tuple[tuple[str, str], ...] = ()
+    asset: dg.AssetKey | None = None
+    step: str = ""
 
     @property
     def commands(self) -> Commands:
@@ -77,7 +80,7 @@ class WatchedTable:
 
     @property
     def key(self) -> dg.AssetKey:
-        return dg.AssetKey([self.pipeline, self.table])
+        return self.asset or dg.AssetKey([self.pipeline, self.table])
 
     @property
     def build(self) -> bool:
@@ -99,6 +102,8 @@ class Watched:
 
     inserts: tuple[WatchedInsert, ...]
     tables: tuple[WatchedTable, ...]
+    keys: Mapping[dg.AssetKey, str] = field(default_factory=dict)
+    """The pipeline of every asset, also of one whose key does not begin with it."""
 
     @property
     def pipelines(self) -> set[str]:
@@ -119,15 +124,22 @@ def watched(repository: dg.RepositoryDefinition) -> Watched:
     for item in inserts:
         for join in item.joins:
             waits.setdefault((item.pipeline, join.build), {})[item.insert, join.probe] = None
-    tables = []
+    tables, keys = [], {}
     for key in sorted(graph.get_all_asset_keys()):
         told = _told(graph.get(key).metadata)
+        if PIPELINE in told:
+            keys[key] = str(told[PIPELINE])
         if TABLE in told and LAKE in told:
-            pipeline, table = key.path[0], str(told[TABLE])
+            pipeline, table = str(told[PIPELINE]), str(told[TABLE])
             script = str(told.get(SCRIPT, ""))
             own = tuple(waits.get((pipeline, table), ()))
-            tables.append(WatchedTable(pipeline, table, str(told[LAKE]), script, own))
-    return Watched(inserts, tuple(tables))
+            tables.append(WatchedTable(pipeline, table, str(told[LAKE]), script, own, key, _step(repository, key)))
+    return Watched(inserts, tuple(tables), keys)
+
+
+def _step(repository: dg.RepositoryDefinition, key: dg.AssetKey) -> str:
+    made = repository.assets_defs_by_key[key]
+    return made.op.name if made.is_executable else ""
 
 
 def _told(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +149,8 @@ def _told(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def _insert(key: dg.AssetKey, told: Mapping[str, Any]) -> WatchedInsert:
     joins = tuple(KeyedJoin(**join) for join in told.get(JOINS, ()))
     script = str(told.get(SCRIPT, ""))
-    return WatchedInsert(key.path[0], told[INSERT], str(told[LAKE]), script, key, Path(str(told["path"])), joins)
+    pipeline, staged_at = str(told[PIPELINE]), Path(str(told["path"]))
+    return WatchedInsert(pipeline, told[INSERT], str(told[LAKE]), script, key, staged_at, joins)
 
 
 def opened(folder: str) -> Lake | None:

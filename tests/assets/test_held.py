@@ -19,21 +19,22 @@ from tidegate.pipelines.sql.pipeline import Pipeline
 REASON = "1 of 3 released rows found no match in user_info."
 
 
-def hold(found: Pipeline, folder: Path, owner: str = "enriched_click") -> None:
-    """Store an epoch that is planned, staged and held."""
+def hold(found: Pipeline, folder: Path, owner: str = "enriched_click", *, verdict: bool = True) -> None:
+    """Store an epoch that is planned, staged and held; without a verdict where nobody has judged it."""
     lake, insert = Lake(folder), found.insert(owner)
     pins = tuple(Pin(build, 1, 1, 1) for build in insert.builds)
     plan = ReleasePlan(
         insert.id, 1, 1, "release", 0, insert.probe, 1, 0, 1, pins, "block", found.digest(insert)
     )  # fmt: skip
     checks = tuple(CheckResult(name, name != "unmatched-policy", 1, 0, REASON) for name in check_names())
-    verdict = GateVerdict(insert.id, 1, 1, plan.digest, False, checks, (REASON,))
+    said = GateVerdict(insert.id, 1, 1, plan.digest, False, checks, (REASON,))
     name = insert_owner(insert.id)
     lake.epochs.append([plan.row()], application=lake.application(name, "plan", 1), version=1)
     staged = StagedRow(name, 1, 1, plan.digest, 0, "g1-e1", [], {"rows": 3, "matched": 2}, {})
     lake.staged.append([staged], application=lake.application(name, "stage", 1), version=1)
-    row: VerdictRow = verdict.row(1_700_000_000_000)
-    lake.verdicts.append([row], application=lake.application(name, "verdict", 1), version=1)
+    if verdict:
+        row: VerdictRow = said.row(1_700_000_000_000)
+        lake.verdicts.append([row], application=lake.application(name, "verdict", 1), version=1)
 
 
 def test_a_held_epoch_names_its_reasons_and_the_commands_on_this_script(tmp_path: Path):

@@ -1,0 +1,242 @@
+"""docs/dagster-project.md, as written: every section's files make a project of their own."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tests.assets.clicks import pipeline, script
+from tests.assets.test_held import hold
+from tidegate.orchestration.alerts.watched import watched
+
+PAGE = Path("docs/dagster-project.md")
+BLOCK = re.compile(r"^```(?:yaml|python)\n# (?P<path>my_project/\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+JOB_ASSETS = ("user_info", "click_event", "enriched_click_staged", "enriched_click")
+
+
+def section(title: str) -> dict[str, str]:
+    """The files of one section of the page."""
+    _, found, rest = PAGE.read_text().partition(f"\n## {title}\n")
+    assert found, f"{PAGE} has no section {title}"
+    return {block["path"]: block["text"] for block in BLOCK.finditer(rest.partition("\n## ")[0])}
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dg.Definitions]]:
+    """Makes the project of a section and loads it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def loaded(title: str, **changed: str) -> dg.Definitions:
+        forget()
+        folder = tmp_path / "my_project" / "defs" / "shop"
+        folder.mkdir(parents=True, exist_ok=True)
+        for package in (folder, folder.parent, folder.parent.parent):
+            (package / "__init__.py").touch()
+        (tmp_path / "pyproject.toml").write_text(
+            '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "my_project"\n'
+        )
+        (folder / "clicks.sql").write_text(script("block"))
+        files = section(title)
+        assert files
+        for path, text in files.items():
+            for old, new in changed.items():
+                text = text.replace(old, new)
+            (tmp_path / path).write_text(text)
+        return dg.load_from_defs_folder(path_within_project=tmp_path / "my_project")
+
+    def forget() -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "my_project"]:
+            del sys.modules[name]
+
+    yield loaded
+    forget()
+
+
+def keys(definitions: dg.Definitions) -> set[str]:
+    return {key.to_user_string() for key in definitions.resolve_asset_graph().get_all_asset_keys()}
+
+
+def test_the_component_makes_the_pipeline(load):
+    found = load("The component")
+    assert keys(found) == {f"clicks/{name}" for name in (*JOB_ASSETS, "maintenance")}
+
+
+def test_op_reaches_every_step(load):
+    found = load("Steps: pool, retries, tags")
+    job = found.resolve_job_def("clicks")
+    for node in job.nodes:
+        assert node.definition.pool == "spark"
+        assert node.definition.tags["team"] == "shop"
+        policy = node.retry_policy or node.definition.retry_policy
+        assert policy == dg.RetryPolicy(max_retries=3, delay=10, backoff=dg.Backoff.EXPONENTIAL)
+    assert {node.name for node in job.nodes} >= {"clicks__user_info", "clicks__enriched_click_staged__checks"}
+
+
+def test_op_name_is_what_steps_begin_with(load):
+    found = load("Steps: pool, retries, tags", **{"pool: spark": "name: shop"})
+    assert {node.name for node in found.resolve_job_def("clicks").nodes} >= {"shop__user_info", "shop__enriched_click"}
+
+
+def test_translation_reaches_every_asset_and_all_that_names_it(load):
+    found = load("Specs in YAML: `translation`")
+    graph = found.resolve_asset_graph()
+    own = {name: graph.get(dg.AssetKey(["mart", "clicks", name])) for name in (*JOB_ASSETS, "maintenance")}
+    assert {name: node.group_name for name, node in own.items() if node.group_name == "raw"} == dict.fromkeys(
+        ("user_info", "click_event"), "raw"
+    )
+    for name, node in own.items():
+        assert list(node.owners) == ["team:shop"]
+        assert node.tags["table"] == name.removesuffix("_staged")
+        assert (node.description or "").endswith("Ask the shop's team.")
+    assert own["click_event"].parent_keys == {dg.AssetKey(["exports", "clicks"])}
+    staged = own["enriched_click_staged"]
+    assert staged.parent_keys == {own["user_info"].key, own["click_event"].key}
+    lineage = staged.metadata["dagster/column_lineage"].deps_by_column
+    assert lineage["gender"] == [dg.TableColumnDep(own["user_info"].key, "gender")]
+    assert graph.get(dg.AssetCheckKey(staged.key, "gate")).blocking
+    job = found.resolve_job_def("clicks")
+    assert job.asset_layer.executable_asset_keys == {own[name].key for name in JOB_ASSETS}
+    assert {node.name for node in job.nodes} >= {"clicks__user_info", "clicks__enriched_click"}
+
+
+def test_alerts_find_translated_assets(load):
+    seen = watched(load("Specs in YAML: `translation`").get_repository_def())
+    assert [(item.pipeline, item.insert) for item in seen.inserts] == [("clicks", "enriched_click")]
+    tables = {item.table: item.key.to_user_string() for item in seen.tables}
+    assert tables == {name: f"mart/clicks/{name}" for name in ("user_info", "click_event")}
+    assert {item.pipeline for item in seen.tables} == {"clicks"}
+    assert {item.step for item in seen.tables} == {"clicks__user_info", "clicks__click_event"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wrong"),
+    [
+        ("key_prefix: mart", 'key: "mart/{{ name }}"', "would have the same key, mart/enriched_click"),
+        (
+            "key_prefix: mart",
+            "partitions_def: {type: daily, start_date: '2026-01-01'}",
+            "the partitions of an output are those of `partitions_from`",
+        ),
+    ],
+)
+def test_a_translation_that_no_asset_can_have_is_refused(load, old: str, new: str, wrong: str):
+    with pytest.raises(Exception, match="building definitions") as caught:
+        load("Specs in YAML: `translation`", **{old: new})
+    assert wrong in str(caught.value.__cause__)
+
+
+def test_a_subclass_is_a_component(load):
+    assert keys(load("A component of your own")) == {f"clicks/{name}" for name in (*JOB_ASSETS, "maintenance")}
+
+
+def test_get_asset_spec_changes_specs(load):
+    graph = load("Specs in Python: `get_asset_spec`").resolve_asset_graph()
+    assert graph.get(dg.AssetKey(["clicks", "user_info"])).tags["connector"] == "scripted"
+    assert "connector" not in graph.get(dg.AssetKey(["clicks", "enriched_click"])).tags
+
+
+def test_execute_is_around_every_step(load, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    found, lake = load("Around a step: `execute`"), tmp_path / "state" / "lake"
+    hold(pipeline("block"), lake)  # so that no step needs Spark
+    with dg.instance_for_test() as instance:
+        job = found.resolve_job_def("clicks")
+        done = job.execute_in_process(instance=instance, raise_on_error=False)
+        logs = [record.user_message for record in instance.all_logs(done.run_id) if record.step_key]
+    gate = next(check for check in done.get_asset_check_evaluations() if check.check_name == "gate")
+    assert not gate.passed
+    for kind in ("source", "staged", "gate"):
+        assert f"{kind} begins, on {lake}" in logs
+        assert f"{kind} is done" in logs
+
+
+def test_a_step_that_execute_leaves_out_publishes_nothing(load, tmp_path: Path):
+    text = {"yield from super().execute(context, tidegate, step)": "if step.kind != 'gate':\n"
+            "            yield from super().execute(context, tidegate, step)\n"
+            "        else:\n"
+            "            for key in context.selected_asset_check_keys:\n"
+            "                yield dg.AssetCheckResult(passed=True, asset_key=key.asset_key, check_name=key.name)",
+            "import tidegate\n\n": "import dagster as dg\nimport tidegate\n\n"}  # fmt: skip
+    found = load("Around a step: `execute`", **text)
+    hold(pipeline("block"), tmp_path / "state" / "lake", verdict=False)
+    done = found.resolve_job_def("clicks").execute_in_process(raise_on_error=False)
+    assert all(check.passed for check in done.get_asset_check_evaluations()), "as the override says"
+    (failed,) = done.get_step_failure_events()
+    assert failed.step_key == "clicks__enriched_click"
+    assert "has no verdict" in (failed.step_failure_data.user_failure_data or dg.Failure()).description
+
+
+def test_template_variables_of_a_subclass(load):
+    graph = load("Words of your own in YAML: template variables").resolve_asset_graph()
+    conditions = {graph.get(key).automation_condition for key in graph.get_all_asset_keys()}
+    assert conditions == {dg.AutomationCondition.on_cron("0 0 * * 0")}
+
+
+def test_a_part_of_a_script(load):
+    found = load("A part of a script: `select` and `exclude`")
+    graph = found.resolve_asset_graph()
+    made = {key.path[-1] for key in graph.materializable_asset_keys}
+    assert made == {"user_info", "enriched_click_staged", "enriched_click", "maintenance"}
+    assert graph.get(dg.AssetKey(["clicks", "enriched_click_staged"])).parent_keys == {
+        dg.AssetKey(["clicks", name]) for name in ("user_info", "click_event")
+    }
+    assert dg.AssetCheckKey(dg.AssetKey(["clicks", "enriched_click_staged"]), "gate") in graph.asset_check_keys
+    assert found.resolve_job_def("clicks")
+
+
+@pytest.mark.parametrize(
+    ("select", "exclude", "wrong"),
+    [
+        ("enriched_clik", "click_event", "no source table and no INSERT enriched_clik"),
+        ("enriched_click", "'*'", "leave nothing of clicks"),
+        ("enriched_click", "clicks", "no source table and no INSERT clicks"),
+    ],
+)
+def test_a_selection_of_what_there_is_not_is_refused(load, select: str, exclude: str, wrong: str):
+    text = {"[enriched_click]": f"[{select}]", "[click_event]": f"[{exclude}]"}
+    with pytest.raises(Exception, match="building definitions") as caught:
+        load("A part of a script: `select` and `exclude`", **text)
+    assert wrong in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("checks", [{"gate"}, {"unmatched_policy"}, set()], ids=["gate", "part", "none"])
+def test_no_selection_gets_a_row_past_a_gate_that_holds(load, tmp_path: Path, checks: set[str]):
+    found, lake = load("The component"), tmp_path / "state" / "lake"
+    hold(pipeline("block"), lake)
+    staged, published = (dg.AssetKey(["clicks", name]) for name in ("enriched_click_staged", "enriched_click"))
+    job = found.resolve_implicit_global_asset_job_def().get_subset(
+        asset_selection={staged, published}, asset_check_selection={dg.AssetCheckKey(staged, name) for name in checks}
+    )
+    done = job.execute_in_process(raise_on_error=False)
+    assert not done.success
+    assert {event.check_name for event in done.get_asset_check_evaluations()} == checks
+    assert not (lake / "targets").exists()
+
+
+def test_a_run_that_leaves_the_gate_out_is_refused_with_its_name(load, tmp_path: Path):
+    found = load("The component")
+    hold(pipeline("block"), tmp_path / "state" / "lake", verdict=False)
+    staged, published = (dg.AssetKey(["clicks", name]) for name in ("enriched_click_staged", "enriched_click"))
+    job = found.resolve_implicit_global_asset_job_def()
+    some = job.get_subset(asset_selection={staged, published}, asset_check_selection=set())
+    done = some.execute_in_process(raise_on_error=False)
+    (failed,) = [event for event in done.get_step_failure_events() if event.step_key == "clicks__enriched_click"]
+    said = failed.step_failure_data.user_failure_data
+    assert said is not None
+    assert "leaves out its check `gate`" in (said.description or "")
+    assert "clicks/enriched_click_staged:gate" in str(said.metadata["next"].value)
+
+
+def test_what_is_published_can_be_counted_alone(load, tmp_path: Path):
+    found = load("The component")
+    hold(pipeline("block"), tmp_path / "state" / "lake")
+    published = dg.AssetKey(["clicks", "enriched_click"])
+    job = found.resolve_implicit_global_asset_job_def()
+    check = dg.AssetCheckKey(published, "adds_up")
+    done = job.get_subset(asset_selection=set(), asset_check_selection={check}).execute_in_process()
+    assert [item.check_name for item in done.get_asset_check_evaluations()] == ["adds_up"]
+    assert not done.get_asset_materialization_events()
