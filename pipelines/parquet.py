@@ -125,7 +125,8 @@ def _repeating(table: pa.Table) -> list[str]:
     """The paths of the columns whose first values repeat: a dictionary of others costs time and makes files longer."""
     found: list[str] = []
     for name, values in _leaves("", table.slice(0, _SAMPLE)):
-        if len(values.unique()) * _REPEATED <= len(values):
+        # Of lists and maps Arrow tells no values apart.
+        if not pa.types.is_nested(values.type) and len(values.unique()) * _REPEATED <= len(values):
             found.append(name)
     return found
 

@@ -1,7 +1,8 @@
 """The continuous mode: the same epochs as `Runner.run`, tick by tick in one warm process, until it is told to stop.
 
-A tick lands one epoch of every source, then takes every INSERT as far as it goes: a process also to the timers that the
-system's time has reached, where its time is that (FLIP-326's scheduler of system time is the tick).
+A tick lands one epoch of every source, by one Spark job as far as that goes, then takes every INSERT as far as it goes:
+a process also to the timers that the system's time has reached, where its time is that (FLIP-326's scheduler of system
+time is the tick).
 
 After a tick it does upkeep: a piece of it at least, and more while there is time until the next tick.
 
@@ -22,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeVar
 
 from py4j.protocol import Py4JError
@@ -174,17 +176,17 @@ class Continuous:
         advances: list[Advance] = []
         releases: list[Released] = []
         held: list[GateHeld] = []
-        for table in self.runner.pipeline.sources:
-            if self.stop.is_set():
-                break
-            landed = self._tried(table.name, lambda name=table.name: self.runner.advance(name, max_epochs=1))
+        names = (table.name for table in self.runner.pipeline.sources)
+        going = (name for name in names if not self.stop.is_set() and self._is_tried(name))
+        for name, found in self.runner.advance_together(going).items():
+            landed = self._tried(name, partial(_given, found))
             advances += [landed] if landed else []
         if number == 1 and not advances:
             self._refuse_to_begin()
         for insert in self.runner.pipeline.inserts:
             if self.stop.is_set():
                 break
-            if self._waits_for_stuck(insert):
+            if self._waits_for_stuck(insert) or not self._is_tried(insert_owner(insert.id)):
                 continue
             try:
                 done = self._tried(insert_owner(insert.id), lambda name=insert.id: self.runner.release(name))
@@ -197,11 +199,14 @@ class Continuous:
         stuck = tuple(self.stuck.values())
         return Tick(number, tuple(advances), tuple(releases), tuple(held), time.monotonic() - started, stuck)
 
-    def _tried(self, owner: str, step: Callable[[], T]) -> T | None:
-        """What a step of `owner` gives; None where it fails, or has failed and is not to be tried again yet."""
+    def _is_tried(self, owner: str) -> bool:
+        """Whether it has not failed, or is to be tried again by now."""
         before = self.stuck.get(owner)
-        if before is not None and self.now() < before.due:
-            return None
+        return before is None or self.now() >= before.due
+
+    def _tried(self, owner: str, step: Callable[[], T]) -> T | None:
+        """What a step of `owner` gives; None where it fails."""
+        before = self.stuck.get(owner)
         try:
             done = step()
         except ENDS_ALL:
@@ -238,3 +243,10 @@ class Continuous:
         """Whether rows of an INSERT in processing time would meet a table that is stuck, and so behind."""
         beside = insert.builds if insert.process is None else insert.inputs if len(insert.inputs) > 1 else ()
         return insert.time != "event" and any(table in self.stuck for table in beside)
+
+
+def _given(found: Advance | TidegateError) -> Advance:
+    """What an advance gave; raises what it raised."""
+    if isinstance(found, TidegateError):
+        raise found
+    return found

@@ -31,6 +31,7 @@ from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from tidegate.pipelines.runtime.judging import prepare
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from tidegate.pipelines.runtime.landing.alignment import Members
+from tidegate.pipelines.runtime.landing.jobs import Steps, one_job
 from tidegate.pipelines.runtime.landing.landing import Landing
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
 from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan, insert_owner
@@ -219,6 +220,19 @@ class Runner:
         done = landing.advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch)
         self._works(table)
         return done
+
+    def advance_together(self, tables: Iterable[str]) -> dict[str, Advance | TidegateError]:
+        """Land an epoch of each source table at most, by one Spark job as far as they can be (`one_job`): a tick. What
+        became of each, in the order in which they were landed; one that fails stops no other."""
+        done = one_job((table, partial(self._tick_of, table)) for table in tables)
+        for table, found in done.items():
+            if isinstance(found, Advance):
+                self._works(table)
+        return done
+
+    def _tick_of(self, table: str) -> Steps:
+        self.definitions.require()
+        return self.landing(table).steps(max_epochs=1)
 
     # --- inserts -------------------------------------------------------------------------------------------------
 

@@ -302,6 +302,15 @@ class WritesFiles(Protocol):
 
 
 @runtime_checkable
+class ReadsAlone(Protocol):
+    """A source some of whose steps have to be read, and committed, before another table is planned."""
+
+    def reads_alone(self, step: StoredStep) -> bool:
+        """Whether `step` is one of them. Others of a tick are read by one Spark job, with those of other tables."""
+        ...
+
+
+@runtime_checkable
 class ExplainsFailures(Protocol):
     """A source that can also say what a failed read of one of its steps means."""
 

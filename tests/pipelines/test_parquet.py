@@ -48,6 +48,14 @@ def test_the_footer_tells_of_every_column(tmp_path: Path) -> None:
     assert "RLE_DICTIONARY" not in columns["k"].encodings
 
 
+def test_columns_of_lists_and_maps_are_written(tmp_path: Path) -> None:
+    lists, maps = pa.list_(pa.string()), pa.map_(pa.string(), pa.list_(pa.float64()))
+    rows = [{"l": ["a", None], "m": [("k", [1.5])], "s": {"l": []}}, {"l": None, "m": [], "s": None}]
+    schema = pa.schema([("l", lists), ("m", maps), ("s", pa.struct([("l", lists)]))])
+    assert write_file(tmp_path / "a.parquet", [pa.RecordBatch.from_pylist(rows, schema)]) == 2
+    assert pq.read_table(tmp_path / "a.parquet").to_pylist() == rows
+
+
 def test_what_is_held_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "GROUP_BYTES", 3 * batch(0).nbytes)
     write_file(tmp_path / "a.parquet", (batch(10 * n) for n in range(10)))

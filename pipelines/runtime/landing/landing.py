@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,13 +24,14 @@ from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, On
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.drafts import DraftSplits, SourceDraft
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, place, reading, refuse_second_release
+from tidegate.pipelines.runtime.landing.jobs import alone
 from tidegate.pipelines.runtime.landing.membership import Membership
 from tidegate.pipelines.runtime.landing.opening import context_of, opened, refresh, unfinished
 from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
 from tidegate.pipelines.runtime.landing.registration import register
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.landing.user_functions import functions_of
-from tidegate.pipelines.runtime.landing.writing import EpochWriter
+from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.masking import Mask
 from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
@@ -86,6 +87,18 @@ class Landing:
         Raises LeaseHeld, SourceError, LakeError, ConcurrentRun; PlanningError where a new generation would publish rows
         a second time.
         """
+        return alone(self.steps(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch))
+
+    def steps(
+        self,
+        *,
+        ends: Json | None = None,
+        max_epochs: int | None = None,
+        resnapshot: bool = False,
+        on_epoch: OnEpoch | None = None,
+    ) -> Generator[EpochWriter, Writing, Advance]:
+        """What `advance` does, for who drives it: it stops where the rows of a step are to be written, and is sent how
+        (`EpochWriter.commit`). Where it is closed instead, all is as after a crash."""
         self.leases.acquire(self.table.name)
         if resnapshot:
             refuse_second_release(self.lake, self.table.name)
@@ -94,8 +107,8 @@ class Landing:
         generation = self._generation(resnapshot)
         epochs: list[LandedEpoch] = []
 
-        def land(planned: StoredStep) -> None:
-            epochs.append(self._land(source, planned))
+        def land(planned: StoredStep) -> Generator[EpochWriter, Writing, None]:
+            epochs.append((yield from self._land(source, planned)))
             refresh(context, self.lake)
             if on_epoch is not None:
                 on_epoch(epochs[-1])
@@ -103,7 +116,7 @@ class Landing:
         with self.opened(generation) as (source, context):
             left_over = unfinished(context, self.own.last(generation))
             if left_over is not None:
-                land(left_over)
+                yield from land(left_over)
             else:
                 source.preflight()
             limit = source.ends() if ends is None else ends
@@ -112,7 +125,7 @@ class Landing:
                 if planned is None:
                     break
                 refresh(context, self.lake)
-                land(planned)
+                yield from land(planned)
             aligned = self.membership.now(generation)
         return Advance(self.table.name, generation, tuple(epochs), self.own.last(generation), aligned, limit)
 
@@ -152,7 +165,7 @@ class Landing:
                 refresh(context, self.lake)
                 yield source, context
 
-    def _land(self, source: Source, stored: StoredStep) -> LandedEpoch:
+    def _land(self, source: Source, stored: StoredStep) -> Generator[EpochWriter, Writing, LandedEpoch]:
         before = self.own.last(stored.generation)
         time = EpochTime(self.table, self.strategy, before, stored.planned_at)
         signal = SignalEmit(self.clock, before if time.processing_time else None)
@@ -165,7 +178,8 @@ class Landing:
         with reading(self.own, source, stored, time.expression):
             if time.processing_time:
                 signal.before_first_record()
-            counted = EpochWriter(self.own, stored, time, spark).commit(source)
+            aligned = self.strategy.alignment is not None
+            counted = yield from EpochWriter(self.own, stored, time, spark, source, aligned).commit()
             rows = self.own.rows(spark, stored) if counted.rows else None
             landed = time.heard(source.landed(stored, rows))
         faults.point("source.landed", self.table.name)

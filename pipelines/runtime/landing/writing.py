@@ -1,30 +1,45 @@
-"""The rows of a planned step into the table: written where no commit names them yet, then adopted by one; each once."""
+"""The rows of a planned step into the table: written where no commit names them yet, then adopted by one; each once.
+
+Who drives an advance chooses who writes. A step that lands alone is written by Spark, which is quicker for millions of
+rows. Those of one tick are written by the tasks of one Spark job (`together`), which is quicker for few.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-from pyspark.sql import Observation, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, footers_of, surveyed
+from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.landing.computed import computed, stored_as_delivered
 from tidegate.pipelines.runtime.landing.rejected import Rejected
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.landing.user_functions import plan_instant
 from tidegate.pipelines.runtime.watermarking import EpochTime
-from tidegate.pipelines.runtime.watermarking.builtin import ends_of_files, ends_of_rows
-from tidegate.pipelines.sources.protocol import Source, StoredStep, WritesFiles
+from tidegate.pipelines.runtime.watermarking.builtin import Tally, ends_of_files, ends_of_rows, merged
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sources.protocol import ReadsAlone, Source, StoredStep, WritesFiles
+from tidegate.pipelines.sources.registry import connector
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""
+
+AT_ONCE = {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
+"""How Spark runs the job of a tick: what it is made of is planned once, and has no shuffle."""
 
 
 @dataclass(frozen=True)
@@ -42,76 +57,177 @@ class Counted:
 
 @dataclass(frozen=True)
 class Written:
-    """Files of an epoch in a folder of the table that no commit names yet, with their footers by name."""
+    """Files of an epoch in a folder of the table that no commit names yet."""
 
     folder: Path
-    footers: Mapping[str, pq.FileMetaData]
+    files: Sequence[StagedFile]
     counted: Counted
+
+
+Writing = Callable[[], Written]
+"""How a step's rows are written, or were; raises what the engine throws."""
 
 
 @dataclass(frozen=True)
 class EpochWriter:
-    """Commits the rows of one step of one table. `time` says what to count of them."""
+    """Commits the rows of one step of one table. `time` says what to count of them, `aligned` whether the next tables'
+    plans look at what of it has landed."""
 
     own: SourceTable
     stored: StoredStep
     time: EpochTime
     spark: SparkSession
+    source: Source
+    aligned: bool = False
 
-    def commit(self, source: Source) -> Counted:
-        """Commit the step's rows, unless an earlier run has; what there is of them."""
-        rejected = Rejected(self.own.lake, self.own.table, self.stored)
+    def commit(self) -> Generator[EpochWriter, Writing, Counted]:
+        """Commit the step's rows, unless an earlier run has; what there is of them. Where Spark has to read them, it
+        yields itself, and is sent how they are written."""
         if self.own.holds(self.stored):
-            return self._counted_again(rejected)
-        written = self._by_source(source) or self._by_spark(source, rejected)
+            return self._counted_again()
+        written = self._by_source()
+        if written is None:
+            writing = yield self
+            written = writing()
         faults.point("source.written", self.own.name)
-        files = surveyed(written.folder, written.footers)
-        adopt(self.own.path, written.folder, files, application=self._application, epoch=self.stored.epoch)
+        adopt(self.own.path, written.folder, written.files, application=self._application, epoch=self.stored.epoch)
         faults.point("source.appended", self.own.name)
         return written.counted
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other table's rows are written by the same job: a first read, which may be of any size, and what
+        the next table's plan depends on."""
+        table = self.own.table
+        phases = connector(table.connector).spec.phases(table.options)
+        if self.aligned or self.stored.epoch == 1 or (phases and self.stored.step.phase == "bounded"):
+            return True
+        return isinstance(self.source, ReadsAlone) and self.source.reads_alone(self.stored)
 
     @property
     def _application(self) -> str:
         return self.own.application(self.stored.generation)
 
-    def _by_spark(self, source: Source, rejected: Rejected) -> Written:
-        """Read as a frame: what is rejected is kept apart, columns are computed, and all is counted on the way."""
+    def _folder(self) -> Path:
+        generation, epoch = self.stored.generation, self.stored.epoch
+        return lake_rows.folder_of(self.own.path, application=self._application, generation=generation, epoch=epoch)
+
+    @cached_property
+    def _rejected(self) -> Rejected:
+        return Rejected(self.own.lake, self.own.table, self.stored)
+
+    def _read(self) -> DataFrame:
+        """The step's rows, as the lake stores them: what is rejected is kept apart, columns are computed."""
+        return computed(self._rejected.apart(self.source.read(self.spark, self.stored)), self.own.table, self.stored)
+
+    def _kept_out(self) -> int | None:
+        return self._rejected.keep(lambda: self.source.read(self.spark, self.stored))
+
+    def by_spark(self) -> Written:
+        """Written by Spark, in a job of their own, and counted on the way."""
         generation, epoch = self.stored.generation, self.stored.epoch
         observed = Observation(f"landed {self.own.name} {generation} {epoch}")
-        rows = computed(rejected.apart(source.read(self.spark, self.stored)), self.own.table, self.stored)
+        rows = self._read()
         seen, counts = self.time.counted(rows.withColumn("_instant", plan_instant(self.stored)))
         seen = seen.observe(observed, *map(F.expr, TALLY), *counts)
         seen = seen.select(*map(lake_rows.quoted, rows.columns))
         folder = lake_rows.write(seen, self.own.path, application=self._application, generation=generation, epoch=epoch)
         footers = footers_of(folder)
         tally = {**observed.get, **ends_of_files(list(footers.values()))}
-        kept_out = rejected.keep(lambda: source.read(self.spark, self.stored))
-        return Written(folder, footers, Counted(tally, kept_out))
+        return Written(folder, surveyed(folder, footers), Counted(tally, self._kept_out()))
 
-    def _by_source(self, source: Source) -> Written | None:
+    def by_tasks(self, number: int) -> tuple[Path, DataFrame]:
+        """The folder in which tasks write them, and the frame of what each task tells of it, with `number`."""
+        rows, folder = self._read(), self._folder()
+        if not self.time.processing_time:
+            rows = self.time.valued(rows.withColumn("_instant", plan_instant(self.stored))).drop("_instant")
+        types = {name: arrow_type(kind) for name, kind in lake_rows.stored_columns(self.own.table).items()}
+        task = TaskWriter(str(folder), self.stored.generation, self.stored.epoch, types, self.time.tally)
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"table": pa.array([number], pa.int32()), "told": [task.write(batches)]})
+
+        return folder, rows.mapInArrow(write, "table INT, told STRING")
+
+    def told(self, folder: Path, found: Sequence[str]) -> Written:
+        """What tasks have written, once all have told of it."""
+        parts = [json.loads(text) for text in found]
+        files = [StagedFile(**file) for part in parts for file in part["files"]]
+        return Written(folder, files, Counted(merged([part["tally"] for part in parts]), self._kept_out()))
+
+    def _by_source(self) -> Written | None:
         """The files of a step that its source writes itself; None where it does not, or where Spark has to look at
         each row: to compute a column of it, or its watermark."""
         plain = stored_as_delivered(self.own.table) and self.time.processing_time
-        if not plain or not isinstance(source, WritesFiles):
+        if not plain or not isinstance(self.source, WritesFiles):
             return None
-        generation, epoch = self.stored.generation, self.stored.epoch
-        folder = lake_rows.folder_of(self.own.path, application=self._application, generation=generation, epoch=epoch)
+        folder = self._folder()
         folder.mkdir()
         names: Sequence[str] | None = ()
         try:
-            names = source.write(self.spark, self.stored, str(folder))
+            names = self.source.write(self.spark, self.stored, str(folder))
         finally:
             if not names:  # what other tasks had written when one failed goes too
                 shutil.rmtree(folder, ignore_errors=True)
         if names is None:
             return None
-        footers = footers_of(folder, names)
-        rows = sum(footer.num_rows for footer in footers.values())
-        return Written(folder, footers, Counted({"rows": rows, "truncates": 0}))
+        files = surveyed(folder, footers_of(folder, names))
+        return Written(folder, files, Counted({"rows": sum(file.rows for file in files), "truncates": 0}))
 
-    def _counted_again(self, rejected: Rejected) -> Counted:
+    def _counted_again(self) -> Counted:
         """Of rows that an earlier run has committed."""
-        kept_out = rejected.kept(self.spark)
+        kept_out = self._rejected.kept(self.spark)
         rows, counts = self.time.counted(self.own.rows(self.spark, self.stored))
         tally = rows.agg(*map(F.expr, TALLY), *counts, *ends_of_rows()).collect()[0].asDict()
         return Counted(tally, kept_out)
+
+
+@dataclass(frozen=True)
+class TaskWriter:
+    """What a task does with a step's rows: it writes them to a file in `folder`, as `types`, and counts them."""
+
+    folder: str
+    generation: int
+    epoch: int
+    types: Mapping[str, pa.DataType]
+    tally: Tally
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> str:
+        """The file, if there are rows, and what was counted, as JSON. Another attempt writes another file, so that one
+        that was told of stays as it is. Raises OSError."""
+        folder, name = Path(self.folder), f"part-{uuid.uuid4().hex}.parquet"
+        counts = [self.tally.of(None)]
+        with BatchWriter(folder / name) as file:
+            for batch in batches:
+                counts.append(self.tally.of(batch))
+                file.write(self._stored(batch))
+        footers = footers_of(folder, [name] if file.rows else [])
+        found = {**merged(counts), **ends_of_files(list(footers.values()))}
+        return json.dumps({"files": [asdict(each) for each in surveyed(folder, footers)], "tally": found})
+
+    def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        given = {"_generation": self.generation, "_epoch": self.epoch}
+        columns = [
+            pa.repeat(pa.scalar(given[name], kind), batch.num_rows) if name in given else batch.column(name).cast(kind)
+            for name, kind in self.types.items()
+        ]
+        return pa.RecordBatch.from_arrays(columns, list(self.types))
+
+
+def together(writers: Sequence[EpochWriter]) -> list[Written]:
+    """Write the steps of several tables by one Spark job. Raises what the engine throws; nothing is committed then."""
+    spark, folders = writers[0].spark, list[Path]()
+    try:
+        with settings(spark, AT_ONCE):
+            frames = list[DataFrame]()
+            for number, writer in enumerate(writers):
+                folder, frame = writer.by_tasks(number)
+                folders.append(folder)
+                frames.append(frame)
+            told = reduce(DataFrame.unionAll, frames).collect()  # one row a task
+        found = [[row["told"] for row in told if row["table"] == number] for number in range(len(writers))]
+        return [writer.told(folder, each) for writer, folder, each in zip(writers, folders, found, strict=True)]
+    except BaseException:
+        for folder in folders:  # what tasks that still run put there anew goes with dead files
+            shutil.rmtree(folder, ignore_errors=True)
+        raise

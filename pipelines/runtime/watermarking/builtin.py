@@ -8,8 +8,11 @@ row is late by the table's watermark as of the epoch before, wherever in its epo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -70,6 +73,7 @@ def remembered(state: Any) -> tuple[int | None, int]:
 
 
 _FIRST, _LAST, _GREATEST, _ROWTIME = "first_split", "last_split", "greatest", "rowtime"
+_BOUNDS = (_FIRST, _LAST, _GREATEST, _ROWTIME)
 
 
 def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
@@ -81,6 +85,47 @@ def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
     if gap is not None and gap > 1:
         return [F.count(VALUE).alias("values")]
     return [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(standing)]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a task counts of `valued` rows that it writes itself, as numbers by name: `rows` and `truncates`, and what
+    `tally` counts, `late` by the watermark `floor` (ms). `values`: whether the rows' values are enough to tell what is
+    emitted, which they are not for a gap above 1."""
+
+    floor: int | None = None
+    values: bool = False
+
+    def of(self, batch: pa.RecordBatch | None) -> dict[str, int | None]:
+        """Of a batch; None stands for no row at all."""
+        if batch is None:
+            found: dict[str, int | None] = {"rows": 0, "truncates": 0}
+            return {**found, _GREATEST: None, _ROWTIME: None, "late": 0} if self.values else found
+        found = {"rows": batch.num_rows, "truncates": _true(pc.equal(batch.column("_op"), "t"))}  # type: ignore[attr-defined]
+        if not self.values:
+            return found
+        times = batch.column("_rowtime").cast(pa.int64())
+        rowtime = pc.max(times).as_py()  # type: ignore[attr-defined]
+        floor = None if self.floor is None else micros(self.floor)
+        late = 0 if floor is None else _true(pc.less_equal(times, floor))  # type: ignore[attr-defined]
+        greatest = pc.max(batch.column(VALUE)).as_py()  # type: ignore[attr-defined]
+        return {**found, _GREATEST: greatest, _ROWTIME: None if rowtime is None else rowtime // 1000, "late": late}
+
+
+def _true(values: pa.Array) -> int:
+    return int(pc.sum(values).as_py() or 0)  # type: ignore[attr-defined]
+
+
+def merged(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What `Tally` and `ends_of_files` have found of parts of an epoch, of all of it."""
+    together: dict[str, Any] = {"rows": 0, "truncates": 0}
+    for name in {name: None for each in counts for name in each}:
+        known = [each[name] for each in counts if each.get(name) is not None]
+        if name in (_FIRST, _LAST) and any(name not in each for each in counts):
+            continue  # a footer that does not tell
+        least_of = min if name == _FIRST else max
+        together[name] = least_of(known, default=None) if name in _BOUNDS else sum(known)
+    return together
 
 
 def ends_of_rows() -> list[Column]:

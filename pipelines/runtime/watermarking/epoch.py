@@ -98,10 +98,21 @@ class EpochTime:
         Every value is computed, also where the count is not enough: an expression that fails must do so before rows are
         committed.
         """
-        generator = self._built_in
-        if self.processing_time or generator is None:
+        if self.processing_time or self._built_in is None:
             return rows, []
-        return builtin.valued(rows, generator), builtin.tally(self.standing, self.strategy.gap)
+        return self.valued(rows), builtin.tally(self.standing, self.strategy.gap)
+
+    def valued(self, rows: DataFrame) -> DataFrame:
+        """`rows` with the value of each, where there is one to be computed."""
+        generator = self._built_in
+        return rows if self.processing_time or generator is None else builtin.valued(rows, generator)
+
+    @property
+    def tally(self) -> builtin.Tally:
+        """The same, of `valued` rows, for who counts batches of them (`builtin.merged`)."""
+        counts = not self.processing_time and self._built_in is not None
+        gap = self.strategy.gap
+        return builtin.Tally(self.standing.floor, counts and (gap is None or gap <= 1))
 
     @property
     def expression(self) -> str | None:

@@ -20,6 +20,7 @@ from tidegate.pipelines.sources.protocol import (
     KnowsItsEnd,
     Landed,
     LogRetention,
+    ReadsAlone,
     SourceContext,
     Step,
     StoredStep,
@@ -85,6 +86,11 @@ class HybridSource:
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         part = self._of(step)
         return part.landable(part.at(step).read(spark, part.stored(step)))
+
+    def reads_alone(self, step: StoredStep) -> bool:
+        """`protocol.ReadsAlone`: as the part's own source has it."""
+        part = self._of(step)
+        return isinstance(part.source, ReadsAlone) and part.source.reads_alone(part.stored(step))
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         part = self._of(step)

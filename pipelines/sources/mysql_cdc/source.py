@@ -215,6 +215,11 @@ class MysqlCdcSource:
         self._check_log(ranges)
         return write_chunks(spark, self._work(ranges), Files(folder, step.generation, step.epoch, columns))
 
+    def reads_alone(self, step: StoredStep) -> bool:
+        """`protocol.ReadsAlone`: what other tables of the server read too is there for them once this one has it."""
+        ranges = step_of(step.step.ranges)
+        return isinstance(ranges, BinlogStep) and self._spool(ranges.start_birth) is not None
+
     def _work(self, step: SnapshotStep) -> Work:
         with self._session.cursor() as cursor:
             cut_columns = self._cut_rule().columns(cursor, step.start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -50,9 +51,14 @@ class ScriptedRunner:
     def stuck(self, owner: str, error: TidegateError) -> None:
         self.told.append((owner, error.what))
 
-    def advance(self, table: str, max_epochs: int | None = None) -> Advance:
-        assert max_epochs == 1
-        return self._answer(table, Advance(table, 1, (), None))
+    def advance_together(self, tables: Iterable[str]) -> dict[str, Advance | TidegateError]:
+        done: dict[str, Advance | TidegateError] = {}
+        for table in tables:
+            try:
+                done[table] = self._answer(table, Advance(table, 1, (), None))
+            except TidegateError as error:
+                done[table] = error
+        return done
 
     def release(self, insert: str) -> Released:
         return self._answer(insert, Released(insert))

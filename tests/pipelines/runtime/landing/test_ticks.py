@@ -1,0 +1,231 @@
+"""A tick lands what its sources have by one Spark job: the same rows and the same log as one after another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from tests.jobs import jobs_of
+from tests.oracle.pins import rows_of
+from tests.pipelines.runtime.crashing import dying
+from tidegate.pipelines.errors import SourceError, TidegateError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.continuous import Continuous
+from tidegate.pipelines.runtime.landing.advances import Advance
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.testing import Harness
+
+SCRIPT = """
+CREATE TABLE orders (id INT, amount DECIMAL(8, 2), at TIMESTAMP_LTZ(3), twice AS id * 2, p AS PROCTIME(),
+    WATERMARK FOR at AS at - INTERVAL '1' SECOND) WITH ('connector' = 'delta', 'path' = '{root}/orders');
+CREATE TABLE users (id INT, name STRING, tags ARRAY<STRING>, PRIMARY KEY (id) NOT ENFORCED) WITH (
+    'connector' = 'delta', 'path' = '{root}/users', 'format.on-error' = 'quarantine');
+CREATE TABLE numbers (id BIGINT, n DOUBLE, seen AS CURRENT_TIMESTAMP, p AS PROCTIME()) WITH (
+    'connector' = 'datagen', 'rows-per-second' = '10', 'fields.id.kind' = 'sequence', 'fields.id.start' = '1',
+    'fields.id.end' = '1000');
+CREATE TABLE words (id INT, word STRING, p AS PROCTIME()) WITH ('connector' = 'filesystem', 'path' = '{root}/words',
+    'format' = 'csv', 'format.on-error' = 'quarantine', 'source.settle-time' = '0 s');
+CREATE TABLE of_orders (id BIGINT, name STRING) WITH ('connector' = 'delta');
+CREATE TABLE of_numbers (id BIGINT, name STRING) WITH ('connector' = 'delta');
+CREATE TABLE of_words (id BIGINT, name STRING) WITH ('connector' = 'delta');
+INSERT INTO of_orders SELECT o.id, u.name FROM orders AS o
+LEFT JOIN users FOR SYSTEM_TIME AS OF o.p AS u ON o.id = u.id;
+INSERT INTO of_numbers SELECT o.id, u.name FROM numbers AS o
+LEFT JOIN users FOR SYSTEM_TIME AS OF o.p AS u ON o.id = u.id;
+INSERT INTO of_words SELECT o.id, u.name FROM words AS o
+LEFT JOIN users FOR SYSTEM_TIME AS OF o.p AS u ON o.id = u.id
+"""
+TABLES = ("users", "orders", "numbers", "words")
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Sources:
+    """What four sources of several kinds have, and runners of lakes that read them."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark, self.root = spark, root
+        self.script, self.rounds = SCRIPT.format(root=root), 0
+
+    def runner(self, lake: str) -> Runner:
+        moment = int((BEGAN + timedelta(seconds=self.rounds)).timestamp() * 1000)
+        return Runner(
+            compile_script(self.script), Lake(self.root / lake), spark=lambda: self.spark, clock=lambda: moment
+        )
+
+    def more(self) -> None:
+        """A round of news; two users and a word of each do not fit."""
+        self.rounds += 1
+        first = 100 * self.rounds
+        numbers = range(first, first + 5)
+        at = [BEGAN + timedelta(seconds=self.rounds, milliseconds=-700 * number) for number in range(5)]
+        orders = {
+            "id": pa.array(numbers, pa.int32()),
+            "amount": pa.array([Decimal(number) / 4 for number in numbers], pa.decimal128(8, 2)),
+            "at": pa.array(at, pa.timestamp("us", "UTC")),
+        }
+        users = {
+            "id": pa.array([None, first, first + 1, None], pa.int32()),
+            "name": [f"user {n}" for n in range(4)],
+            "tags": pa.array([["a", None], [], None, ["b"]]),
+        }
+        for name, columns in (("orders", orders), ("users", users)):
+            for half in (slice(0, 2), slice(2, None)):  # commits of their own
+                part = pa.table(columns).slice(half.start, None if half.stop is None else 2)
+                write_deltalake(self.root / name, part, mode="append")
+        (self.root / "words").mkdir(exist_ok=True)
+        (self.root / "words" / f"{self.rounds}.csv").write_text(f"{first},one\nnone,two\n{first + 2},three\n")
+
+
+@pytest.fixture
+def sources(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
+    """With a first round."""
+    monkeypatch.setenv("TIDEGATE_FILES_ROOT", str(tmp_path))
+    made = Sources(spark, tmp_path)
+    made.more()
+    return made
+
+
+def landed(found: dict[str, Advance | TidegateError]) -> dict[str, list[int]]:
+    """By table, the rows of the epochs that landed."""
+    assert all(isinstance(each, Advance) for each in found.values()), found
+    return {name: [epoch.rows for epoch in each.epochs] for name, each in found.items() if isinstance(each, Advance)}
+
+
+def state(lake: Lake) -> dict[str, Any]:
+    """All rows of a lake, its quarantines and its watermark log; in order, but for where they lie."""
+    found: dict[str, Any] = {}
+    for name in TABLES:
+        found[name] = sorted(map(str, rows_of(str(lake.table_path(name)))))
+        if (lake.rejected_path(name) / "_delta_log").exists():
+            found[f"{name} rejected"] = sorted(map(str, rows_of(str(lake.rejected_path(name)))))
+        found[f"{name} log"] = [asdict(replace(row, lag_ms=None)) for row in lake.watermarks.rows(name)]
+    return found
+
+
+def test_rows_and_log_are_the_same_however_many_land_at_once(sources: Sources) -> None:
+    for number in range(3):
+        with sources.runner("alone") as runner:
+            for name in TABLES:
+                runner.advance(name, max_epochs=1)
+        with sources.runner("at_once") as runner:
+            jobs = jobs_of(sources.spark, lambda runner=runner: landed(runner.advance_together(TABLES)))
+        if number:  # what is rejected of two tables is read once more
+            assert len(jobs) == 1 + 2, jobs
+        sources.more()
+    alone, at_once = (state(Lake(sources.root / name)) for name in ("alone", "at_once"))
+    assert at_once == alone
+    assert len(at_once["users rejected"]) == 6
+    assert len(at_once["words rejected"]) == 3
+    assert [row["late"] for row in at_once["orders log"]] == [0, 2, 2]
+    assert all(row["splits"][0]["rowtime"] for row in at_once["orders log"])
+
+
+def test_a_table_that_fails_is_named_and_the_others_land(sources: Sources) -> None:
+    with sources.runner("lake") as runner:
+        runner.advance_together(TABLES)
+    sources.more()
+    with sources.runner("lake") as runner:
+        for file in (sources.root / "orders").glob("*.parquet"):
+            file.unlink()
+        found = runner.advance_together(TABLES)
+        failed = found.pop("orders")
+        assert landed(found) == {"users": [2], "numbers": [10], "words": [2]}
+    assert isinstance(failed, SourceError)
+    assert "of the Delta table is gone" in str(failed)
+
+
+@pytest.mark.parametrize("point", ["source.written", "source.appended"])
+def test_a_crash_leaves_what_the_next_tick_finishes(sources: Sources, point: str) -> None:
+    with sources.runner("lake") as runner:
+        runner.advance_together(TABLES)
+    sources.more()
+    with sources.runner("lake") as runner, dying(point, owner="orders"):
+        runner.advance_together(TABLES)
+    for _ in range(2):
+        with sources.runner("lake") as runner:
+            runner.advance_together(TABLES)
+    for name in TABLES:
+        ids = [row["id"] for row in rows_of(str(runner.lake.table_path(name)))]
+        assert len(ids) == len(set(ids)) == {"orders": 10, "numbers": 10}.get(name, 4), name
+
+
+KINDS = """
+CREATE TABLE users (id INT, name STRING, since TIMESTAMP_LTZ(3), PRIMARY KEY (id) NOT ENFORCED,
+    WATERMARK FOR since AS since) WITH ('connector' = 'scripted');
+CREATE TABLE clicks (id INT, n INT, at TIMESTAMP_LTZ(3), p AS PROCTIME(), WATERMARK FOR at AS at)
+    WITH ('connector' = 'scripted');
+CREATE TABLE idle (id INT, p AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE plain (id INT, name STRING) WITH ('connector' = 'delta');
+CREATE TABLE expression (twice INT, name STRING) WITH ('connector' = 'delta');
+CREATE TABLE filtered (id INT, name STRING) WITH ('connector' = 'delta');
+CREATE TABLE checked (id INT, name STRING, CONSTRAINT small EXPECT (id < 50)) WITH ('connector' = 'delta');
+CREATE TABLE timed (id INT, name STRING) WITH ('connector' = 'delta');
+CREATE TABLE of_idle (id INT, name STRING) WITH ('connector' = 'delta');
+INSERT INTO plain SELECT c.id, u.name FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id;
+INSERT INTO expression SELECT c.id * 2, upper(u.name) FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id;
+INSERT INTO filtered SELECT c.id, u.name FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id AND u.name <> 'x' WHERE c.n > 0;
+INSERT INTO checked SELECT c.id, u.name FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id;
+INSERT INTO timed SELECT c.id, u.name FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.at AS u ON c.id = u.id;
+INSERT INTO of_idle SELECT c.id, u.name FROM idle AS c LEFT JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id
+"""
+INSERTS = ("plain", "expression", "filtered", "checked", "timed")
+
+
+def versions(lake: Lake) -> Counter[str]:
+    """How many versions each table of a lake has, but for leases, which go by the clock."""
+    logs = {str(log.parent.relative_to(lake.root)) for log in lake.root.glob("**/_delta_log")}
+    names = [name for name in logs if not name.endswith("leases")]
+    return Counter({name: DeltaTable(lake.root / name).version() + 1 for name in names})
+
+
+def documented() -> list[tuple[str, int, int]]:
+    """By table, the commits of a source table and of an INSERT in an ordinary tick, as docs/lake.md lists them."""
+    text = (Path(__file__).parents[4] / "docs" / "lake.md").read_text()
+    rows = text.partition("### What a tick commits")[2].partition("\n\n#")[0].splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("| `")]
+    return [(name.strip("`"), int(source or 0), int(insert or 0)) for name, source, insert, *_ in cells]
+
+
+def test_an_ordinary_tick_runs_a_job_for_landing_and_one_an_insert(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(KINDS, spark, tmp_path, clock=lambda: int(BEGAN.timestamp() * 1000))
+    loop = Continuous(harness.runner, every=0.0)
+
+    def news(second: int) -> None:
+        at = BEGAN + timedelta(seconds=second)
+        harness.push("users", [{"id": number, "name": f"n{second}", "since": at} for number in range(3)])
+        harness.push("clicks", [{"id": number, "n": 1, "at": at} for number in range(3)])
+        for table in ("users", "clicks"):
+            harness.watermark(table, int(at.timestamp() * 1000))
+
+    for second in (1, 2):
+        news(second)
+        loop.run(max_ticks=1)
+    before = versions(harness.lake)
+    news(3)
+    jobs = jobs_of(spark, lambda: loop.run(max_ticks=1))
+    assert len(jobs) == 1 + len(INSERTS), jobs
+    expected: Counter[str] = Counter()
+    for name, source, insert in documented():
+        for count, owners in ((source, ("users", "clicks")), (insert, INSERTS)):
+            for owner in owners if count else ():
+                expected[name.replace("<table>", owner).replace("<target>", owner)] += count
+    assert versions(harness.lake) - before == expected
+    assert len(harness.published("timed")) == len(harness.published("plain")) == 9
+    assert jobs_of(spark, lambda: loop.run(max_ticks=1)) == []
+    assert versions(harness.lake) == before + expected
+    harness.runner.close()
