@@ -53,6 +53,14 @@ class DefinitionChanged(PlanningError):
         super().__init__(what, where=where, state=state, next_command=next_command)
 
 
+class BeyondRetention(PlanningError):
+    """Landed rows are asked for that 'landed.retention' has removed: those of `table` up to its epoch `upto`."""
+
+    def __init__(self, what: str, *, where: str, state: str, next_command: str, table: str, upto: int) -> None:
+        self.table, self.upto = table, upto
+        super().__init__(what, where=where, state=state, next_command=next_command)
+
+
 class SourceError(TidegateError):
     """A source that refuses, or can not, deliver what a plan asks for."""
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import opened
+from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from tidegate.pipelines.runtime.history import history_of
 from tidegate.pipelines.runtime.processing.accounting import ProcessRows, process_rows
@@ -30,12 +31,14 @@ class Reconciliation:
     """Where the rows of one INSERT are, and what is wrong with that.
 
     `tables`: rows of the probe's table, the target and the quarantine by their Delta logs; None where a log does not
-    tell (a file without row counts, or one that deletion vectors thin out). `problems`: a sentence each.
+    tell (a file without row counts, or one that deletion vectors thin out). `problems`: a sentence each. `removed`:
+    landed rows that retention has taken out of the probe's table.
     """
 
     rows: WhereRowsAre
     tables: Mapping[str, int | None]
     problems: tuple[str, ...]
+    removed: int = 0
 
     @property
     def passed(self) -> bool:
@@ -44,7 +47,11 @@ class Reconciliation:
     @property
     def said(self) -> dict[str, int]:
         """What `tables` should hold, by the control tables."""
-        return {"probe": self.rows.landed, "target": self.rows.published, "quarantine": self.rows.kept_out}
+        return {
+            "probe": self.rows.landed - self.removed,
+            "target": self.rows.published,
+            "quarantine": self.rows.kept_out,
+        }
 
     @property
     def counts(self) -> dict[str, int]:
@@ -139,7 +146,8 @@ def _tables_of(
     for item in rows.inputs:
         table, name = pipeline.table(item.table), f"the table of {item.table}"
         path = lake.target_path(table) if pipeline.process_output(item.table) else lake.table_path(item.table)
-        tables[name], said[name] = logged_rows(path, item.generation, item.upto), item.landed
+        removed = 0 if pipeline.process_output(item.table) else gone(lake, item.table, item.generation).rows or 0
+        tables[name], said[name] = logged_rows(path, item.generation, item.upto), item.landed - removed
         if "changelog.retention" in table.options:
             thinned.add(name)
     for item in rows.outputs:
@@ -184,10 +192,9 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
         "target": f"the table of {target.name}",
         "quarantine": f"the quarantine of {insert.id}",
     }
-    found = Reconciliation(rows, tables, ())
-    retained = {names["probe"]} if "changelog.retention" in pipeline.table(insert.probe).options else set[str]()
+    found = Reconciliation(rows, tables, (), gone(lake, insert.probe, rows.generation).rows or 0)
     there = {names[place]: number for place, number in tables.items()}
-    problems += _differences(there, {names[place]: number for place, number in found.said.items()}, retained)
+    problems += _differences(there, {names[place]: number for place, number in found.said.items()}, ())
     return replace(found, problems=tuple(f"INSERT {insert.id}: {problem}" for problem in problems))
 
 

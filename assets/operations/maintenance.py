@@ -41,8 +41,8 @@ def maintenance_asset(
         names,
         look,
         deps=[names.published(insert) for insert in inserts],
-        description="Old versions go ('changelog.retention'), small files are put together (OPTIMIZE), dead ones leave "
-        "the disk (VACUUM). No row that anybody can still ask for changes.",
+        description="Old versions and landed rows go ('changelog.retention', 'landed.retention'), small files are put "
+        "together (OPTIMIZE), dead ones leave the disk (VACUUM). No row that anybody can still ask for changes.",
         kinds={"deltalake"},
     )
     key = spec.key
@@ -69,12 +69,15 @@ def maintenance_asset(
             )
             for item in found
         ]
-        headers = ("table", "files before", "files", "bytes freed", "versions removed", "")
+        headers = ("table", "files before", "files", "bytes freed", "rows removed", "")
         return dg.MaterializeResult(
             asset_key=key,
             metadata={
                 "bytes freed": sum(item.freed for item in found),
-                "versions removed": sum(item.retained.removed for item in found if item.retained),
+                **{
+                    name: sum(item.retained.removed for item in found if item.retained and item.retained.what == what)
+                    for name, what in (("versions removed", "old versions"), ("landed rows removed", "landed rows"))
+                },
                 "passed over": sum(bool(item.skipped) for item in found),
                 "tables": dg.MetadataValue.md(markdown_table(headers, rows)),
             },

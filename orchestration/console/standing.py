@@ -83,6 +83,11 @@ def _time_notes(source: SourceStatus, now: int) -> Iterator[RenderableType]:
         yield escape(f"\n{source.table}, idle: {', '.join(source.idle_splits)}")
     if source.late:
         yield escape(f"\n{source.table}: {counted(source.late, 'row')} came late")
+    if source.since is not None:
+        yield escape(
+            f"\n{source.table}: rows go back to {moment(source.since)} UTC; {counted(source.removed, 'row')} "
+            "that landed before are gone ('landed.retention')"
+        )
     if source.rejected:
         yield escape(f"\n{source.table}: {counted(source.rejected, 'message')} did not fit, kept in its quarantine")
     if source.aligned is not None and source.blocked:

@@ -15,6 +15,7 @@ def of_maintained(found: Sequence[Maintained]) -> dict[str, Any]:
 
 def _table(item: Maintained) -> dict[str, Any]:
     retained = item.retained
+    versions = retained is not None and retained.what == "old versions"
     return {
         "table": item.name,
         "skipped": item.skipped or None,
@@ -22,8 +23,9 @@ def _table(item: Maintained) -> dict[str, Any]:
         "files": item.files_after,
         "files removed": sum(part.removed for part in item.tidied),
         "freed": item.freed,
-        "versions": None if retained is None else retained.looked_at,
-        "versions removed": None if retained is None else retained.removed,
+        "versions": retained.looked_at if versions and retained else None,
+        "versions removed": retained.removed if versions and retained else None,
+        "landed rows removed": retained.removed if not versions and retained else None,
         "nothing removed because": None if retained is None else retained.reason or None,
         "note": item.note,
     }
@@ -39,6 +41,8 @@ def _told(item: Maintained) -> str:
         return f"passed over, {item.skipped}"
     told = [f"{item.files_before:,} files, now {item.files_after:,}", f"{item.freed / 1e6:,.1f} MB freed"]
     if item.retained is not None:
-        told.append(f"{item.retained.removed:,} old versions gone" if item.retained.removed else item.retained.reason)
+        told.append(
+            f"{item.retained.removed:,} {item.retained.what} gone" if item.retained.removed else item.retained.reason
+        )
     told += [item.note] if item.note else []
     return ", ".join(told)

@@ -139,7 +139,7 @@ def _adopted(
     actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files)]
     old: list[str] = []
     if instead_of is not None:
-        old, kept = _without(delta, folder, instead_of)
+        old, kept = without(delta, folder, instead_of)
         actions += [*additions(delta, folder, kept), *_removals(delta, old)]
     delta.create_write_transaction(
         actions,
@@ -222,7 +222,7 @@ def _removals(delta: DeltaTable, old: Sequence[str], *, news: bool = True) -> li
     return [RemoveAction(unquote(path), data_change=news, deletion_timestamp=_now(), size=known[path]) for path in old]
 
 
-def _without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
+def without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
     """The table's files that hold rows of these epochs, by their names in its log, and what else was in them, written
     anew in `folder`: OPTIMIZE puts the rows of several epochs together."""
     if not plain(delta):

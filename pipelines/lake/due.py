@@ -161,6 +161,14 @@ def over(table: DeltaTable, generation: int, upto: int, bound: int) -> set[str]:
     return {file.path for file in found if file.greatest_epoch <= upto and file.over(bound)}
 
 
+def whole_up_to(table: DeltaTable, generation: int, upto: int) -> int:
+    """The greatest epoch, of those up to `upto`, up to which no file holds rows of later epochs as well."""
+    spans = [(file.least_epoch, file.greatest_epoch) for file in _statistics(table, generation)]
+    while cut := [least for least, greatest in spans if least <= upto < greatest]:
+        upto = min(cut) - 1
+    return upto
+
+
 @dataclass(frozen=True)
 class _File:
     """A file of the landed table by its statistics; times in us, None where they are not known.

@@ -27,6 +27,7 @@ from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.dialect import parse_type
 from tidegate.pipelines.sql.model import Insert, Options, Table
+from tidegate.pipelines.sql.options import LANDED_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.sql.types import FlinkType, Kind
@@ -450,12 +451,13 @@ def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipe
 
 
 def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, ...]]:
-    """The INSERTs that were left out of their script, each with the builds whose retention it holds back."""
+    """The INSERTs that were left out of their script, each with the tables whose retention it holds back."""
     found: dict[str, tuple[str, ...]] = {}
     for owner in lake.definitions.owners():
         row = lake.definitions.last(owner)
         builds = dict.fromkeys(join["build"] for join in row.form.get("joins") or ()) if row else {}
-        if row is None or not row.left_out or not builds:
+        probe = row.form.get("probe") if row else None
+        if row is None or not row.left_out or not (builds or probe):
             continue
         try:
             tables = compile_script(row.script, name=row.pipeline or "left out").tables
@@ -464,6 +466,8 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
         tables = {**tables, **(pipeline.tables if pipeline is not None else {})}
         # Of a function that is gone nobody can tell what it still needs: all is spared for it.
         held = tuple(name for name in builds if name not in tables or "changelog.retention" in tables[name].options)
+        if probe in tables and LANDED_RETENTION in tables[probe].options:
+            held += (probe,)
         if held:
             found[owner.removeprefix("insert ")] = held
     return found

@@ -22,13 +22,13 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.runtime.accounting import rows_in_words
 from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
-from tidegate.pipelines.runtime.retention import gone
 
 LAST_COMMITS = "last-commits"
 """The fact of a staged row that has, of each table beside the target, the last epoch that commits to it: of those

@@ -1,4 +1,5 @@
-"""What a lake needs from time to time: old versions let go ('changelog.retention'), OPTIMIZE, VACUUM.
+"""What a lake needs from time to time: old versions and landed rows let go ('changelog.retention',
+'landed.retention'), OPTIMIZE, VACUUM.
 
 Nothing that anybody can still ask for changes. All of it is done under the leases of what it touches, so it can be
 scheduled beside the pipeline: what a run works on just then is passed over, and told.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from pyspark.sql import SparkSession
@@ -24,10 +25,11 @@ from tidegate.pipelines.runtime.compaction import Compaction
 from tidegate.pipelines.runtime.definitions import Definitions, inserts_beside
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.landed_retention import LandedRetention
 from tidegate.pipelines.runtime.plans import insert_owner
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.runtime.retention import Retained, Retention
-from tidegate.pipelines.runtime.upkeep import Upkeep
+from tidegate.pipelines.runtime.upkeep import RETENTION, Upkeep
 from tidegate.pipelines.sql.model import Insert, Table
 from tidegate.pipelines.sql.pipeline import Pipeline
 
@@ -98,8 +100,10 @@ class Maintenance:
         """The same in pieces, for who holds the leases and goes on."""
         return Upkeep(self.lake, self.pipeline, self.leases, self.clock, self.keep, self._retained_of)
 
-    def _retained_of(self, table: str) -> Retained | None:
-        return self._retained(self.pipeline.table(table))
+    def _retained_of(self, table: str) -> bool:
+        """Do a piece of a table's retention; whether there is more."""
+        found = self._retained(self.pipeline.table(table))
+        return found is not None and found.more
 
     def _leased(self, name: str, owners: Sequence[str], work: Callable[[], Maintained]) -> Maintained:
         try:
@@ -121,26 +125,38 @@ class Maintenance:
     def _source(self, table: Table) -> Maintained:
         together = Compaction(self.lake, self.pipeline, self.spark).of(table)
         retained = self._retained(table)
+        while retained is not None and retained.more:
+            again = self._retained(table)
+            assert again is not None
+            retained = replace(
+                again, looked_at=again.looked_at + retained.looked_at, removed=again.removed + retained.removed
+            )
         tidied = tidy(self.lake.table_path(table.name), keep=self.keep, together=together)
         shutil.rmtree(self.lake.table_path(table.name) / "_lookup", ignore_errors=True)  # copies of an older Tidegate
         note = NO_LOOKUP if table.options.one("changelog.lookup", self.environment) else ""
         return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)
 
     def _retained(self, table: Table) -> Retained | None:
-        """What retention did to a build, while nobody worked on an INSERT that joins it: an epoch that was planned
+        """What retention did to a table, while nobody worked on an INSERT that reads it: an epoch that was planned
         meanwhile, a backfill above all, might ask for what is just going."""
-        retention = Retention(self.lake, self.pipeline, self.clock, self.environment)
-        keep = retention.of(table) if table.role == "build" else None
+        of_versions = Retention(self.lake, self.pipeline, self.clock, self.environment)
+        of_landed = LandedRetention(self.lake, self.pipeline, self.clock, self.environment)
+        build = table.role == "build"
+        keep = of_versions.of(table) if build else of_landed.of(table)
         if keep is None:
             return None
-        joining = [insert_owner(insert.id) for insert in self.pipeline.inserts if table.name in insert.builds]
-        joining += map(insert_owner, inserts_beside(self.lake, self.pipeline, table.name))
+        if build:
+            reading = [insert_owner(insert.id) for insert in self.pipeline.inserts if table.name in insert.builds]
+            reading += map(insert_owner, inserts_beside(self.lake, self.pipeline, table.name))
+        else:
+            reading = of_landed.readers(table.name)
         try:
-            where = f"{self.lake.table_path(table.name)}: 'changelog.retention'"
-            with self._holding(joining), explained(table.name, where, "no version was removed"):
-                return retention.apply(self.spark, table, keep)
+            where = f"{self.lake.table_path(table.name)}: '{RETENTION[table.role]}'"
+            with self._holding(reading), explained(table.name, where, "no row was removed"):
+                return of_versions.apply(self.spark, table, keep) if build else of_landed.apply(table, keep)
         except LeaseHeld as error:
-            return Retained(table.name, 0, reason=f"{error.owner} is being worked on by {error.holder}")
+            what = "old versions" if build else "landed rows"
+            return Retained(table.name, 0, reason=f"{error.owner} is being worked on by {error.holder}", what=what)
 
     def _target(self, name: str, inserts: Sequence[Insert]) -> Maintained:
         found = self._published(name, inserts)

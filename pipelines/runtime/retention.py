@@ -29,6 +29,7 @@ from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.areas import micros
+from tidegate.pipelines.lake.gone import MARKS, Gone, gone
 from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
@@ -43,38 +44,6 @@ from tidegate.pipelines.watermarks.duration import milliseconds
 
 WORTH_IT = 0.2
 """The changelog is written anew when at least this share of the rows looked at may go."""
-
-
-Mark = Literal["retention-time", "retention-epoch", "retention-rows"]
-MARKS: tuple[Mark, Mark, Mark] = ("retention-time", "retention-epoch", "retention-rows")
-"""The transactions of a build's table that store how far retention has gone: ms, UTC; a build epoch; all the rows that
-it has removed."""
-
-
-@dataclass(frozen=True)
-class Gone:
-    """How far retention has ever gone in a generation of a build; all None where it has removed nothing.
-
-    Attributes:
-        time: ms, UTC. Every version that was removed had a successor at or before it.
-        epoch: No processing-time pin of this build epoch or a later one lost its latest versions.
-        rows: How many rows were removed; None also where an older lake has not stored it.
-    """
-
-    time: int | None = None
-    epoch: int | None = None
-    rows: int | None = None
-
-    @property
-    def nothing(self) -> bool:
-        return self == Gone()
-
-
-def gone(lake: Lake, table: str, generation: int) -> Gone:
-    """How far retention has gone in a build, by its table's log."""
-    path = lake.table_path(table)
-    found = [delta_log.committed(path, lake.application(table, mark, generation)) for mark in MARKS]
-    return Gone(*(None if value < 0 else value for value in found))
 
 
 @dataclass(frozen=True)
@@ -95,7 +64,8 @@ class Horizon:
 
 @dataclass(frozen=True)
 class Retained:
-    """What retention did to one table: `removed` rows of `looked_at` went. `reason`: why nothing was to be done."""
+    """What retention did to one table: `removed` rows of `looked_at` went, which are `what`. `reason`: why nothing was
+    to be done. `more`: there is more to remove at once."""
 
     table: str
     generation: int
@@ -103,6 +73,8 @@ class Retained:
     removed: int = 0
     horizon: Horizon | None = None
     reason: str = ""
+    what: Literal["old versions", "landed rows"] = "old versions"
+    more: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
+from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
@@ -59,6 +60,8 @@ class SourceStatus:
         late: late rows of the generation; rows of before they were counted are not in it.
         rejected: what the source could not read as rows, kept in the table's quarantine.
         aligned: where it stands in its alignment group, with the splits that are blocked, by whom and since when.
+        removed: rows that retention has removed. `since` (ms, UTC), of a probe: when the first epoch landed whose rows
+            are there; None where none was removed, and where nothing has landed after what was.
     """
 
     table: str
@@ -83,6 +86,8 @@ class SourceStatus:
     rejected: int = 0
     aligned: GroupStanding | None = None
     worked_on_at: int | None = None
+    removed: int = 0
+    since: int | None = None
 
     @property
     def blocked(self) -> tuple[Blocked, ...]:
@@ -222,6 +227,9 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
     splits = lake.splits.rows(table, generation=generation)
     shown = last is not None and (last.flip_epoch is not None or last.timestamp > MIN_TIMESTAMP)
     heard = counting(stored_splits(last))
+    removed = gone(lake, table, generation)
+    first = lake.watermarks.rows(table, generation=generation, epoch=removed.epoch + 1) if removed.epoch else []
+    stored = lake.definitions.last(table) if first else None
     return SourceStatus(
         table=table,
         generation=generation,
@@ -245,6 +253,8 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         rejected=all_of_it.rejected,
         aligned=standing_of(lake, last, now) if last else None,
         worked_on_at=worked_on_at,
+        removed=removed.rows or 0,
+        since=first[0].landed_at if stored is not None and stored.form.get("role") == "probe" else None,
     )
 
 

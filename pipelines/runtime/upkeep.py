@@ -39,6 +39,7 @@ from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.options import LANDED_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.versions import Made, ensure
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -53,6 +54,9 @@ AFTER_A_FAILURE_S = 60.0
 LEAST_S = 0.05
 """A piece goes on to the next folder, or table, before it has taken so long. Most have nothing to do; a loop that is
 behind does one piece a tick, and each tick leaves folders, so a round would never end."""
+
+RETENTION = {"build": "changelog.retention", "probe": LANDED_RETENTION}
+"""The option of a source table that lets rows of it go, by what the table is for."""
 
 OFTEN_S, RARELY_S = 60.0, 3600.0
 """From one look for dead files and old logs to the next, at least and at most; in between, a hundredth of what is
@@ -72,8 +76,8 @@ class _Place:
 
 @dataclass
 class Upkeep:
-    """The upkeep of one pipeline. `retain` lets the old versions of one build go, where it has a
-    'changelog.retention'; None: that is left to others.
+    """The upkeep of one pipeline. `retain` does a piece of the retention of a source table, where it has the option,
+    and says whether there is more; None: that is left to others.
 
     What is `keep` old and dead is removed: somebody may be reading it until then. A piece takes `least` seconds, where
     there is so much to do.
@@ -84,7 +88,7 @@ class Upkeep:
     leases: Leases
     clock: Clock
     keep: timedelta
-    retain: Callable[[str], object] | None = None
+    retain: Callable[[str], bool] | None = None
     now: Callable[[], float] = time.monotonic
     least: float = LEAST_S
     _round: Iterator[None] | None = field(default=None, init=False)
@@ -132,9 +136,10 @@ class Upkeep:
             if self.leases.holds(insert_owner(insert.id)) and self._due(f"staged {insert.id}", self.keep):
                 yield from self._staged(insert)
         for table in self.pipeline.sources if self.retain is not None else ():
-            retained = table.role == "build" and table.options.get("changelog.retention") is not None
+            retained = table.options.get(RETENTION[table.role]) is not None
             if retained and self.leases.holds(table.name) and self._due(f"retention {table.name}", None):
-                self.retain(table.name)  # type: ignore[misc]
+                while self.retain(table.name):  # type: ignore[misc]
+                    yield
                 yield
 
     def _indexes(self) -> Iterator[None]:

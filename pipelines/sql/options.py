@@ -12,6 +12,8 @@ from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec
 from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
 from tidegate.pipelines.sql.model import OnUnmatched, Table, is_secret, is_variable, needs_variables
 
+LANDED_RETENTION = "landed.retention"
+
 CONNECTOR = OptionSpec("connector", required=True, doc="What the table reads from or writes to.", changes="identity")
 
 SINK_OPTIONS: tuple[OptionSpec, ...] = (
@@ -91,6 +93,13 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         "duration",
         doc="Versions older than watermark - retention may go; per key the newest at or below the watermark stays. "
         "Default: everything stays.",
+        changes="neither",
+    ),
+    OptionSpec(
+        LANDED_RETENTION,
+        "duration",
+        doc="Of a probe: epochs that landed longer ago leave its table, oldest first, once nobody asks for them any "
+        "more. What they were joined to can not be proved again, nor backfilled. Default: everything stays.",
         changes="neither",
     ),
     OptionSpec(

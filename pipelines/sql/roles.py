@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate.pipelines.sql.inserts.statement import Declared
 from tidegate.pipelines.sql.model import Insert, Role, Table
-from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
+from tidegate.pipelines.sql.options import LANDED_RETENTION, SINK_OPTIONS, SOURCE_OPTIONS, find_option
 from tidegate.pipelines.sql.source import Source
 from tidegate.pipelines.sql.syntax import InsertInto, Name
 from tidegate.pipelines.sql.tables.constraints import refused
@@ -42,6 +42,7 @@ def roles(
         _fitting_connector(source, declared[name], role, declared)
         for part in declared[name].table.parts:
             _no_constraints(source, declared[part.name], "part")
+            _no_landed_retention(source, declared[part.name], "part")
     return found
 
 
@@ -94,6 +95,8 @@ def _fitting_part(source: Source, table: Table, part: Table, declared: Declared)
 def _fitting_options(source: Source, declared: Declared, role: Role) -> None:
     if role != "sink":
         _no_constraints(source, declared, role)
+    if role == "build":
+        _no_landed_retention(source, declared, role)
     others = SOURCE_OPTIONS if role == "sink" else SINK_OPTIONS
     for option in declared.statement.options:
         if find_option(option.key.text, others) is not None:
@@ -101,6 +104,18 @@ def _fitting_options(source: Source, declared: Declared, role: Role) -> None:
                 option.key.span,
                 f"'{option.key.text}' has no meaning here: {declared.table.name} is {_WORDS[role]}",
                 "leave it out",
+            )
+
+
+def _no_landed_retention(source: Source, declared: Declared, role: Role) -> None:
+    """Only a probe's rows go as whole epochs: a later release may still meet any version of a build."""
+    for option in declared.statement.options:
+        if option.key.text == LANDED_RETENTION:
+            hint = "write 'changelog.retention', which keeps what may still be met"
+            raise source.error(
+                option.key.span,
+                f"'{LANDED_RETENTION}' has no meaning here: {declared.table.name} is {_WORDS[role]}",
+                hint if role == "build" else "write it in the table that this one is a part of",
             )
 
 

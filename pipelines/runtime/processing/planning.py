@@ -9,6 +9,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.process.spec import ProcessInput, ProcessSpec
+from tidegate.pipelines.runtime.landed_retention import refuse_removed
 from tidegate.pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
 from tidegate.pipelines.runtime.processing.columns import key_columns, state_columns
 from tidegate.pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
@@ -69,7 +70,7 @@ class ProcessPlanner(ReleasePlanner):
             rewrite=state.worn,
         )
         probe = spans[0]
-        return ReleasePlan(
+        plan = ReleasePlan(
             insert=self.standing.insert.id,
             generation=last.generation if last else 1,
             epoch=last.epoch + 1 if last else 1,
@@ -84,6 +85,8 @@ class ProcessPlanner(ReleasePlanner):
             computes=self.standing.computes,
             process=span,
         )
+        refuse_removed(self.standing.lake, plan)
+        return plan
 
     def instead_of(
         self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None

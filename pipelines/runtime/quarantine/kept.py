@@ -10,6 +10,7 @@ reason is a whole (`Kept`), and a plan takes wholes: so "exactly once" is a matt
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -117,6 +118,14 @@ def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[Kept]:
             for place in own[first:last]:
                 found[place] = replace(found[place], taken=plan)
     return found
+
+
+def first_landed(epoch: ReleasedEpoch) -> int:
+    """A probe epoch before which no row landed that an epoch has quarantined, by the statistics of what it staged."""
+    files = epoch.staged.of("quarantine") if epoch.staged else []
+    least = [json.loads(file.stats).get("minValues", {}).get("_probe_epoch") for file in files if file.rows]
+    known = [number for number in least if isinstance(number, int)]
+    return min(known) if known and len(known) == len(least) else epoch.plan.reads[0] + 1
 
 
 def refuse_process(insert: Insert) -> None:

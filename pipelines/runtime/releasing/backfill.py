@@ -11,7 +11,9 @@ from tidegate.pipelines.lake.areas import Area, Part, just_before, micros
 from tidegate.pipelines.lake.due import Due
 from tidegate.pipelines.runtime.accounting import landed_rows
 from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.landed_retention import refuse_removed_span
 from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan
+from tidegate.pipelines.runtime.quarantine.kept import first_landed
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner, Seen
 from tidegate.pipelines.runtime.releasing.replaced import (
     again,
@@ -38,7 +40,8 @@ class BackfillPlanner(EventTimePlanner):
 
         It takes the place of every published epoch that has a row of the span, and all of its rows; and it releases
         what the watermark has reached of the span and nothing has released yet. P and W stay where they are.
-        Raises PlanningError where versions that it would have to join are gone.
+        Raises PlanningError where versions that it would have to join are gone, and BeyondRetention where landed rows
+        are.
         """
         insert, lake = self.standing.insert, self.standing.lake
         seen = self._seen(last)
@@ -73,6 +76,8 @@ class BackfillPlanner(EventTimePlanner):
         self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
         self._refuse_lost_versions(seen.pins, fill.oldest, replaced)
         self._refuse_closed_files(replaced)
+        taken = [epoch for epoch in epochs if any(lot.first <= epoch.plan.epoch <= lot.last for lot in lots)]
+        refuse_removed_span(lake, plan, fill.parts, replaced, min(map(first_landed, taken), default=None))
         return replace(plan, time=replace(span, rows=rows, ahead=(*span.ahead, *fill.new)), backfill=fill)
 
     def unreached(self, last: ReleasePlan | None, low: int, high: int) -> Waiting | None:

@@ -10,14 +10,15 @@ from typing import Literal
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_removed_lots
 from tidegate.pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan
-from tidegate.pipelines.runtime.quarantine.kept import chosen, kept_out, lots_of
+from tidegate.pipelines.runtime.quarantine.kept import chosen, first_landed, kept_out, lots_of
 from tidegate.pipelines.runtime.releasing.replaced import (
     given_up,
 )
 from tidegate.pipelines.runtime.releasing.standing import Position, Standing, Waiting
-from tidegate.pipelines.runtime.retention import gone
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
@@ -37,7 +38,7 @@ class ReleasePlanner(ABC):
         self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], time: TimeSpan | None = None
     ) -> ReleasePlan:
         """The epoch after `last` that takes the probe up to `landed`. Raises PlanningError when the probe was started
-        again, or the script now joins by another time."""
+        again, or the script now joins by another time; BeyondRetention when rows of it are gone."""
         insert = self.standing.insert
         self._refuse_other_time(last, event=time is not None)
         if last is not None and last.probe != insert.probe:
@@ -53,7 +54,7 @@ class ReleasePlanner(ABC):
                 state="nothing was released",
                 next_command="write a new INSERT into a new target: it begins at the new generation's first row",
             )
-        return ReleasePlan(
+        plan = ReleasePlan(
             insert=insert.id,
             generation=last.generation if last else 1,
             epoch=last.epoch + 1 if last else 1,
@@ -68,6 +69,8 @@ class ReleasePlanner(ABC):
             computes=self.standing.computes,
             time=time,
         )
+        refuse_removed(self.standing.lake, plan)
+        return plan
 
     def _refuse_other_time(self, last: ReleasePlan | None, *, event: bool) -> None:
         """Raises PlanningError where the INSERT has released in the other kind of time."""
@@ -194,6 +197,8 @@ class ReleasePlanner(ABC):
             )
         self._refuse_other_time(last, event=insert.time == "event")
         plan = self._plan(last, landed, pins, stands)
+        first = min(first_landed(epoch) for epoch in epochs if epoch.plan.epoch in numbers)
+        refuse_removed_lots(self.standing.lake, plan, first)
         # Rows that are in quarantine already are no reason to hold their INSERT; nor do they leave it without a match
         # unless somebody says so: a version that they met once may be gone.
         return replace(

@@ -25,6 +25,7 @@ from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.judging import ask
+from tidegate.pipelines.runtime.landed_retention import refuse_removed
 from tidegate.pipelines.runtime.lost_commits import (
     LAST_COMMITS,
     Part,
@@ -277,6 +278,7 @@ class Releasing(Standing):
         refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
             row = self._with_last_commits(plan, self.stager.stage(plan))
+            refuse_removed(self.lake, plan)  # retention knows of no INSERT before its first plan
             stands = self.lake.staged.settle(row, application=self._application("stage", plan))
         if stands is None or stands.folder != row.folder:
             raise ConcurrentRun(

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.gone import gone as removed_of
 from tidegate.pipelines.runtime.accounting import rows_in_words
 from tidegate.pipelines.runtime.history import ReleasedEpoch
-from tidegate.pipelines.runtime.retention import Gone, Retention
-from tidegate.pipelines.runtime.retention import gone as removed_of
+from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.verifying.report import EpochState
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.model import Insert
@@ -76,15 +76,22 @@ class Provable:
                 (plan.probe, plan.probe_generation, *plan.reads, None),
                 *((pin.table, pin.generation, 0, pin.epoch, pin) for pin in joined),
             ]:
+                removed = reach(table, generation)
+                if pin is None and not plan.lots and not removed.asked_by(plan.parts):
+                    after = max(after, removed.epoch or 0)  # of epochs that are gone it reads no row
                 number = sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
-                removed = Gone() if pin is None else reach(table, generation)
                 if not number:
                     continue
-                in_all = sum(n for (g, _), n in gone[table].items() if g == generation)
-                if removed.nothing or (removed.rows is not None and in_all > removed.rows):
-                    state = "rows lost"
-                elif pin is not None and retention.spares(epoch, pin, removed):
-                    continue
+                if pin is None and removed.epoch is not None:
+                    low = max(after, removed.epoch)
+                    if any(n for (g, e), n in gone[table].items() if g == generation and low < e <= upto):
+                        state = "rows lost"
+                else:
+                    in_all = sum(n for (g, _), n in gone[table].items() if g == generation)
+                    if removed.nothing or (removed.rows is not None and in_all > removed.rows):
+                        state = "rows lost"
+                    elif pin is not None and retention.spares(epoch, pin, removed):
+                        continue
                 texts.append(f"{rows_in_words(number)} of {table} that it read {'is' if number == 1 else 'are'} gone")
             if texts:
                 why = ", and no retention has removed so many" if state == "rows lost" else ""

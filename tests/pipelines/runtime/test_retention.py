@@ -16,6 +16,7 @@ from tests.pipelines.runtime.test_event_time import RATES
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake.gone import Gone, gone
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.plans import (
@@ -31,7 +32,7 @@ from tidegate.pipelines.runtime.plans import (
 from tidegate.pipelines.runtime.quarantine.kept import Kept
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.standing import Position, Standing
-from tidegate.pipelines.runtime.retention import Gone, Horizon, Retention, gone
+from tidegate.pipelines.runtime.retention import Horizon, Retention
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 

@@ -1,0 +1,290 @@
+"""'landed.retention': landed rows of a probe that nobody asks for any more leave its table.
+
+What goes is a prefix of whole epochs of the newest generation, as far as each landed longer ago than the retention, and
+as nobody reads it: up to what every INSERT of the lake has released (in event time, up to where no row waits for its
+time), to what every process has read, to what the newest plan of each reads while it is not published, and to the
+oldest row in quarantine that nobody has released or discarded.
+
+How far it has gone is a mark in the table's log (`tidegate.pipelines.lake.gone`), of the same commit that removes the
+files. Who asks for what lies below it is refused: a backfill, an INSERT that is new, rows of a discarded epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.errors import BeyondRetention
+from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake.adopt import Epochs, replace, without
+from tidegate.pipelines.lake.areas import Part
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.due import settled, whole_up_to
+from tidegate.pipelines.lake.gone import MARKS, Gone, gone
+from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.runtime.accounting import newest_of, rows_in_words
+from tidegate.pipelines.runtime.history import ReleasedEpoch, history, target_of
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.quarantine.kept import DISCARDED, first_landed, kept_out
+from tidegate.pipelines.runtime.retention import WORTH_IT, Retained
+from tidegate.pipelines.sql.durations import parse_duration
+from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.sql.options import LANDED_RETENTION
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.watermark import instant
+
+AT_ONCE = 10_000_000
+"""Rows that one commit removes, to an epoch more."""
+
+STEP = 1_000
+"""Epochs of the watermark log that are looked at together."""
+
+
+@dataclass(frozen=True)
+class LandedRetention:
+    """Removes landed rows of one pipeline's probes. The caller holds the table's lease, and those of its readers."""
+
+    lake: Lake
+    pipeline: Pipeline
+    clock: Clock
+    environment: Mapping[str, str] | None
+
+    def of(self, table: Table) -> timedelta | None:
+        """The table's 'landed.retention'."""
+        text = table.options.one(LANDED_RETENTION, self.environment)
+        return None if text is None else parse_duration(text)
+
+    def readers(self, table: str) -> list[str]:
+        """The INSERTs and processes of the script and of the lake that read a table, by their owners' names."""
+        found = [insert_owner(insert.id) for insert in self.pipeline.inserts if table in insert.inputs]
+        for owner in self.lake.epochs.owners():
+            row = self.lake.epochs.last(owner)
+            if row is not None and row.role == "insert" and table in _inputs(ReleasePlan.of(row)):
+                found.append(owner)
+        return list(dict.fromkeys(found))
+
+    def apply(self, table: Table, retention: timedelta) -> Retained:
+        """Remove the rows that may go, in one commit; at most about AT_ONCE of them. Raises LakeError."""
+        last = self.lake.watermarks.last(table.name)
+        generation = last.generation if last else 1
+
+        def nothing(reason: str) -> Retained:
+            return Retained(table.name, generation, reason=reason, what="landed rows")
+
+        if last is None:
+            return nothing("nothing has landed")
+        limit = self._asked_for(table, generation)
+        if isinstance(limit, str):
+            return nothing(limit)
+        before = gone(self.lake, table.name, generation)
+        after = before.epoch or 0
+        oldest = self.clock() - milliseconds(retention, f"'{LANDED_RETENTION}'", zero=True)
+        upto, more = self._old(table.name, generation, after, min(limit[0], last.epoch), oldest)
+        path = self.lake.table_path(table.name)
+        opened = delta_log.opened(path)
+        if opened is not None and not delta_log.plain(opened):
+            return nothing("its files are not plain Parquet any more")
+        if opened is None or rows_landed(self.lake, table.name, generation, after, upto) == 0:
+            held_by = f": {limit[1]}" if limit[0] <= upto and limit[0] < last.epoch else ""
+            return nothing(f"no row may go{held_by}")
+        landed = rows_landed(self.lake, table.name, generation, 0, upto) - (before.rows or 0)
+        there = delta_log.rows_of(opened, generation, upto)
+        if there != landed:
+            return nothing(
+                f"of {rows_in_words(landed)} that landed up to epoch {upto}, the table has {there:,}: tidegate verify"
+            )
+        files = delta_log.data_files(opened, generation, -1, upto)
+        looked_at = _rows_of(opened, files.names)
+        if not files.exact and landed < looked_at * WORTH_IT:
+            upto = whole_up_to(opened, generation, upto)
+            landed = rows_landed(self.lake, table.name, generation, 0, upto) - (before.rows or 0)
+            if upto <= after or landed == 0:
+                return nothing("few rows may go, which is not worth writing the rest of their files anew")
+        removed = self._removed(path, table.name, Epochs(generation, [(0, upto)]), before, landed)
+        return Retained(table.name, generation, looked_at, removed, what="landed rows", more=more)
+
+    def _removed(self, path: Path, table: str, epochs: Epochs, before: Gone, rows: int) -> int:
+        """Take all rows of some first epochs out, and mark how far that has gone, in one commit."""
+        delta = DeltaTable(str(path))
+        old, kept = without(delta, path, epochs)
+        latest = _latest(delta_log.paths_of(delta, old), epochs)
+        if before.time is not None:
+            latest = before.time if latest is None else max(latest, before.time)
+        reached = (latest, epochs.spans[0][1], rows + (before.rows or 0))
+        marks = {
+            self.lake.application(table, mark, epochs.generation): value
+            for mark, value in zip(MARKS, reached, strict=True)
+            if value is not None
+        }
+        replace(path, path, kept, old, note=f"{LANDED_RETENTION}: {rows_in_words(rows)} went", marks=marks)
+        return rows
+
+    def _old(self, table: str, generation: int, after: int, upto: int, oldest: int) -> tuple[int, bool]:
+        """The last epoch, of those up to `upto`, up to which all have landed at or before `oldest` (ms, UTC); and
+        whether there are more of them, since so many rows are enough for once."""
+        rows = 0
+        while after < upto:
+            log = self.lake.watermarks.rows(table, generation=generation, since=after + 1, upto=min(after + STEP, upto))
+            for row in log:
+                if row.epoch != after + 1 or row.landed_at > oldest:
+                    return after, False
+                if rows >= AT_ONCE:
+                    return after, True
+                after, rows = row.epoch, rows + row.rows
+            if not log:
+                return after, False
+        return after, False
+
+    # --- who still asks -------------------------------------------------------------------------------------------
+
+    def _asked_for(self, table: Table, generation: int) -> tuple[int, str] | str:
+        """The last epoch that nobody asks for any more, nor for one before it, and who asks for the next one; or why
+        that can not be told yet."""
+        newest = self.lake.epochs.last(table.name)
+        if table.parts and (newest is None or newest.plan["ranges"]["part"] < len(table.parts) - 1):
+            return "its last table has not begun: where it does is read from the rows before it"
+        found: list[tuple[int, str]] = []
+        for owner in self.readers(table.name):
+            limits = self._asked_by(owner, table.name, generation)
+            if isinstance(limits, str):
+                return limits
+            found += limits
+        return min(found, default=(0, "nobody has read it"))
+
+    def _asked_by(self, owner: str, table: str, generation: int) -> list[tuple[int, str]] | str:
+        """The same of one INSERT or process."""
+        insert, row = owner.removeprefix("insert "), self.lake.epochs.last(owner)
+        if row is None:
+            return f"{insert} has not released anything yet"
+        plan = ReleasePlan.of(row)
+        if plan.process is not None:
+            spans = [span for span in plan.process.inputs if span.table == table]
+            if not spans:
+                return f"{insert} has not read anything yet"
+            if any(span.generation != generation and span.upto for span in spans):
+                return f"{insert} still reads another generation"
+            return [(span.after, f"{insert} has to meet every row, and has read no further") for span in spans]
+        if plan.probe != table or plan.probe_generation != generation:
+            return f"{insert} still reads generation {plan.probe_generation} of {plan.probe}"
+        named = any(item.id == insert for item in self.pipeline.inserts)
+        target = target_of(self.lake, self.pipeline if named else None, insert)
+        application = self.lake.application(owner, "publish", plan.generation)
+        published = target is not None and committed(target, application) >= plan.epoch
+        upto = self._released(plan) if published else min(plan.reads[0], plan.time.since if plan.time else plan.after)
+        return [(upto, f"{insert} has come no further"), *self._quarantined(insert, target, plan)]
+
+    def _released(self, plan: ReleasePlan) -> int:
+        """The probe epoch up to which no row waits, once a plan is published."""
+        time = plan.time
+        if time is None:
+            return plan.upto
+        path = self.lake.table_path(plan.probe)
+        return settled(path, plan.probe_generation, time.since, plan.upto, time.watermark)
+
+    def _quarantined(self, insert: str, target: Path | None, plan: ReleasePlan) -> list[tuple[int, str]]:
+        """Up to where no row lies in quarantine that somebody may still release."""
+        _, rows = newest_of(self.lake, insert, target)
+        if rows is None or not set(rows.quarantined) - {DISCARDED}:
+            return []
+        epochs = history(self.lake, insert, target)
+        waiting = {item.epoch for item in kept_out(epochs) if item.state == "open"}
+        told = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
+        return [
+            (first_landed(epoch) - 1, told)
+            for epoch in epochs
+            if epoch.plan.epoch in waiting and epoch.plan.probe_generation == plan.probe_generation
+        ]
+
+
+def _inputs(plan: ReleasePlan) -> list[str]:
+    return [plan.probe] if plan.process is None else [span.table for span in plan.process.inputs]
+
+
+def _rows_of(table: DeltaTable, names: Sequence[str]) -> int:
+    files = pa.table(table.get_add_actions()).select(["path", "num_records"]).to_pylist()
+    chosen = set(names)
+    return sum(file["num_records"] or 0 for file in files if file["path"] in chosen)
+
+
+def _latest(paths: Sequence[str], epochs: Epochs) -> int | None:
+    """The greatest rowtime (ms, UTC, rounded up) of rows of some epochs; None where none has one."""
+    latest: int | None = None
+    for batch in ds.dataset(list(paths), format="parquet").to_batches(columns=["_rowtime"], filter=epochs.holds()):
+        found = pc.max(batch["_rowtime"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())).as_py()  # type: ignore[attr-defined]
+        latest = found if latest is None else max(latest, latest if found is None else found)
+    return None if latest is None else max(-(-latest // 1000), 0)
+
+
+# --- what is asked for below the mark --------------------------------------------------------------------------------
+
+
+def refuse_removed(lake: Lake, plan: ReleasePlan) -> None:
+    """Raise BeyondRetention where a plan reads landed rows that retention has removed. What a plan takes that goes on
+    where the one before it stood cannot be; that of an INSERT or a process that is new can."""
+    spans = [(plan.probe, plan.probe_generation, plan.after, plan.upto)] if plan.follows else []
+    if plan.process is not None:
+        spans = [(span.table, span.generation, span.after, span.upto) for span in plan.process.inputs]
+    for table, generation, after, upto in spans:
+        removed = gone(lake, table, generation)
+        if after < upto and after < (removed.epoch or 0):
+            raise _beyond(lake, plan.insert, table, generation, removed)
+    if plan.backfill is not None:
+        refuse_removed_span(lake, plan, plan.backfill.parts)
+
+
+def refuse_removed_span(
+    lake: Lake,
+    plan: ReleasePlan,
+    parts: Sequence[Part],
+    replaced: Sequence[ReleasedEpoch] = (),
+    first_lot: int | None = None,
+) -> None:
+    """Raise BeyondRetention where a backfill would take `parts` of the landed rows, or rows out of quarantine that
+    landed from the epoch `first_lot` on, some of which retention has removed. `replaced`: the epochs that it would take
+    the place of."""
+    removed = gone(lake, plan.probe, plan.probe_generation)
+    in_lots = first_lot is not None and removed.epoch is not None and first_lot <= removed.epoch
+    if not in_lots and not removed.asked_by(parts):
+        return
+    asking = [epoch for epoch in replaced if epoch.plan.lots or removed.asked_by(epoch.plan.parts)]
+    since = max([removed.time or 0, *(epoch.extent[1] // 1000 for epoch in asking)]) + 1
+    raise _beyond(
+        lake, plan.insert, plan.probe, plan.probe_generation, removed, f"tidegate run SCRIPT --from {instant(since)}"
+    )
+
+
+def refuse_removed_lots(lake: Lake, plan: ReleasePlan, first: int) -> None:
+    """Raise BeyondRetention where rows out of quarantine are to be joined again that landed from epoch `first` on, and
+    retention has removed some of them."""
+    removed = gone(lake, plan.probe, plan.probe_generation)
+    if removed.epoch is not None and first <= removed.epoch:
+        show = f"tidegate quarantine show SCRIPT {plan.insert} --state discarded   (what they were)"
+        raise _beyond(lake, plan.insert, plan.probe, plan.probe_generation, removed, show)
+
+
+def _beyond(
+    lake: Lake, insert: str, table: str, generation: int, removed: Gone, next_command: str = ""
+) -> BeyondRetention:
+    upto = removed.epoch or 0
+    first = lake.watermarks.rows(table, generation=generation, epoch=upto + 1)
+    since = f"; those that landed since {instant(first[0].landed_at)} are there" if first else ""
+    late = "" if removed.time is None else f"; none of them has a time after {instant(removed.time)}"
+    return BeyondRetention(
+        f"landed rows of {table}, of its epochs up to {upto}, are gone ('{LANDED_RETENTION}'), and {insert} would have "
+        f"to read them{late}",
+        where=f"INSERT {insert}, {table}, generation {generation}",
+        state=f"nothing was released; what is published stays{since}",
+        next_command=next_command
+        or f"declare {table} once more under another name, and let {insert} read that   (it lands what its source has)",
+        table=table,
+        upto=upto,
+    )
