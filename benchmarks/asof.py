@@ -186,7 +186,8 @@ def _window(spark: SparkSession, tables: dict[str, DataFrame], out: Path) -> Non
 def _staged(releasing: Releasing) -> str:
     staged = releasing.position().staged
     assert staged is not None
-    return f"{releasing.staged_path / staged.folder}/_disposition=publish/*.parquet"
+    folder = releasing.lake.staged_folder(releasing.target, releasing.insert, staged.folder, "publish")
+    return f"{folder}/_disposition=publish/*.parquet"
 
 
 def _due(orders: str, plan: ReleasePlan) -> int:

@@ -97,5 +97,6 @@ def measure(rounds: int = 7) -> list[Figure]:
 
 def _forget(releasing: Releasing) -> None:
     """Remove what was staged, which no row names."""
-    for folder in releasing.staged_path.iterdir():
-        shutil.rmtree(folder)
+    for place in releasing.lake.staged_paths(releasing.target, releasing.insert).values():
+        for folder in place.iterdir():
+            shutil.rmtree(folder)

@@ -21,13 +21,14 @@ from tidegate.quality_checks.kinds import kind
 
 @dataclass(frozen=True)
 class Footer:
-    """A staged file as its own footer describes it.
+    """A staged file as its own footer describes it. It lies `at` a place; `path` is its name in the staged row.
 
     `columns`: name -> type, in stored order. `nulls`: name -> null values; None where the footer does not say.
     `violated`: the greatest mask of violated constraints among its rows; None where the footer does not say.
     """
 
     path: str
+    at: Path
     disposition: str
     size: int
     rows: int
@@ -63,7 +64,7 @@ class Evidence:
         if column not in footer.columns:
             return None
         # A footer counts what is inside of nested values, and not the values themselves.
-        with pq.ParquetFile(Path(self.staged.folder) / footer.path) as file:
+        with pq.ParquetFile(footer.at) as file:
             return file.read([column]).column(column).null_count
 
     def rows(self, disposition: str) -> int:
@@ -96,9 +97,8 @@ def gather(staged: StagedEpoch) -> Evidence:
     """Read every footer and the schemas of the tables. Raises OSError where the disk fails: that is no verdict."""
     footers, broken = [], {}
     for file in (StagedFile(**file) for file in staged.staged.files):
-        path = Path(staged.folder) / file.path
         try:
-            footers.append(read_footer(path, file))
+            footers.append(read_footer(staged.path_of(file), file))
         except FileNotFoundError:
             broken[file.path] = "is gone"
         except pa.ArrowInvalid as error:
@@ -115,6 +115,7 @@ def read_footer(path: Path, file: StagedFile) -> Footer:
     footer = pq.read_metadata(path)
     return Footer(
         path=file.path,
+        at=path,
         disposition=file.disposition,
         size=path.stat().st_size,
         rows=footer.num_rows,

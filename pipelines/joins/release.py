@@ -155,15 +155,18 @@ class Joining:
 
     # --- the job -------------------------------------------------------------------------------------------------
 
-    def staged(self, spark: SparkSession, probe: Probe, builds: Mapping[str, Build], folder: str) -> Staged:
-        """Write what comes of the probe's rows below `folder`. A task's error comes as Spark's, with its whole text."""
+    def staged(
+        self, spark: SparkSession, probe: Probe, builds: Mapping[str, Build], folders: Mapping[str, str]
+    ) -> Staged:
+        """Write what comes of the probe's rows below `folders`, by disposition. A task's error comes as Spark's, with
+        its whole text."""
         if probe.rows is None and not probe.shares:
             return merged([], self.insert, self.release)
         first, *more = self._groups
         work = self._pass(first, [self._plain_keys(number) or [] for number in first], builds, self._of_probe())
         if self._columns_alone:
             columns = {item.name: self._refs[item.expression][0] for item in self.insert.projections}
-            found = self._read(spark, probe, work, Writer(self.insert, self.release, columns, folder))
+            found = self._read(spark, probe, work, Writer(self.insert, self.release, columns, folders))
             return merged([row["told"] for row in found.collect()], self.insert, self.release)
         rows, columns = self._read(spark, probe, work), work[1]
         for before, group in zip([first, *more], more, strict=False):
@@ -174,7 +177,7 @@ class Joining:
             rows, columns = _mapped(rows, frames_of, *work), work[1]
         rows = self._sql(rows, columns, [first, *more][-1], self._conclude)
         names = {item.name: item.name for item in self.insert.projections}
-        found = _mapped(rows, frames_of, None, {}, Writer(self.insert, self.release, names, folder))
+        found = _mapped(rows, frames_of, None, {}, Writer(self.insert, self.release, names, folders))
         return merged([row["told"] for row in found.collect()], self.insert, self.release)
 
     @property

@@ -5,7 +5,7 @@ A staged row has the target's columns, then
     _probe_epoch, _split, _offset     which probe row it is; NULL where published
     _reason                           why it is kept out; of a published row only with 'gate.proof'
     _violated                         which constraints it violates (joins.violations), where the target has any
-and lies in a folder `_disposition=publish` or `_disposition=quarantine`.
+and lies in a folder `_disposition=publish` or `_disposition=quarantine`, each below a folder of its own.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Release:
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes frames to `folder`. `columns`: name in the target -> name in the frame, or the same."""
+    """Writes frames to `folders` (by disposition). `columns`: name in the target -> name in the frame, or the same."""
 
     insert: Insert
     release: Release
     columns: Mapping[str, str]
-    folder: str
+    folders: Mapping[str, str]
 
     def write(self, frames: Iterable[Frame]) -> str:
         """Write all frames of a task: the files' names and what was counted, as JSON. Another attempt at it writes
@@ -69,8 +69,8 @@ class Writer:
         first_dropped, name = known.number(WHERE), f"part-{uuid.uuid4().hex}.parquet"
         with ExitStack() as open_files:
             files: dict[str, BatchWriter] = {}
-            for kind in ("publish", "quarantine"):
-                place = Path(self.folder) / f"_disposition={kind}" / name
+            for kind, folder in self.folders.items():
+                place = Path(folder) / f"_disposition={kind}" / name
                 files[kind] = open_files.enter_context(BatchWriter(place))
             for frame in frames:
                 outcome = frame["_outcome"].to_numpy() if "_outcome" in frame else self._concluded(frame, known)
@@ -211,7 +211,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Staged:
-    """What tasks have written: `files`, by their names in the folder of the release, and what they counted."""
+    """What tasks have written: `files`, by their names in the folder of their disposition, and what they counted."""
 
     files: list[str]
     counts: Found

@@ -244,7 +244,7 @@ def without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str],
         if going:
             old.append(name)
         if 0 < going < file.count_rows():
-            rest.mkdir(exist_ok=True)
+            rest.mkdir(parents=True, exist_ok=True)
             told = bounded(file.schema)
             with pq.ParquetWriter(rest / f"{number}.parquet", file.schema, write_statistics=told) as writer:  # pyright: ignore[reportArgumentType] also a list
                 for batch in file.to_batches(filter=~taken):

@@ -4,12 +4,14 @@
     <lake>/tables/<table>                                                 landed rows, adopted by delta-rs
     <lake>/tables/<table>/_quarantine                                     what a source could not read as rows
     <lake>/targets/<target>                                               published rows, adopted by delta-rs
+    <lake>/targets/<target>/_data/<insert>/<attempt>                      files of the target, once a commit names them
     <lake>/targets/<target>/_quarantine/<insert>                          quarantined rows, adopted by delta-rs
+    <lake>/targets/<target>/_quarantine/<insert>/_staged/<attempt>        files of it, once a commit names them
     <lake>/state/<insert>                                                 the state of a process, adopted by delta-rs
-    <lake>/targets/<target>/_quarantine/<insert>/_staged/<epoch>          staged files that no commit names yet
 
-Staged files lie inside both tables that may adopt them, in a folder whose name starts with `_`: VACUUM passes
-over it. So a target's files are in the folder of its quarantine, which says so to whoever looks (KEEP).
+An attempt at an epoch is staged inside of the tables that will adopt its files, in folders whose names start with `_`:
+VACUUM, whoever's, passes over them, so that it takes no file that waits for its verdict. In a lake of format 1 or 2 the
+target's files too were staged in the quarantine's folder, which says so to whoever looks (KEEP).
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ are made by the umask."""
 KEEP = "DO_NOT_REMOVE.txt"
 """The file that says what lies in a target's `_quarantine`."""
 
-_WHY = """The files of the published table lie in here, as they were staged, beside the rows that were kept out of it.
-To remove this folder, or anything below it by hand, destroys the table.
+_WHY = """The rows that were kept out of the published table lie in here, each with the reason.
+In a lake that an older Tidegate began, files of the published table lie in here too: to remove them destroys it.
+So remove nothing in here by hand.
 
 Rows that nobody wants any more are given up by:  tidegate quarantine discard SCRIPT INSERT --because TEXT
 Files that nobody reads any more are removed by:  tidegate maintain SCRIPT
@@ -78,8 +81,8 @@ CommitRole = Literal[
     "ledger",
 ]
 
-FORMAT = 2
-"""What a lake of this version holds: 1 had no definitions."""
+FORMAT = 3
+"""What a lake of this version holds: 1 had no definitions; 2 staged a target's files in its quarantine's folder."""
 
 _FORMAT_OWNER = "lake format"
 """The owner of the row that says which format a lake has; no table can be called like it."""
@@ -109,9 +112,27 @@ class Layout:
         """The rows that were kept out of `target` by this INSERT's gate."""
         return self.target_path(target) / "_quarantine" / insert.id
 
+    def published_path(self, target: Table, insert: Insert) -> Path:
+        """Where this INSERT's epochs stage the rows that they publish into `target`: its files stay there."""
+        return self.target_path(target) / "_data" / insert.id
+
     def staged_path(self, target: Table, insert: Insert) -> Path:
-        """Where this INSERT's epochs are staged."""
+        """Where this INSERT's epochs stage the rows that they quarantine; in older lakes, all rows."""
         return self.quarantine_path(target, insert) / "_staged"
+
+    def staged_paths(self, target: Table, insert: Insert) -> dict[str, Path]:
+        """Both, by the disposition of the rows."""
+        return {"publish": self.published_path(target, insert), "quarantine": self.staged_path(target, insert)}
+
+    def new_attempt(self, target: Table, insert: Insert, attempt: str) -> dict[str, Path]:
+        """The folders that an attempt at an epoch stages its rows in, by disposition."""
+        return {disposition: path / attempt for disposition, path in self.staged_paths(target, insert).items()}
+
+    def staged_folder(self, target: Table, insert: Insert, attempt: str, disposition: str) -> Path:
+        """The folder that the rows of one disposition were staged in, by this Tidegate or an older one."""
+        new = self.new_attempt(target, insert, attempt)[disposition]
+        old = self.staged_path(target, insert) / attempt
+        return old if not new.exists() and (old / f"_disposition={disposition}").exists() else new
 
     def state_path(self, insert: Insert) -> Path:
         """The state of a process."""

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake import Lake, StagedFile, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.sql.model import Insert, Table
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -92,7 +93,6 @@ class StagedEpoch:
         staged: the files, the counts of every outcome, the facts of the matches.
         released: rows of the probe that the plan releases, by the watermark log (an independent count).
         landed: the log row of every pin's build at the pinned epoch.
-        folder: where the staged files lie.
     """
 
     pipeline: Pipeline
@@ -102,12 +102,16 @@ class StagedEpoch:
     staged: StagedRow
     released: int
     landed: Mapping[str, WatermarkRow]
-    folder: str
     lake: Lake
+
+    def path_of(self, file: StagedFile) -> Path:
+        """Where a staged file lies."""
+        attempt = self.staged.folder
+        return self.lake.staged_folder(self.target, self.insert, attempt, file.disposition) / file.path
 
     def rows(self, spark: SparkSession, disposition: str = "publish") -> DataFrame | None:
         """The staged rows of one disposition; None when there are none."""
-        files = [f"{self.folder}/{file.path}" for file in self.staged.of(disposition)]
+        files = [str(self.path_of(file)) for file in self.staged.of(disposition)]
         return spark.read.parquet(*files) if files else None
 
 

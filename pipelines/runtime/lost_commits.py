@@ -23,12 +23,13 @@ from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.gone import gone
-from tidegate.pipelines.lake.lake import CommitRole
+from tidegate.pipelines.lake.lake import CommitRole, Layout
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.runtime.accounting import rows_in_words
 from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
+from tidegate.pipelines.sql.model import Insert, Table
 
 LAST_COMMITS = "last-commits"
 """The fact of a staged row that has, of each table beside the target, the last epoch that commits to it: of those
@@ -113,24 +114,26 @@ def lost_part(insert: str, path: Path, epoch: int) -> LakeError:
     return _lost(path, f"what epoch {epoch} of {insert} had put there", "later epochs are published")
 
 
-def refuse_lost_quarantine(target: Path, quarantine: Path) -> None:
-    """Raise LakeError where somebody has removed the quarantine of a target, or what is staged in it: the target's own
-    files lie there."""
-    there = (quarantine / "_delta_log").exists() and (quarantine / "_staged").exists()
-    table = None if there else delta_log.opened(target)
+def refuse_lost_files(lake: Layout, target: Table, insert: Insert) -> None:
+    """Raise LakeError where somebody has removed a folder with files of a target: the one that they are staged in, or,
+    in an older lake, its quarantine."""
+    path, quarantine = lake.target_path(target), lake.quarantine_path(target, insert)
+    data, staged = lake.published_path(target, insert), lake.staged_path(target, insert)
+    there = data.exists() and staged.exists() and (quarantine / "_delta_log").exists()
+    table = None if there else delta_log.opened(path)
     if table is None:
         return
-    files, root = [Path(path) for path in delta_log.all_files(table)], delta_log.root_of(table)
-    own = root / quarantine.relative_to(target)
-    gone = [path for path in files if path.is_relative_to(own) and not path.exists()]
-    if gone:
-        raise LakeError(
-            f"the quarantine was removed, and {len(gone):,} of the {len(files):,} files of the published table with "
-            "it: they were in its _staged",
-            where=str(quarantine),
-            state="nothing was planned or released",
-            next_command=f"bring {quarantine} back from a backup, then run the same command again",
-        )
+    files, root = [Path(file) for file in delta_log.all_files(table)], delta_log.root_of(table)
+    for folder, what in ((data, "the folder of its data"), (quarantine, "the quarantine")):
+        own = root / folder.relative_to(path)
+        gone = [file for file in files if file.is_relative_to(own) and not file.exists()]
+        if gone:
+            raise LakeError(
+                f"{what} was removed, and {len(gone):,} of the {len(files):,} files of the published table with it",
+                where=str(folder),
+                state="nothing was planned or released",
+                next_command=f"bring {folder} back from a backup, then run the same command again",
+            )
 
 
 def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan) -> None:

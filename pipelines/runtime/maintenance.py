@@ -180,7 +180,8 @@ class Maintenance:
             found.append(tidy(kept_out, keep=self.keep))
             epochs = history_of(self.lake, self.pipeline, insert)
             over = {folder_prefix(item.plan) for item in epochs if item.published or item.superseded}
-            staged, live = self.lake.staged_path(target, insert), published | live_files(kept_out)
-            finished = [folder for folder in staged.glob("*") if folder.name.rpartition("-")[0] + "-" in over]
-            found.append(sweep(staged, finished, live, keep=self.keep))
+            live = published | live_files(kept_out)
+            for place in self.lake.staged_paths(target, insert).values():
+                finished = [folder for folder in place.glob("*") if folder.name.rpartition("-")[0] + "-" in over]
+                found.append(sweep(place, finished, live, keep=self.keep))
         return found

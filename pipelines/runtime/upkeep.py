@@ -259,11 +259,9 @@ class Upkeep:
         outputs: Sequence[str] = [insert.target] if insert.process is None else insert.process.outputs
         for target in map(self.pipeline.table, outputs):
             live = live_files(self.lake.target_path(target)) | live_files(self.lake.quarantine_path(target, insert))
-            staged = self.lake.staged_path(target, insert)
-            if not staged.exists():
-                continue
-            for _ in remove_dead(staged, live, keep=self.keep, hidden=True, without=newest):
-                yield
+            for place in self.lake.staged_paths(target, insert).values():
+                for _ in remove_dead(place, live, keep=self.keep, hidden=True, without=newest):
+                    yield
 
     def _due(self, what: str, keep: timedelta | None) -> bool:
         """Whether it is time to look after `what` again; if so, it is done now."""

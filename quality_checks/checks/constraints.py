@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.joins.outcome import VIOLATED
@@ -92,10 +91,10 @@ def _told(
     if not which:
         return {}
     staged = evidence.staged
-    files = [Path(staged.folder) / footer.path for footer in evidence.footers]
+    files = [footer.at for footer in evidence.footers]
     declared = [each for each in which if each not in columns]
     keys = samples(files, staged.insert.constraints, declared, staged.target, SAMPLES)
-    published = [Path(staged.folder) / footer.path for footer in evidence.footers if footer.disposition == "publish"]
+    published = [footer.at for footer in evidence.footers if footer.disposition == "publish"]
     found = {}
     for each in which:
         number = observed[each.name]

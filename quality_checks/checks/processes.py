@@ -32,11 +32,10 @@ def second_output(evidence: Evidence) -> Evidence | None:
     target = staged.pipeline.table(process.outputs[1])
     counts = {name: number for name, number in told.items() if name != "files"}
     emitted = told.get("emitted", told["to:publish"] + told["to:quarantine"])  # rows of before it was told
-    folder = staged.lake.staged_path(target, staged.insert) / staged.staged.folder
     insert = replace(staged.insert, constraints=severest_first(target.constraints))
     row = replace(staged.staged, files=told["files"], counts=counts, facts={"emitted": emitted})
-    found = gather(replace(staged, insert=insert, target=target, staged=row, folder=str(folder)))
-    violations = counted([folder / footer.path for footer in found.footers], insert.constraints)
+    found = gather(replace(staged, insert=insert, target=target, staged=row))
+    violations = counted([footer.at for footer in found.footers], insert.constraints)
     row = replace(row, facts={**row.facts, **violations})
     return replace(found, staged=replace(found.staged, staged=row))
 

@@ -42,5 +42,6 @@ def check(evidence: Evidence) -> CheckResult:
         if not problems
         else f"{subject(staged)}: the staged files are not what the join wrote: {'; '.join(problems[:3])}"
         f"{f' (and {len(problems) - 3} more)' if len(problems) > 3 else ''}. Nothing was published. "
-        f"Find out who changed {staged.folder}, then stage it again: {join_again(staged)}",
+        f"Find out who changed files in {staged.lake.target_path(staged.target)}, then stage it again: "
+        f"{join_again(staged)}",
     )

@@ -43,7 +43,7 @@ class Case:
     let_go: threading.Event = field(default_factory=threading.Event)
 
     def file(self, place: str = "publish") -> Path:
-        return next(self.folder().glob(f"_disposition={place}/*.parquet"))
+        return next(self.folder().glob(f"**/_disposition={place}/*.parquet"))
 
 
 def _raising(error: BaseException) -> Callable[..., Any]:

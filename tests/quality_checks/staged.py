@@ -92,16 +92,16 @@ def stage(root: Path, given: Given) -> StagedEpoch:
     words = {"".join(sign if sign.isalnum() else "_" for sign in name): number for name, number in given.counts.items()}
     counts = {**all_counts(insert, plan, words), **given.places, **given.extra}
     facts = {"matches@u": counts["matched"], "outside-pin@u": 0, "greatest-epoch@u": 5, **given.facts}
-    folder = lake.staged_path(target, insert) / "g1-e2-0"
-    for place in ("publish", "quarantine"):
+    folders = lake.new_attempt(target, insert, "g1-e2-0")
+    for place, folder in folders.items():
         rows = given.files.get(place, counts[f"to:{place}"])
         if rows:
             write(folder / f"_disposition={place}" / "part-0.parquet", place, rows, given)
     facts = {**{f"violations@{each.name}": 0 for each in given.constraints}, **facts}
     staged = replace(
         made.staged_row(plan),
-        folder=folder.name,
-        files=[vars(file) for file in survey(folder)],
+        folder="g1-e2-0",
+        files=[vars(file) for folder in folders.values() for file in survey(folder)],
         counts={name: number for name, number in counts.items() if name not in given.drop},
         facts={name: value for name, value in facts.items() if name not in given.drop},
     )
@@ -118,7 +118,6 @@ def stage(root: Path, given: Given) -> StagedEpoch:
         staged=staged,
         released=counts["rows"] if given.released is None else given.released,
         landed={} if given.log.get("absent") else {"users": log},
-        folder=str(folder),
         lake=lake,
     )
 

@@ -79,7 +79,7 @@ def test_nulls_of_nested_columns_are_counted(tmp_path: Path) -> None:
     """A footer counts what is inside of them."""
     staged = stage(tmp_path, Given({"matched": 3}))
     evidence = gather(staged)
-    path = Path(staged.folder) / evidence.footers[0].path
+    path = evidence.footers[0].at
     rows = pq.read_table(path, partitioning=None)
     rows = rows.append_column("tags", pa.array([["a"], None, [None]], pa.list_(pa.string())))
     pq.write_table(rows.append_column("row", pa.array([{"a": 1}, None, None], pa.struct([("a", pa.int64())]))), path)
@@ -90,13 +90,13 @@ def test_nulls_of_nested_columns_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("harm", ["gone", "cut", "other"])
 def test_a_file_that_was_tampered_with_is_held(tmp_path: Path, harm: str) -> None:
     staged = stage(tmp_path, Given({"matched": 30, "unmatched:deleted@u": 4}))
-    path = Path(staged.folder) / "_disposition=publish" / "part-0.parquet"
+    path, kept_out = (staged.path_of(staged.staged.of(place)[0]) for place in ("publish", "quarantine"))
     if harm == "gone":
         path.unlink()
     elif harm == "cut":
         path.write_bytes(path.read_bytes()[:-9])
     else:
-        path.write_bytes((Path(staged.folder) / "_disposition=quarantine" / "part-0.parquet").read_bytes())
+        path.write_bytes(kept_out.read_bytes())
     verdict = judge(staged, no_spark)
     assert not verdict.passed
     assert "staged-files" in [check.name for check in verdict.checks if not check.passed]

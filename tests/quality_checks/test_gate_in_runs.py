@@ -71,7 +71,8 @@ def _staged_file(harness: Harness) -> Path:
     position = harness.runner.releasing("enriched").position()
     assert position.staged is not None
     table, insert = harness.pipeline.table("enriched"), harness.pipeline.insert("enriched")
-    return harness.lake.staged_path(table, insert) / position.staged.folder / position.staged.of("publish")[0].path
+    folder = harness.lake.staged_folder(table, insert, position.staged.folder, "publish")
+    return folder / position.staged.of("publish")[0].path
 
 
 def test_every_row_is_in_one_place_with_its_reason(first: Harness) -> None:

@@ -82,7 +82,7 @@ def staged(folder: Path) -> StagedEpoch:
     }
     counts = {"rows": 4, "processed": 4, "discarded": 0, "to:publish": 2, "to:quarantine": 0, "to:drop": 0}
     row = StagedRow("insert evens", 1, 1, plan.digest, 0, "g1-e1-x", files[0], counts, facts)
-    return StagedEpoch(pipeline, insert, pipeline.table("evens"), plan, row, 4, {}, str(folders[0]), lake)
+    return StagedEpoch(pipeline, insert, pipeline.table("evens"), plan, row, 4, {}, lake)
 
 
 def failed(epoch: StagedEpoch) -> dict[str, str]:
@@ -204,7 +204,7 @@ def windowed(folder: Path) -> StagedEpoch:
     counts = {"rows": 7, "processed": 4, "discarded": 0, "to:publish": 2, "to:quarantine": 0, "to:drop": 3, **left_out}
     files = [vars(file) for file in survey(place)]
     row = StagedRow("insert told", 1, 1, plan.digest, 0, "g1-e1-x", files, counts, facts)
-    return StagedEpoch(pipeline, insert, target, plan, row, 7, {}, str(place), lake)
+    return StagedEpoch(pipeline, insert, target, plan, row, 7, {}, lake)
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,8 @@ def published(folder: Path, landed: int = 9, change: Callable[[StagedEpoch], Non
         lake.watermarks.append([row], application="watermark", version=number)
     land(lake, 9)
     application = lake.application("insert told", "publish", 1)
-    files = [file for file in survey(Path(epoch.folder)) if file.disposition == "publish"]
-    adopt(lake.target_path(epoch.target), Path(epoch.folder), files, application=application, epoch=1)
+    folder = lake.staged_folder(epoch.target, insert, epoch.staged.folder, "publish")
+    adopt(lake.target_path(epoch.target), folder, epoch.staged.of("publish"), application=application, epoch=1)
     assert insert.process is not None
     return epoch
 

@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.pipelines.joins.outcome import DISCARDED
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import survey
+from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.process.windows.windowed import NOT_HAVING
 from tidegate.pipelines.runtime.plans import ReleasePlan
@@ -39,9 +40,10 @@ def staged_row(
 
     Raises ProcessError where tasks have not told what they did, or not the same.
     """
-    tables, plan, task, folder = outputs.inputs.tables, outputs.inputs.plan, outputs.task, outputs.folder
-    reports = read_reports(folder)
+    tables, plan, task, attempt = outputs.inputs.tables, outputs.inputs.plan, outputs.task, outputs.attempt
+    reports = read_reports(outputs.folders(0)["publish"])
     same_on_every_task(plan.insert, reports, task.tasks)
+    files = _files(outputs, 0)
     first, windowed = _numbers(counted[0]), tables.spec.windowed is not None
     if windowed:
         late, seen = first.pop(LATE), [first[PROCESSED]]
@@ -53,21 +55,21 @@ def staged_row(
         "emitted": _handed(reports, 0),
         TIME_FACT: time_after(tables, plan, reports).fact(),
         "broadcast": reports[0]["broadcast"],
-        FACT: _state_files(tables, state, folder.name, reports).fact(),
-        **counted_violations(_data(folder), tables.standing.insert.constraints),
+        FACT: _state_files(tables, state, attempt, reports).fact(),
+        **counted_violations(_paths(outputs, files), tables.standing.insert.constraints),
     }
     if windowed:
         facts[NOT_HAVING] = first.pop(NOT_HAVING)
     if len(tables.targets) > 1:
-        facts["second"] = _second(tables, plan, folder.name, reports, counted[1])
+        facts["second"] = _second(outputs, reports, counted[1])
     return StagedRow(
         owner=tables.standing.owner,
         generation=plan.generation,
         epoch=plan.epoch,
         plan_digest=plan.digest,
         staged_at=staged_at,
-        folder=folder.name,
-        files=[asdict(file) for file in survey(folder) if file.disposition != REPORTS],
+        folder=attempt,
+        files=[asdict(file) for file in files],
         counts={
             "rows": sum(seen) + _broadcast_rows(tables, plan, task),
             PROCESSED: seen[0],
@@ -98,13 +100,15 @@ def _state_files(tables: ProcessTables, state: StateBefore, folder: str, reports
     )
 
 
-def _second(
-    tables: ProcessTables, plan: ReleasePlan, folder: str, reports: Reports, counted: Mapping[str, Any]
-) -> dict[str, Any]:
+def _second(outputs: EpochOutputs, reports: Reports, counted: Mapping[str, Any]) -> dict[str, Any]:
     """What is told of the second output, which has no row of its own."""
-    files = [asdict(file) for file in survey(tables.staged(tables.targets[1]) / folder)]
-    told = _numbers(counted)
-    return {"files": files, **told, DISCARDED: _given_up(plan, told), "emitted": _handed(reports, 1)}
+    files, told = [asdict(file) for file in _files(outputs, 1)], _numbers(counted)
+    return {
+        "files": files,
+        **told,
+        DISCARDED: _given_up(outputs.inputs.plan, told),
+        "emitted": _handed(reports, 1),
+    }
 
 
 def _broadcast_rows(tables: ProcessTables, plan: ReleasePlan, task: TaskPlan) -> int:
@@ -126,6 +130,13 @@ def _handed(reports: Reports, output: int) -> int:
     return sum(report["handed"][output] for report in reports)
 
 
-def _data(folder: Path) -> list[Path]:
-    """The staged files of an epoch, without its reports."""
-    return [path for path in folder.glob("**/*.parquet") if path.parent.name != f"_disposition={REPORTS}"]
+def _files(outputs: EpochOutputs, output: int) -> list[StagedFile]:
+    """The staged files of an output, without what the tasks have told."""
+    found = [file for folder in outputs.folders(output).values() for file in survey(folder)]
+    return [file for file in found if file.disposition != REPORTS]
+
+
+def _paths(outputs: EpochOutputs, files: Sequence[StagedFile]) -> list[Path]:
+    """Where files of the first output lie."""
+    folders = outputs.folders(0)
+    return [folders[file.disposition] / file.path for file in files]

@@ -57,14 +57,14 @@ class ProcessReleasing(Releasing):
     def _parts(self, plan: ReleasePlan, staged: StagedRow) -> list[Part]:
         found = []
         for target in self.stager.targets[1:]:
-            folder = self.lake.staged_path(target, self.insert) / staged.folder
             files = [StagedFile(**file) for file in staged.facts["second"]["files"]]
             kept_out = [file for file in files if file.disposition == "quarantine"]
             published = [file for file in files if file.disposition == "publish"]
-            quarantine = self.lake.quarantine_path(target, self.insert)
+            path, quarantine = self.lake.target_path(target), self.lake.quarantine_path(target, self.insert)
+            of_kept_out, of_published = (self._folder(staged, target, kind) for kind in ("quarantine", "publish"))
             found += [
-                Part("quarantine", target.name, quarantine, folder, kept_out, "process.second-quarantined"),
-                Part("publish", target.name, self.lake.target_path(target), folder, published, "process.second", True),
+                Part("quarantine", target.name, quarantine, of_kept_out, kept_out, "process.second-quarantined"),
+                Part("publish", target.name, path, of_published, published, "process.second", True),
             ]
         return [*found, *super()._parts(plan, staged), self._state_part(staged)]
 

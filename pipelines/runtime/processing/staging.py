@@ -29,7 +29,7 @@ from tidegate.pipelines.runtime.processing.state import check_unchanged, state_b
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
 from tidegate.pipelines.runtime.processing.tasks import task_plan
 from tidegate.pipelines.runtime.processing.writing import EpochOutputs
-from tidegate.pipelines.runtime.releasing.staging import new_folder, sweep_attempts
+from tidegate.pipelines.runtime.releasing.staging import new_attempt, remove_attempts, sweep_attempts
 from tidegate.pipelines.runtime.releasing.standing import Standing
 from tidegate.pipelines.sql.model import Table
 
@@ -66,10 +66,10 @@ class ProcessStager:
         state = state_before(self.standing, plan.epoch, plan.process.base)
         check_unchanged(plan.insert, state, spec.buckets, tables.key, spec.definition)
         tables.prepare(self.ready)  # now that it is known that no state is lost: its table must not be made anew
-        name = new_folder(plan)
+        name = new_attempt(plan)
         (state.path / name).mkdir(parents=True)
         inputs = EpochInputs(tables, spark, plan, found)
-        outputs = EpochOutputs(inputs, task_plan(inputs, state, state.path / name), self.standing.staged_path / name)
+        outputs = EpochOutputs(inputs, task_plan(inputs, state, state.path / name), name)
         try:
             with (
                 step(self.progress, f"process {plan.insert}, epoch {plan.epoch}"),
@@ -83,9 +83,10 @@ class ProcessStager:
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
-        state = self.standing.lake.state_path(self.standing.insert)
-        for place in [state, *map(self.tables.staged, self.targets)]:
-            sweep_attempts(place, plan, keep)
+        lake, insert = self.standing.lake, self.standing.insert
+        remove_attempts(lake.state_path(insert), plan, keep)
+        for target in self.targets:
+            sweep_attempts(lake, target, insert, plan, keep)
 
 
 def _explained(error: BaseException, plan: ReleasePlan) -> TidegateError:

@@ -18,7 +18,7 @@ from tidegate.pipelines.runtime.processing.columns import (
     state_columns,
 )
 from tidegate.pipelines.runtime.processing.state import KeyColumns
-from tidegate.pipelines.runtime.releasing.staging import TARGET_COLUMNS, ensure, ensure_quarantine
+from tidegate.pipelines.runtime.releasing.staging import TARGET_COLUMNS, ensure, ensure_quarantine, make_places
 from tidegate.pipelines.runtime.releasing.standing import Standing
 from tidegate.pipelines.sql.model import Table
 
@@ -58,9 +58,9 @@ class ProcessTables:
     def key(self) -> KeyColumns:
         return key_columns(self.state)
 
-    def staged(self, target: Table) -> Path:
-        """The folder of folders that a target's epochs are staged in."""
-        return self.standing.lake.staged_path(target, self.standing.insert)
+    def folders(self, target: Table, attempt: str) -> dict[str, Path]:
+        """The folders that an attempt at an epoch is staged in, by disposition."""
+        return self.standing.lake.new_attempt(target, self.standing.insert, attempt)
 
     def prepare(self, ready: set[Path]) -> None:
         """Make the targets, their quarantines and the state's table, or check that they are what is declared; once for
@@ -71,6 +71,7 @@ class ProcessTables:
             own, quarantine = record_columns(target), lake.quarantine_path(target, insert)
             ensure(lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, ready, added)
             ensure_quarantine(quarantine, own, target.name, ready, added)
+            make_places(lake, target, insert)
         path = lake.state_path(insert)
         if path not in ready:
             ensure_state(path, self.state, insert.id)

@@ -29,12 +29,15 @@ Counts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class EpochOutputs:
-    """The outputs of one attempt at an epoch: each is written beside its target, in a folder with the name of `folder`,
-    which is the first one's."""
+    """The outputs of one `attempt` at an epoch, each written beside its target."""
 
     inputs: EpochInputs
     task: TaskPlan
-    folder: Path
+    attempt: str
+
+    def folders(self, output: int) -> dict[str, Path]:
+        """Where an output's rows are, by disposition; what the tasks have told lies with those that are published."""
+        return self.inputs.tables.folders(self.inputs.tables.targets[output], self.attempt)
 
     def write(self) -> list[Counts]:
         """Run the tasks and write what they hand on; what was counted of each output."""
@@ -53,7 +56,7 @@ class EpochOutputs:
 
     def _both(self, frame: DataFrame) -> list[Counts]:
         """Both come from one pass, which must not run twice: its files are read once for each."""
-        raw = self.folder.with_name(f"{self.folder.name}raw")
+        raw = self.folders(0)["publish"].with_name(f"{self.attempt}raw")
         try:
             frame.write.mode("errorifexists").parquet(str(raw))
             counted = []
@@ -85,12 +88,16 @@ class EpochOutputs:
 
     def _output(self, rows: DataFrame, output: int) -> Counts:
         plan, target = self.inputs.plan, self.inputs.tables.targets[output]
-        folder = self.inputs.tables.staged(target) / self.folder.name
+        folders = self.folders(output)
         constraints = severest_first(target.constraints)
         observed = Observation(f"staged {plan.insert} {plan.epoch} {output}")
         laid_out = staged_rows(rows, plan, target, output, constraints)
         seen = laid_out.observe(
             observed, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counts(constraints)]
         )
-        seen.drop("_instant").write.partitionBy("_disposition").mode("errorifexists").parquet(str(folder))
+        seen.drop("_instant").write.partitionBy("_disposition").mode("errorifexists").parquet(str(folders["publish"]))
+        kept_out = folders["publish"] / "_disposition=quarantine"
+        if kept_out.exists():
+            folders["quarantine"].mkdir(parents=True)
+            kept_out.rename(folders["quarantine"] / kept_out.name)
         return dict(observed.get)

@@ -30,8 +30,8 @@ from tidegate.pipelines.runtime.lost_commits import (
     LAST_COMMITS,
     Part,
     lost_part,
+    refuse_lost_files,
     refuse_lost_insert,
-    refuse_lost_quarantine,
     refuse_lost_rows,
 )
 from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan
@@ -43,7 +43,7 @@ from tidegate.pipelines.runtime.releasing.processing_time import ProcessingTimeP
 from tidegate.pipelines.runtime.releasing.staging import Stager
 from tidegate.pipelines.runtime.releasing.standing import Position, Standing, Waiting, held
 from tidegate.pipelines.sql.canonical import computed
-from tidegate.pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.sql.model import OnUnmatched, Table
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Releasing(Standing):
         refuse_lost_insert(self.lake, self.owner, self.target_path)
         targets = [self.insert.target] if self.insert.process is None else self.insert.process.outputs
         for target in map(self.pipeline.table, targets):
-            refuse_lost_quarantine(self.lake.target_path(target), self.lake.quarantine_path(target, self.insert))
+            refuse_lost_files(self.lake, target, self.insert)
         self._missing(self.position())
 
     def _add_again(self) -> None:
@@ -195,10 +195,13 @@ class Releasing(Standing):
 
     def _parts(self, plan: ReleasePlan, staged: StagedRow) -> list[Part]:
         """What an epoch commits before the target, in this order."""
-        files, folder = staged.of("quarantine"), self.staged_path / staged.folder
+        files, folder = staged.of("quarantine"), self._folder(staged, self.target, "quarantine")
         # A backfill takes rows out, whether it brings any or not.
         always = plan.backfill is not None
         return [Part("quarantine", self.target.name, self.quarantine_path, folder, files, "insert.quarantined", always)]
+
+    def _folder(self, staged: StagedRow, target: Table, disposition: str) -> Path:
+        return self.lake.staged_folder(target, self.insert, staged.folder, disposition)
 
     def _committed(self, plan: ReleasePlan, part: Part) -> int:
         """The last epoch of a plan's generation that is committed to a table; -1 where there is none."""
@@ -277,6 +280,7 @@ class Releasing(Standing):
             )
         refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
+            self.lake.set_format(self.clock())
             row = self._with_last_commits(plan, self.stager.stage(plan))
             refuse_removed(self.lake, plan)  # retention knows of no INSERT before its first plan
             stands = self.lake.staged.settle(row, application=self._application("stage", plan))
@@ -333,7 +337,6 @@ class Releasing(Standing):
             staged=staged,
             released=self.released(plan),
             landed=landed,
-            folder=str(self.staged_path / staged.folder),
             lake=self.lake,
         )
 
@@ -353,7 +356,8 @@ class Releasing(Standing):
             raise held(self.insert, position)
         with self._explained(plan, "the epoch passed the gate; where it was added it stands, and is added once"):
             if position.state != "published":  # before anything of the epoch is committed
-                require_whole(self.staged_path / staged.folder, staged.of("publish"), plan.epoch)
+                folder = self._folder(staged, self.target, "publish")
+                require_whole(folder, staged.of("publish"), plan.epoch)
             added, kept_out = self._add(plan, staged)
         faults.point("insert.published", self.insert.id)
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
@@ -365,7 +369,7 @@ class Releasing(Standing):
             rows = self._commit(plan, part) if part.commits else 0
             faults.point(part.point, self.insert.id)
             kept_out += rows if part.path == self.quarantine_path else 0
-        folder = self.staged_path / staged.folder
+        folder = self._folder(staged, self.target, "publish")
         own = Part("publish", self.target.name, self.target_path, folder, staged.of("publish"), "insert.published")
         return self._commit(plan, own), kept_out
 

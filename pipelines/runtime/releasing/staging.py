@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.joins import Build, Joining, Probe, Release, Staged, dealt, row_groups
-from tidegate.pipelines.lake import StagedRow, delta_log
+from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import footers_of, surveyed
 from tidegate.pipelines.lake.lake import mark
@@ -29,7 +29,7 @@ from tidegate.pipelines.runtime.releasing.requeued import landed_again
 from tidegate.pipelines.runtime.releasing.standing import Standing
 from tidegate.pipelines.runtime.releasing.violations import counted
 from tidegate.pipelines.sources.protocol import SEQ_TYPE
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, Table
 
 TARGET_COLUMNS = {"_op": "STRING", "_generation": "INT", "_epoch": "BIGINT"}
 """What a published row carries beside the target's own columns."""
@@ -72,25 +72,29 @@ class Stager:
         """Join the plan's probe rows at its pins and write them; the row that describes the files."""
         spark = self.spark()
         self._prepare()
-        folder = self.standing.staged_path / new_folder(plan)
+        attempt = new_attempt(plan)
+        folders = self.standing.lake.new_attempt(self.standing.target, self.standing.insert, attempt)
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
-            staged = self._with_probes(spark, plan, folder, self._written(spark, plan, folder))
+            staged = self._with_probes(spark, plan, folders["quarantine"], self._written(spark, plan, folders))
         faults.point("insert.written", plan.insert)
         found: dict[str, Any] = dict(staged.counts)
-        found |= counted([folder / name for name in staged.files], self.standing.insert.constraints)
+        names = {kind: [name for name in staged.files if name.startswith(f"_disposition={kind}/")] for kind in folders}
+        paths = [folders[kind] / name for kind, of_kind in names.items() for name in of_kind]
+        found |= counted(paths, self.standing.insert.constraints)
+        files = [file for kind, folder in folders.items() for file in surveyed(folder, footers_of(folder, names[kind]))]
         return StagedRow(
             owner=self.standing.owner,
             generation=plan.generation,
             epoch=plan.epoch,
             plan_digest=plan.digest,
             staged_at=self.clock(),
-            folder=folder.name,
-            files=[asdict(file) for file in surveyed(folder, footers_of(folder, staged.files))],
+            folder=attempt,
+            files=[asdict(file) for file in files],
             counts={name: int(value) for name, value in found.items() if "@" not in name or ":" in name},
             facts={name: value for name, value in found.items() if "@" in name and ":" not in name},
         )
 
-    def _written(self, spark: SparkSession, plan: ReleasePlan, folder: Path) -> Staged:
+    def _written(self, spark: SparkSession, plan: ReleasePlan, folders: Mapping[str, Path]) -> Staged:
         """Write the plan's rows: the names of the files, and what was counted meanwhile."""
         insert, pipeline = self.standing.insert, self.standing.pipeline
         # A discard takes no row; the probe of what it gives up may not be in the script any more.
@@ -108,7 +112,8 @@ class Stager:
         )
         rows = self._probe(spark, plan, self.standing.lake.table_path(probe))
         with settings(spark, {} if plan.lots else OF_MAPS):
-            return Joining(insert, pipeline.tables, release).staged(spark, rows, builds, str(folder))
+            texts = {kind: str(folder) for kind, folder in folders.items()}
+            return Joining(insert, pipeline.tables, release).staged(spark, rows, builds, texts)
 
     def _with_probes(self, spark: SparkSession, plan: ReleasePlan, folder: Path, staged: Staged) -> Staged:
         """What was staged, once its quarantined rows hold the probe's columns. Rows that were planned for another
@@ -147,10 +152,11 @@ class Stager:
         ensure(self.standing.target_path, {**own, **published}, target.name, self.ready, added)
         probe = probe_column(self.standing.pipeline.table(self.standing.insert.probe))
         ensure_quarantine(self.standing.quarantine_path, {**own, **probe}, target.name, self.ready, {*added, PROBE})
+        make_places(self.standing.lake, target, self.standing.insert)
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
-        sweep_attempts(self.standing.staged_path, plan, keep)
+        sweep_attempts(self.standing.lake, self.standing.target, self.standing.insert, plan, keep)
 
 
 def ensure(path: Path, columns: dict[str, str], name: str, ready: set[Path], added: Collection[str] = ()) -> None:
@@ -164,20 +170,32 @@ def ensure(path: Path, columns: dict[str, str], name: str, ready: set[Path], add
 def ensure_quarantine(
     path: Path, columns: dict[str, str], name: str, ready: set[Path], added: Collection[str] = ()
 ) -> None:
-    """The same of a target's quarantine, which says what else lies in its folder."""
+    """The same of a target's quarantine, which says what lies in its folder."""
     if path not in ready:
         ensure(path, {**columns, **QUARANTINE_COLUMNS}, name, ready, added)
         mark(path)
 
 
-def new_folder(plan: ReleasePlan) -> str:
-    """A name for the folder that one attempt at a plan is staged in."""
+def make_places(lake: Lake, target: Table, insert: Insert) -> None:
+    """Make the folders of an INSERT's staged files: that one is gone shows at a look (`refuse_lost_files`)."""
+    for place in lake.staged_paths(target, insert).values():
+        place.mkdir(parents=True, exist_ok=True)
+
+
+def new_attempt(plan: ReleasePlan) -> str:
+    """A name for the folders that one attempt at a plan is staged in."""
     return f"{folder_prefix(plan)}{uuid.uuid4().hex[:8]}"
 
 
-def sweep_attempts(staged: Path, plan: ReleasePlan, keep: str) -> None:
+def sweep_attempts(lake: Lake, target: Table, insert: Insert, plan: ReleasePlan, keep: str) -> None:
     """Remove the folders of all attempts at a plan but one."""
-    for folder in staged.glob(f"{folder_prefix(plan)}*"):
+    for place in lake.staged_paths(target, insert).values():
+        remove_attempts(place, plan, keep)
+
+
+def remove_attempts(place: Path, plan: ReleasePlan, keep: str) -> None:
+    """The same in one place."""
+    for folder in place.glob(f"{folder_prefix(plan)}*"):
         if folder.name != keep:
             shutil.rmtree(folder)
 

@@ -104,11 +104,6 @@ class Standing:
     def quarantine_path(self) -> Path:
         return self.lake.quarantine_path(self.target, self.insert)
 
-    @property
-    def staged_path(self) -> Path:
-        """The folder of folders that this INSERT's epochs are staged in."""
-        return self.lake.staged_path(self.target, self.insert)
-
     def reads(self, build: str, generation: int) -> bool:
         """Whether a generation of a build was landed with every column that the script declares."""
         rows = [row for row in self.lake.definitions.rows(build) if row.generation <= generation]

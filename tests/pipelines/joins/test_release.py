@@ -90,21 +90,26 @@ def push(harness: Harness, chance: random.Random, first: int, *, updates: bool) 
         harness.push("orders", [{**order, "id": order["id"] + 500} for order in orders[:20]], "-U")
 
 
+def files(releasing: Releasing, staged: StagedRow) -> list[Path]:
+    """Where its files lie."""
+    folders = releasing.lake.new_attempt(releasing.target, releasing.insert, staged.folder)
+    return [folders[file["disposition"]] / file["path"] for file in staged.files]
+
+
 def rows(releasing: Releasing, staged: StagedRow) -> list[tuple[str, ...]]:
     """All staged rows, in order, as text (NaN is not equal to itself); none where all were dropped."""
     if not staged.files:
         return []
-    files = f"{releasing.staged_path / staged.folder}/*/*.parquet"
     query = "SELECT * FROM read_parquet(?, hive_partitioning = true, union_by_name = true)"
     with duckdb.connect() as database:
-        found = database.execute(query, [files]).to_arrow_table()
+        found = database.execute(query, [list(map(str, files(releasing, staged)))]).to_arrow_table()
     names = sorted(found.column_names)
     return sorted(tuple(f"{name}={row[name]}" for name in names) for row in found.to_pylist())
 
 
 def types(releasing: Releasing, staged: StagedRow) -> set[tuple[tuple[str, str], ...]]:
     """The columns of its files, as Arrow reads them."""
-    schemas = [pq.read_schema(releasing.staged_path / staged.folder / file["path"]) for file in staged.files]
+    schemas = map(pq.read_schema, files(releasing, staged))
     return {tuple((field.name, str(field.type)) for field in schema) for schema in schemas}
 
 

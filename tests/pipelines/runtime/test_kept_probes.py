@@ -122,7 +122,8 @@ def test_a_release_that_keeps_no_row_out_reads_no_column_more(
     monkeypatch.setattr(kept_probes, "_by_spark", None)
     harness.push("clicks", [click(1, 1, FULL)])
     assert [row["item_id"] for row in harness.advance()] == [1]
-    files = list(tmp_path.glob("lake/targets/enriched/_quarantine/enriched/_staged/*/*/*.parquet"))
+    assert not list(tmp_path.glob("lake/targets/enriched/_quarantine/**/*.parquet"))
+    files = list(tmp_path.glob("lake/targets/enriched/_data/enriched/*/*/*.parquet"))
     assert [path.parent.name for path in files] == ["_disposition=publish"]
     assert {"item_id", "_reason"} <= set(pq.read_schema(files[0]).names)
     assert "_probe" not in pq.read_schema(files[0]).names

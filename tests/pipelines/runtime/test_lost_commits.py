@@ -29,8 +29,8 @@ from tidegate.pipelines.runtime.lost_commits import (
     Part,
     _there,
     lost_rows,
+    refuse_lost_files,
     refuse_lost_insert,
-    refuse_lost_quarantine,
     refuse_lost_rows,
     refuse_lost_source,
 )
@@ -177,24 +177,29 @@ def test_a_log_that_goes_less_far_than_before_is_read_anew(hand: HandmadeLake) -
     assert delta_log.committed(path, hand.lake.application("users", "data", 1)) == 2
 
 
-def test_a_quarantine_that_was_removed_is_not_made_anew(tmp_path: Path) -> None:
-    """The target's files are where they were staged: inside of its quarantine."""
-    target, quarantine = tmp_path / "shown", tmp_path / "shown" / "_quarantine" / "shown"
-    refuse_lost_quarantine(target, quarantine)  # nothing was ever published
-    folder = quarantine / "_staged" / "g1-e1-x"
-    folder.mkdir(parents=True)
-    DeltaTable.create(str(target), COLUMNS)
-    DeltaTable.create(str(quarantine), COLUMNS)
+@pytest.mark.parametrize("older", [False, True])
+def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path, older: bool) -> None:
+    """They are where they were staged: in a folder of the target's, or, in an older lake, in its quarantine's."""
+    hand = HandmadeLake(tmp_path)
+    lake, target, insert = hand.lake, hand.target, hand.insert
+    quarantine, data = lake.quarantine_path(target, insert), lake.published_path(target, insert)
+    refuse_lost_files(lake, target, insert)  # nothing was ever published
+    for path in (lake.target_path(target), quarantine):
+        path.mkdir(parents=True)
+        DeltaTable.create(str(path), COLUMNS)
     mark(quarantine)
-    assert "destroys the table" in (quarantine.parent / KEEP).read_text()
+    assert "to remove them destroys it" in (quarantine.parent / KEEP).read_text()
+    folder = (lake.staged_path(target, insert) if older else data) / "g1-e1-x"
+    folder.mkdir(parents=True)
     values = [pa.array([1], pa.int32()), pa.array([1]), pa.array([7])]
     pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
-    adopt(target, folder, survey(folder), application="publish", epoch=1)
-    refuse_lost_quarantine(target, quarantine)
-    for removed in (quarantine / "_staged", quarantine):
+    adopt(lake.target_path(target), folder, survey(folder), application="publish", epoch=1)
+    refuse_lost_files(lake, target, insert)
+    name = "the quarantine" if older else "the folder of its data"
+    for removed in (quarantine / "_staged", quarantine) if older else (data,):
         shutil.rmtree(removed)
-        with pytest.raises(LakeError, match="the quarantine was removed, and 1 of the 1 files of the published table"):
-            refuse_lost_quarantine(target, quarantine)
+        with pytest.raises(LakeError, match=f"{name} was removed, and 1 of the 1 files of the published table"):
+            refuse_lost_files(lake, target, insert)
 
 
 def test_a_quarantine_has_its_last_commit_made_again(

@@ -119,10 +119,10 @@ def test_only_what_is_kept_out_says_which_probe_row_it_was(spark: SparkSession, 
     releasing = harness.runner.releasing("enriched")
     staged = releasing.position().staged
     assert staged is not None
-    folder = releasing.staged_path / staged.folder
+    folders = releasing.lake.new_attempt(releasing.target, releasing.insert, staged.folder)
     columns = ["item_id", "_probe_epoch", "_split", "_offset", "_reason"]
     found = {
-        place: [pq.ParquetFile(folder / file.path).read(columns).to_pylist() for file in staged.of(place)]
+        place: [pq.ParquetFile(folders[place] / file.path).read(columns).to_pylist() for file in staged.of(place)]
         for place in ("publish", "quarantine")
     }
     (published,), (kept_out,) = found["publish"], found["quarantine"]
