@@ -79,7 +79,7 @@ class BatchWriter:
     def _flush(self) -> None:
         if not self._held:
             return
-        table = pa.Table.from_batches(self._held)
+        table = pa.Table.from_batches(self._held).unify_dictionaries()
         if self._writer is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(

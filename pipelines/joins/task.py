@@ -28,7 +28,7 @@ from tidegate.pipelines.lake.due import Due
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.versions import Index, IndexOf, opened
-from tidegate.pipelines.versions.hashing import flags
+from tidegate.pipelines.versions.hashing import flags, masked
 
 Frame = dict[str, pa.Array]
 
@@ -44,7 +44,7 @@ PLACE = ("_probe_epoch", "_probe_split", "_probe_offset")
 """What only rows that are kept out are told by."""
 
 _MATCH = -1
-_WHY = np.array([_MATCH, why_number(KEY_ABSENT), why_number(BEFORE_FIRST), why_number(DELETED)])
+_WHY = np.array([_MATCH, why_number(KEY_ABSENT), why_number(BEFORE_FIRST), why_number(DELETED)], np.int8)
 """By what `versions.Found.what` says."""
 
 _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns={"_op", "_split"}))
@@ -141,29 +141,31 @@ class Meeting:
         keys = [frame[name] for name in self.keys]
         at = frame["_probe_time"].fill_null(0).to_numpy() if self.event else None
         found = self._index.find(keys, at)
-        why = _WHY[found.what]
+        why = _WHY.take(found.what)
         if at is not None:
             if self.horizon is not None:
                 why[(why != why_number(KEY_ABSENT)) & (at < self.horizon)] = why_number(BEYOND_RETENTION)
-            why[flags(frame["_probe_time"].is_null())] = why_number(KEY_ABSENT)
+            if frame["_probe_time"].null_count:
+                why[flags(frame["_probe_time"].is_null())] = why_number(KEY_ABSENT)
         for key in keys:
             if key.null_count:
                 why[flags(key.is_null())] = why_number(KEY_NULL)
         if self.other is not None:
             why[flags(frame[self.other].fill_null(False))] = why_number(KEY_ABSENT)
         met = why == _MATCH
-        epochs = self._index.numbers("epochs", found, met)
-        inside = epochs <= self.index.epoch
+        epochs = self._index.numbers("epochs", found)
+        outside = epochs > self.index.epoch
         if at is not None:
-            inside &= self._index.numbers("times", found, met) <= at
-            inside &= True if self.horizon is None else at >= self.horizon
-        for name in self.columns:
-            frame[flat(self.alias, name)] = self._index.taken(name, found, met)
-        frame[f"_why{self.number}"] = pa.array(why.astype(np.int8), mask=met)
-        frame[f"_build{self.number}_epoch"] = pa.array(epochs, mask=~met)
-        frame[f"_outside{self.number}"] = pa.array(met & ~inside)
+            outside |= self._index.numbers("times", found) > at
+            outside |= False if self.horizon is None else at < self.horizon
+        columns = (*self.columns, *(["_seq"] if self.proof else []))
+        values = dict(zip(columns, self._index.taken(columns, found, met), strict=True))
+        frame |= {flat(self.alias, name): values[name] for name in self.columns}
+        frame[f"_why{self.number}"] = masked(why, ~met)
+        frame[f"_build{self.number}_epoch"] = masked(epochs, met)
+        frame[f"_outside{self.number}"] = masked(met & outside)
         if self.proof:
-            frame[f"_build{self.number}_seq"] = self._index.taken("_seq", found, met)
+            frame[f"_build{self.number}_seq"] = values["_seq"]
 
 
 @dataclass(frozen=True)

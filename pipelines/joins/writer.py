@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
-from tidegate.pipelines.versions.hashing import Flags, Numbers, flags
+from tidegate.pipelines.versions.hashing import Flags, Numbers, flags, masked
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 Found = dict[str, int | None]
@@ -93,9 +94,9 @@ class Writer:
         for kind, (number, join) in [*lost, *(("unmatched", each) for each in numbered)][::-1]:
             why = frame[f"_why{number}"]
             if why.null_count < len(why):
-                rows = flags(why.is_valid())
+                rows = np.flatnonzero(flags(why.is_valid()))
                 first = known.first_missed("dropped" if kind == "dropped" else "unmatched", join)
-                outcome[rows] = first + why.fill_null(0).to_numpy()[rows]
+                outcome[rows] = first + why.fill_null(0).to_numpy().take(rows)
         if self.insert.time == "event" and frame["_probe_time"].null_count:
             outcome[flags(frame["_probe_time"].is_null())] = known.number(TIME_NULL)
         return outcome
@@ -107,21 +108,19 @@ class Writer:
         def own(name: str) -> pa.Array:
             return frame[name] if rows is None else frame[name].take(rows)
 
-        def none(column: str) -> pa.Array:
-            return pa.nulls(size, arrow_type(LAKE_COLUMNS[column]))
-
         types = {item.name: arrow_type(item.spark_type) for item in self.insert.projections}
         columns = {name: _as(own(source), types[name]) for name, source in self.columns.items()}
         columns["_op"] = _as(own("_probe_op"), pa.string())
         columns["_generation"] = pa.repeat(pa.scalar(self.release.generation, pa.int32()), size)
         columns["_epoch"] = pa.repeat(pa.scalar(self.release.epoch, pa.int64()), size)
         for name, column in (("_probe_epoch", "_epoch"), ("_split", "_split"), ("_offset", "_offset")):
-            source = name if name == "_probe_epoch" else f"_probe{name}"
-            columns[name] = _as(own(source), arrow_type(LAKE_COLUMNS[column])) if kept_out else none(column)
-        names: list[str | None] = [*Outcomes(self.insert).names]
-        if not kept_out:
-            names = [None if name == MATCHED or not self.insert.proof else name for name in names]
-        columns["_reason"] = pa.array(names, pa.string()).take(pa.array(outcome[chosen]))
+            source, kind = name if name == "_probe_epoch" else f"_probe{name}", arrow_type(LAKE_COLUMNS[column])
+            columns[name] = _as(own(source), kind) if kept_out else _nulls(size, kind)
+        if kept_out or self.insert.proof:
+            names = [None if name == MATCHED else name for name in Outcomes(self.insert).names]
+            columns["_reason"] = pa.array(names, pa.string()).take(masked(outcome[chosen]))
+        else:
+            columns["_reason"] = _nulls(size, pa.string())
         if self.insert.constraints:
             columns[MASK] = own(MASK)
         if self.insert.proof:
@@ -141,10 +140,18 @@ class Writer:
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Text as it is written; what is found of a build may be large text, which looks the same in a file."""
-    if values.type == kind or pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
-        return values
-    return values.cast(kind)
+    """Text as it is written; what is found of a build may be large text, or a dictionary's, and looks the same in a
+    file."""
+    own = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    return (
+        values if own == kind or pa.types.is_large_string(own) or pa.types.is_large_binary(own) else values.cast(kind)
+    )
+
+
+@lru_cache(maxsize=8)
+def _nulls(size: int, kind: pa.DataType) -> pa.Array:
+    """For each batch the same."""
+    return pa.nulls(size, kind)
 
 
 @dataclass
@@ -181,11 +188,13 @@ class Counts:
             bounds = pc.min_max(times).as_py()  # type: ignore[attr-defined]
             found[f"least-time@{probe}"], found[f"greatest-time@{probe}"] = bounds["min"], bounds["max"]
         for number, join in enumerate(self.insert.joins):
-            met = frame[f"_why{number}"].is_null()
-            epochs, outside = frame[f"_build{number}_epoch"], frame[f"_outside{number}"]
-            if frame[f"_why{number}"].null_count < len(met):
-                epochs, outside = epochs.filter(met), outside.filter(met)
-            found[f"matches@{join.alias}"] = len(epochs)
+            why, epochs, outside = (
+                frame[name] for name in (f"_why{number}", f"_build{number}_epoch", f"_outside{number}")
+            )
+            matches = why.null_count
+            if matches != len(epochs) - epochs.null_count:  # the rest of ON has refused some
+                epochs, outside = epochs.filter(why.is_null()), outside.filter(why.is_null())
+            found[f"matches@{join.alias}"] = matches
             found[f"outside-pin@{join.alias}"] = outside.true_count
             found[f"greatest-epoch@{join.alias}"] = pc.max(epochs).as_py()  # type: ignore[attr-defined]
         self.facts = _added([self.facts, found])

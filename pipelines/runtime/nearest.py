@@ -263,8 +263,7 @@ class _Met:
 
 
 def _met(index: Index, found: Found) -> list[_Met]:
-    version = found.run >= 0
-    columns = [found.what, *(index.numbers(name, found, version) for name in ("ops", "times", "epochs"))]
+    columns = [found.what, *(index.numbers(name, found) for name in ("ops", "times", "epochs"))]
     return [_Met(*map(int, row)) for row in zip(*columns, strict=True)]
 
 

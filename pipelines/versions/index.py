@@ -6,15 +6,27 @@ a truncate that came after the version and by then, leave a gap. Of several runs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.pipelines.versions.hashing import SALT, Flags, Hashes, Numbers, Word, hashed, taken, words
-from tidegate.pipelines.versions.run import DELETE, NO_TIME, NONE, Made, Run, seen, seq_parts, shard_of, times_of
+from tidegate.pipelines.versions.hashing import SALT, Flags, Hashes, Numbers, Word, hashed, masked, taken, words
+from tidegate.pipelines.versions.run import (
+    DELETE,
+    NO_TIME,
+    NONE,
+    Made,
+    Run,
+    joined,
+    seen,
+    seq_parts,
+    shard_of,
+    times_of,
+)
 from tidegate.pipelines.versions.runs import whole
 
 MATCH, ABSENT, BEFORE_FIRST, GONE = range(4)
@@ -35,8 +47,8 @@ class IndexOf:
 class Found:
     """What each row met (MATCH, …), and, but for ABSENT and BEFORE_FIRST, the version: its run, and its place there."""
 
-    what: Numbers
-    run: Numbers
+    what: npt.NDArray[np.int8]
+    run: npt.NDArray[np.int16]
     place: Numbers
 
 
@@ -60,31 +72,64 @@ class Index:
     def find(self, keys: Sequence[pa.Array], times: Numbers | None) -> Found:
         """What rows with these keys meet at their times (us, UTC), or, without times, as of the pin. What a row finds
         that has a NULL in its key, or no time, means nothing."""
-        run_of, place_of = (np.full(len(keys[0]), NONE, np.int64) for _ in range(2))
-        known = np.zeros(len(run_of), bool)
-        for number, (run, rows, key) in enumerate(self._keys(keys)):
-            place, some = run.last(key) if times is None else run.last_by(key, times[rows])
-            rows, place = np.arange(len(run_of))[rows], place
-            known[rows[some]] = True
-            hit = place != NONE
-            rows, place = rows[hit], place[hit]
-            wins = self._later(number, place, run_of[rows], place_of[rows], by_time=times is not None)
-            run_of[rows[wins]], place_of[rows[wins]] = number, place[wins]
-        what = np.where(run_of != NONE, MATCH, np.where(known, BEFORE_FIRST, ABSENT))
-        for number in range(len(self.runs)):
-            self._gaps(what, np.flatnonzero(run_of == number), number, place_of, times)
+
+        def look(run: Run, key: Numbers, rows: Numbers | None) -> tuple[Numbers, Flags]:
+            if times is None:
+                return run.last(key)
+            return run.last_by(key, times if rows is None else times.take(rows))
+
+        run_of, place_of, known = self._best(keys, look, self._later, times is not None)
+        none = np.where(known, np.int8(BEFORE_FIRST), np.int8(ABSENT))
+        what = np.where(run_of != NONE, np.int8(MATCH), none)
+        for number, (run, _) in enumerate(self.runs):
+            if run.deletes or len(self._truncates.seqs):
+                self._gaps(what, np.flatnonzero(run_of == number), number, place_of, times)
         return Found(what, run_of, place_of)
 
-    def _keys(self, keys: Sequence[pa.Array]) -> Iterator[tuple[Run, Numbers | slice, Numbers]]:
-        """Of each run: the rows whose keys may be in its shard, and the number of each one's key."""
+    def first(self, keys: Sequence[pa.Array]) -> Found:
+        """The first version of each key by time and seq, of an index of those that have a time."""
+
+        def look(run: Run, key: Numbers, _: Numbers | None) -> tuple[Numbers, Flags]:
+            begin, end = run.range(key)
+            return np.where(begin < end, begin, NONE), begin < end
+
+        run_of, place_of, _ = self._best(keys, look, lambda *found: ~self._later(*found), by_time=True)
+        return Found(np.where(run_of != NONE, np.int8(MATCH), np.int8(ABSENT)), run_of, place_of)
+
+    def _best(
+        self,
+        keys: Sequence[pa.Array],
+        look: Callable[[Run, Numbers, Numbers | None], tuple[Numbers, Flags]],
+        wins: Callable[[int, Numbers, npt.NDArray[np.int16], Numbers, bool], Flags],
+        by_time: bool,
+    ) -> tuple[npt.NDArray[np.int16], Numbers, Flags]:
+        """Of what each run has for a row, the one that wins over those of other runs: its run and place; and whether
+        there is any version of the key in time."""
+        run_of, place_of = np.full(len(keys[0]), NONE, np.int16), np.full(len(keys[0]), NONE, np.int64)
+        known = np.zeros(len(run_of), bool)
+        for number, (run, rows, key) in enumerate(self._keys(keys)):
+            place, some = look(run, key, rows)
+            if rows is None and number == 0:
+                place_of, known, run_of = place, some, (place != NONE).astype(np.int16) - 1
+                continue
+            hit, some = np.flatnonzero(place != NONE), np.flatnonzero(some)
+            known[some if rows is None else rows.take(some)] = True
+            place, rows = place.take(hit), hit if rows is None else rows.take(hit)
+            before = np.flatnonzero(run_of.take(rows) != NONE)
+            lost = before[~wins(number, place.take(before), run_of[rows[before]], place_of[rows[before]], by_time)]
+            run_of[np.delete(rows, lost)], place_of[np.delete(rows, lost)] = number, np.delete(place, lost)
+        return run_of, place_of, known
+
+    def _keys(self, keys: Sequence[pa.Array]) -> Iterator[tuple[Run, Numbers | None, Numbers]]:
+        """Of each run: the rows whose keys may be in its shard (None: all), and the number of each one's key."""
         parts, by_salt = words(keys), dict[int, Hashes]()
         for run, shard in self.runs:
             hashes = _hashed(by_salt, parts, run.salt)
             if run.shards == 1:
-                yield run, slice(None), run.key_of(hashes, parts)
+                yield run, None, run.key_of(hashes, parts)
             else:
                 own = np.flatnonzero(shard_of(_hashed(by_salt, parts, SALT), run.shards) == shard)
-                yield run, own, run.key_of(hashes[own], [taken(part, own) for part in parts])
+                yield run, own, run.key_of(hashes.take(own), [taken(part, own) for part in parts])
 
     def of(self, keys: Sequence[pa.Array], *, timed: bool) -> Index:
         """An index of all versions of these keys, or of those that have a time, and of no other: cheap to look at as
@@ -102,21 +147,10 @@ class Index:
         """As an earlier pin sees it."""
         return Index(self.runs, pin)
 
-    def first(self, keys: Sequence[pa.Array]) -> Found:
-        """The first version of each key by time and seq, of an index of those that have a time."""
-        run_of, place_of = (np.full(len(keys[0]), NONE, np.int64) for _ in range(2))
-        for number, (run, rows, key) in enumerate(self._keys(keys)):
-            begin, end = run.range(key)
-            hit = begin < end
-            rows, place = np.arange(len(run_of))[rows][hit], begin[hit]
-            wins = ~self._later(number, place, run_of[rows], place_of[rows], by_time=True) | (run_of[rows] == NONE)
-            run_of[rows[wins]], place_of[rows[wins]] = number, place[wins]
-        return Found(np.where(run_of == NONE, ABSENT, MATCH), run_of, place_of)
-
-    def _later(self, number: int, place: Numbers, runs: Numbers, places: Numbers, *, by_time: bool) -> Flags:
-        """Whether versions of a run come after those that were found before, by time and seq, or by seq."""
-        wins = np.ones(len(place), bool)
-        for other in np.unique(runs[runs != NONE]):
+    def _later(self, number: int, place: Numbers, runs: npt.NDArray[np.int16], places: Numbers, by_time: bool) -> Flags:
+        """Whether versions of a run come after those of others, by time and seq, or by seq."""
+        found = np.ones(len(place), bool)
+        for other in np.unique(runs):
             rows = np.flatnonzero(runs == other)
             one, two = self.runs[number][0], self.runs[other][0]
             mine, theirs = place[rows], places[rows]
@@ -127,13 +161,15 @@ class Index:
                 after, tied = np.zeros(len(rows), bool), np.arange(len(rows))
             if len(tied):
                 after[tied] = ~_less(one.seq(mine[tied]), two.seq(theirs[tied]))
-            wins[rows] = after
-        return wins
+            found[rows] = after
+        return found
 
-    def _gaps(self, what: Numbers, rows: Numbers, number: int, places: Numbers, times: Numbers | None) -> None:
+    def _gaps(
+        self, what: npt.NDArray[np.int8], rows: Numbers, number: int, places: Numbers, times: Numbers | None
+    ) -> None:
         """Mark what has met a delete, or a version that a truncate has ended."""
-        run, place = self.runs[number][0], places[rows]
-        what[rows[run.ops[place] == DELETE]] = GONE
+        run, place = self.runs[number][0], places.take(rows)
+        what[rows[run.ops.take(place) == DELETE]] = GONE
         truncates = self._truncates
         if times is None:
             if truncates.last is not None and len(rows):
@@ -166,22 +202,18 @@ class Index:
         order = order[timed[order]]
         return _Truncates(times[order], [part[order] for part in seqs], [int(part[last]) for part in seqs])
 
-    def taken(self, column: str, found: Found, wanted: Flags) -> pa.Array:
-        """A column of the versions that were met; NULL where not `wanted`."""
-        pieces: list[pa.Array] = []
-        at, total = np.full(len(wanted), NONE, np.int64), 0
+    def taken(self, columns: Sequence[str], found: Found, wanted: Flags) -> list[pa.Array]:
+        """Columns of the versions that were met; NULL where not `wanted`."""
+        if len(self.runs) == 1:
+            return self.runs[0][0].taken(columns, found.place, wanted)
+        held: list[list[pa.Array]] = []
+        at, total = np.zeros(len(wanted), np.int64), 0
         for number, (run, _) in enumerate(self.runs):
             rows = np.flatnonzero(wanted & (found.run == number))
-            if len(self.runs) == 1 and len(rows):
-                return run.taken(column, found.place, None if len(rows) == len(wanted) else ~wanted)
-            if len(rows):
-                pieces.append(run.taken(column, found.place[rows]))
-                at[rows] = total + np.arange(len(rows))
-                total += len(rows)
-        if not pieces:
-            return pa.nulls(len(wanted), self.runs[0][0].rows.schema.field(column).type)
-        kind = max((piece.type for piece in pieces), key=lambda each: str(each).startswith("large"))
-        return pa.concat_arrays([piece.cast(kind) for piece in pieces]).take(pa.array(at, mask=at == NONE))
+            held.append(run.taken(columns, found.place[rows]))
+            at[rows] = total + np.arange(len(rows))
+            total += len(rows)
+        return [joined(pieces).take(masked(at, wanted)) for pieces in zip(*held, strict=True)]
 
     def width(self, columns: Sequence[str]) -> float:
         """The bytes of these columns of one version, on the average."""
@@ -189,11 +221,13 @@ class Index:
         size = sum(run.rows.column(name).nbytes for run, _ in self.runs for name in columns)
         return size / max(rows, 1)
 
-    def numbers(self, array: str, found: Found, wanted: Flags) -> Numbers:
-        """`times`, `epochs` or `ops` of the versions that were met; 0 where not `wanted`."""
-        values = np.zeros(len(wanted), np.int64)
+    def numbers(self, array: str, found: Found) -> Numbers:
+        """`times`, `epochs` or `ops` of the versions that were met; any number where there is none."""
+        values = np.zeros(len(found.run), np.int64)
         for number, (run, _) in enumerate(self.runs):
-            rows = np.flatnonzero(wanted & (found.run == number))
+            if len(self.runs) == 1 and len(run.times):
+                return getattr(run, array).take(found.place, mode="clip")
+            rows = np.flatnonzero(found.run == number)
             values[rows] = getattr(run, array)[found.place[rows]]
         return values
 

@@ -38,8 +38,11 @@ from tidegate.pipelines.versions.hashing import (
     Word,
     flags,
     hashed,
+    masked,
     one_to_one,
+    restored,
     same,
+    stored,
     taken,
     words,
 )
@@ -55,8 +58,12 @@ NONE = -1
 DELETE = ord("d")
 
 ARRAYS = ("hashes", "first", "start", "times", "epochs", "ops", "latest")
+HOT_VERSIONS, HOT_KEYS = 1000, 16
+"""Up to so many keys with more versions than this are looked through each by itself."""
 _OWN = ("_generation", "_epoch", "_op", "_rowtime", "_seq")
 _LARGE: Mapping[pa.DataType, pa.DataType] = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+_SAMPLE, _REPEATED = 1 << 16, 4
+"""A text column is a dictionary where it has up to so many values, each four times on the average."""
 _MOST_IN_A_COLUMN = 1 << 30
 """Bytes of text beyond which a column is of the large kind."""
 
@@ -139,11 +146,11 @@ def _write(folder: Path, made: Made, rows: pa.Table, count: int, salt: int) -> N
         salt = secrets.randbits(64)  # two keys have one hash: with another salt they have two
     starts = np.flatnonzero(np.append(True, ~alike)) if len(order) else np.zeros(0, np.int64)
     distinct, start = ordered[starts], np.append(starts if len(order) else 0, len(order))
-    bits = max(len(distinct).bit_length(), 1)
+    bits = len(distinct).bit_length() + 1
     first = np.searchsorted((distinct >> np.uint64(64 - bits)).astype(np.int64), np.arange((1 << bits) + 1))
     arrays = {
         "hashes": distinct,
-        "first": first.astype(np.int64),
+        "first": first.astype(np.int32 if len(distinct) < 1 << 31 else np.int64),
         "start": start.astype(np.int64),
         "times": times[order],
         "epochs": rows["_epoch"].to_numpy()[order],
@@ -153,15 +160,15 @@ def _write(folder: Path, made: Made, rows: pa.Table, count: int, salt: int) -> N
     for name in ARRAYS:
         np.save(folder / f"{name}.npy", arrays[name])
     if not one_to_one(parts):
-        keys = [taken(part, order[starts]) for part in parts]
-        _save(folder / "keys.arrow", pa.table({f"k{n}": key for n, key in enumerate(keys)}))
+        _save(folder / "keys.arrow", pa.table(stored([taken(part, order[starts]) for part in parts])))
     places = pa.array(order)
     payload = {}
     for name in [*made.types, "_seq"]:
-        payload[name] = _whole(rows[name]).take(places)
+        payload[name] = _repeated(_whole(rows[name]).take(places))
         rows = rows.drop_columns([name]) if name != "_seq" else rows
     _save(folder / "rows.arrow", pa.table(payload))
     told = {"rows": count, "salt": salt, "shards": made.shards, "upto": int(arrays["epochs"].max(initial=0))}
+    told |= {"timeless": bool((times == NO_TIME).any()), "deletes": bool((arrays["ops"] == DELETE).any())}
     (folder / "run.json").write_text(json.dumps(told))
 
 
@@ -219,7 +226,7 @@ def _ordered(hashes: Hashes, times: Numbers, rank: Numbers) -> Numbers:
 def _keys_alike(parts: Sequence[Word], order: Numbers, alike: Flags) -> bool:
     """Whether all neighbours of one hash have one key."""
     one, two = order[1:][alike], order[:-1][alike]
-    return all(bool(same(taken(part, one), taken(part, two)).all()) for part in parts)
+    return all(bool(same(part, one, part, two).all()) for part in parts)
 
 
 def _latest(rank: Numbers, start: Numbers) -> Numbers:
@@ -250,6 +257,22 @@ def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return found
 
 
+def _repeated(column: pa.Array) -> pa.Array:
+    """Text whose values repeat, as a dictionary: who takes rows of it takes their numbers."""
+    text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    if not text or len(column.slice(0, _SAMPLE).unique()) * _REPEATED > len(column):
+        return column
+    found = column.dictionary_encode()
+    return found if len(found.dictionary) <= _SAMPLE and len(found.dictionary) * _REPEATED <= len(column) else column
+
+
+def joined(pieces: Sequence[pa.Array]) -> pa.Array:
+    """Arrays of one column one after another: some may be dictionaries, or large text."""
+    plain = [piece.dictionary_decode() if pa.types.is_dictionary(piece.type) else piece for piece in pieces]
+    kind = max((piece.type for piece in plain), key=lambda each: str(each).startswith("large"))
+    return pa.concat_arrays([piece.cast(kind) for piece in plain])
+
+
 def _save(path: Path, rows: pa.Table) -> None:
     arrays = [_whole(rows.column(name)) for name in rows.column_names]
     batch = pa.RecordBatch.from_arrays(arrays, rows.column_names)
@@ -268,6 +291,7 @@ class Run:
         told = json.loads((folder / "run.json").read_text())
         self.count, self.salt, self.shards = int(told["rows"]), int(told["salt"]), int(told["shards"])
         self.upto = int(told["upto"])  # the greatest epoch of a version
+        self.timeless, self.deletes = bool(told["timeless"]), bool(told["deletes"])  # whether there are any
         self.hashes: Hashes
         self.hashes, self.first, self.start, self.times, self.epochs, self.ops, self.latest = (
             np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ARRAYS
@@ -275,8 +299,8 @@ class Run:
         self.rows = _mapped(folder / "rows.arrow")
         self.truncates = _mapped(folder / "truncates.arrow")
         keys = folder / "keys.arrow"
-        held = _mapped(keys).columns if keys.exists() else []
-        self.keys: list[Word] = [column.to_numpy() if pa.types.is_integer(column.type) else column for column in held]
+        held = _mapped(keys) if keys.exists() else None
+        self.keys = [] if held is None else restored(dict(zip(held.schema.names, held.columns, strict=True)))
         self.places: Numbers | None = None
         self._shift = np.uint64(64 - (len(self.first) - 2).bit_length())
 
@@ -303,57 +327,95 @@ class Run:
         """The number of each row's key; NONE where the run does not have it."""
         if not len(self.hashes):
             return np.full(len(hashes), NONE, np.int64)
-        prefix = (hashes >> self._shift).astype(np.int64)
-        low, high = self.first[prefix], self.first[prefix + 1]
-        live = np.flatnonzero(low < high)
-        while len(live):
-            middle = (low[live] + high[live]) >> 1
-            before = self.hashes[middle] < hashes[live]
-            low[live] = np.where(before, middle + 1, low[live])
-            high[live] = np.where(before, high[live], middle)
-            live = live[low[live] < high[live]]
-        there = np.minimum(low, len(self.hashes) - 1)
-        known = self.hashes[there] == hashes
-        if self.keys:
-            rows = np.flatnonzero(known)
-            for own, part in zip(self.keys, parts, strict=True):
-                known[rows] &= same(taken(own, there[rows]), taken(part, rows))
-        return np.where(known, there, NONE)
+        prefix = (hashes >> self._shift).view(np.int64)
+        found = self.first.take(prefix).astype(np.int64)
+        known = self.hashes.take(found, mode="clip") == hashes
+        # Most keys are the first of their prefix; the others are looked for one by one.
+        rows = np.flatnonzero(~known)
+        place, wanted = found.take(rows) + 1, hashes.take(rows)
+        end = self.first.take(prefix.take(rows) + 1)
+        while len(live := np.flatnonzero(place < end)):
+            rows, place, wanted, end = rows.take(live), place.take(live), wanted.take(live), end.take(live)
+            hit = np.flatnonzero(self.hashes.take(place) == wanted)
+            found[rows.take(hit)], known[rows.take(hit)] = place.take(hit), True
+            end[hit] = 0
+            place += 1
+        rows = np.flatnonzero(known)
+        for own, part in zip(self.keys, parts, strict=False):  # none where the hash alone tells
+            known[rows] &= same(own, found.take(rows), part, rows)
+        found[~known] = NONE
+        return found
 
     def last_by(self, keys: Numbers, times: Numbers) -> tuple[Numbers, Flags]:
         """The place of the last version of each key that has a time up to the row's, NONE where there is none; and
         whether the key has any version that has a time."""
-        begin, high = self.range(keys)
-        low, known = begin.copy(), begin < high
-        known[known] = self.times[high[known] - 1] != NO_TIME
-        live = np.flatnonzero(low < high)
-        while len(live):
-            middle = (low[live] + high[live]) >> 1
-            before = self.times[middle] <= times[live]
-            low[live] = np.where(before, middle + 1, low[live])
-            high[live] = np.where(before, high[live], middle)
-            live = live[low[live] < high[live]]
-        place = low - 1
-        met = place >= begin
-        met[met] = self.times[place[met]] != NO_TIME
-        return np.where(met, place, NONE), known
+        found, known = np.full(len(keys), NONE, np.int64), np.zeros(len(keys), bool)
+        rows = np.flatnonzero(keys != NONE)
+        own = keys.take(rows)
+        first, end = self.start.take(own), self.start.take(own + 1)
+        if self.places is not None and len(some := np.flatnonzero(first < end)) < len(rows):  # a view lacks versions
+            rows, first, end = rows.take(some), first.take(some), end.take(some)
+        known[rows] = self.times.take(end - 1) != NO_TIME if self.timeless else True
+        upto, size = times.take(rows), end - first
+        at = self._in_hot(first, size, upto)
+        # All rows halve their `size` in lockstep; those that are left alone are taken out once they are the most.
+        place, live, limit = first, np.arange(0), upto
+        while True:
+            half = size >> 1
+            middle = at + half
+            at = np.where(self.times.take(middle) <= limit, middle, at)
+            size = size - half
+            going = np.flatnonzero(size > 1)
+            if len(going) > 0 and len(size) <= 2 * len(going):
+                continue
+            if place is first:
+                place, live = at.copy(), going
+            else:
+                place[live], live = at, live.take(going)
+            if not len(going):
+                break
+            at, size, limit = at.take(going), size.take(going), limit.take(going)
+        time = self.times.take(place)
+        met = time <= upto
+        if self.timeless:
+            met &= time != NO_TIME
+        found[rows] = np.where(met, place, NONE)
+        return found, known
+
+    def _in_hot(self, first: Numbers, size: Numbers, upto: Numbers) -> Numbers:
+        """The place that each row's search begins at: where a few keys have many versions, it ends there (`size` 1)."""
+        many = np.flatnonzero(size > HOT_VERSIONS)
+        hot = np.unique(first.take(many)) if len(many) else many
+        if not 0 < len(hot) <= HOT_KEYS:
+            return first
+        at = first.copy()
+        for begin in hot:
+            rows = many[first.take(many) == begin]
+            rows = rows[np.argsort(upto.take(rows))]
+            line = self.times[begin : begin + size[rows[0]]]
+            at[rows] = begin + np.maximum(np.searchsorted(line, upto.take(rows), "right") - 1, 0)
+        size[many] = 1
+        return at
 
     def last(self, keys: Numbers) -> tuple[Numbers, Flags]:
         """The place of each key's version with the greatest seq, NONE where there is none; and whether it has any."""
         found = np.full(len(keys), NONE, np.int64)
         rows = np.flatnonzero(keys != NONE)
-        found[rows] = self.latest[keys[rows]]
+        found[rows] = self.latest.take(keys.take(rows))
         return found, found != NONE
 
-    def taken(self, column: str, places: Numbers, without: Flags | None = None) -> pa.Array:
-        """A column of the versions at these places; NULL where there is to be none."""
+    def taken(self, columns: Sequence[str], places: Numbers, wanted: Flags | None = None) -> list[pa.Array]:
+        """Columns of the versions at these places; NULL where they are not `wanted`."""
+        if wanted is not None and not wanted.any():
+            return [pa.nulls(len(places), self.rows.schema.field(name).type) for name in columns]
         if self.places is not None:
-            places = self.places[places if without is None else np.where(without, 0, places)]
-        return self.rows.column(column).take(pa.array(places, mask=without))
+            places = self.places.take(places, mode="clip")
+        at = masked(places, None if wanted is None or wanted.all() else wanted)
+        return [self.rows.column(name).take(at) for name in columns]
 
     def seq(self, places: Numbers) -> list[Numbers]:
         """The parts of the seqs of the versions at these places."""
-        return seq_parts(self.taken("_seq", places))
+        return seq_parts(self.taken(["_seq"], places)[0])
 
 
 _NOT_WHOLE = (OSError, ValueError, KeyError)

@@ -41,7 +41,7 @@ one that had to be made instead."""
 SHARD_BYTES = 128 << 20
 """Bytes of Parquet that one shard is made of: some four times as many in memory."""
 
-LAYOUT = 2
+LAYOUT = 3
 """Of a run's files: others are none of this one's."""
 
 UNUSED_S = 86_400.0

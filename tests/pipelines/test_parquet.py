@@ -116,3 +116,21 @@ def test_a_full_disk_leaves_nothing_and_the_first_error_is_told(
         write_file(tmp_path / "a.parquet", [batch(0)])
     assert refused.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
+
+
+def test_dictionaries_are_written_as_their_texts(tmp_path: Path) -> None:
+    """Batches of several dictionaries, NULLs, values of a dictionary that no row has: rows and bounds are texts'."""
+    texts = [["b", None, "c"] * 50, [None] * 150, ["x", "b", "b"] * 50]
+    dictionaries = [["a", "b", "c", "z"], ["a"], ["x", "y", "b"]]
+    batches = [
+        pa.record_batch({"text": pa.DictionaryArray.from_arrays(
+            pa.array([None if text is None else known.index(text) for text in found], pa.int32()), pa.array(known)
+        )})
+        for found, known in zip(texts, dictionaries, strict=True)
+    ]  # fmt: skip
+    assert write_file(tmp_path / "rows.parquet", batches) == 450
+    file = pq.ParquetFile(tmp_path / "rows.parquet")
+    assert file.schema_arrow.field("text").type == pa.string()
+    assert file.read()["text"].to_pylist() == [text for found in texts for text in found]
+    bounds = file.metadata.row_group(0).column(0).statistics
+    assert (bounds.min, bounds.max, bounds.null_count) == ("b", "x", 200)

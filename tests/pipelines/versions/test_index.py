@@ -27,12 +27,25 @@ KINDS = {
 }  # fmt: skip
 VALUES = {
     "number": [None, 0, 1, -1, 2**63 - 1, -(2**63)],
-    "text": [None, "", "a", "ä", "a\0", "abcdefgh", "abcdefghi", "a" * 40],
+    "text": [
+        None,
+        "",
+        "a",
+        "ä",
+        "a\0",
+        "abcdefgh",
+        "abcdefghi",
+        *("a" * size for size in (16, 17, 40)),
+        "a" * 16 + "b",
+    ],
     "real": [None, 0.0, -0.0, math.nan, -math.nan, 1.5, math.inf],
     "exact": [None, Decimal("0.00"), Decimal("-1.50"), Decimal("123456789012345678.25")],
     "flag": [None, True, False],
     "raw": [None, b"", b"\0", b"\0\0"],
 }
+
+
+NOTES = ("one", "two", None)
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,7 @@ def written(folder: Path, columns: list[str], rows: list[Row]) -> str:
         {
             **{name: pa.array([row.key[n] for row in rows], KINDS[name]) for n, name in enumerate(columns)},
             "place": pa.array(range(len(rows)), pa.int64()),
+            "note": pa.array([NOTES[place % 3] for place in range(len(rows))], pa.string()),
             "_rowtime": pa.array([row.time for row in rows], TIME),
             "_seq": pa.array(seqs, arrow_type(SEQ_TYPE)),
             "_op": pa.array([row.op for row in rows], pa.string()),
@@ -89,7 +103,7 @@ def written(folder: Path, columns: list[str], rows: list[Row]) -> str:
 
 
 def made(folder: Path, columns: list[str], file: str, cuts: list[int], shards: int) -> tuple[Made, ...]:
-    types = {**{name: KINDS[name] for name in columns}, "place": pa.int64()}
+    types = {**{name: KINDS[name] for name in columns}, "place": pa.int64(), "note": pa.string()}
     spans = zip([0, *cuts[:-1]], cuts, strict=True)
     return tuple(
         Made(str(folder / f"{after}-{upto}.{shard}"), (file,), 1, after, upto, tuple(columns), types, shard, shards)
@@ -149,11 +163,14 @@ def test_a_row_meets_what_a_look_at_all_versions_finds(
             for module in ("run", "index"):
                 patch.setattr(f"tidegate.pipelines.versions.{module}.hashed", hashes)
             patch.setattr("tidegate.pipelines.versions.run.SALT", hashing.SALT)
+            patch.setattr("tidegate.pipelines.versions.run._REPEATED", 0)  # all text is a dictionary
+            patch.setattr("tidegate.pipelines.versions.run.HOT_VERSIONS", 1)
         index = opened(IndexOf(made(folder, columns, written(folder, columns, rows), cuts, shards), pin, None))
         for at in (times, None):
             found = index.find(keys, at)
             met = found.what == MATCH
-            places = index.taken("place", found, met).to_pylist()
+            places, notes = (column.to_pylist() for column in index.taken(["place", "note"], found, met))
+            assert notes == [None if place is None else NOTES[place % 3] for place in places]
             for number, (key, time) in enumerate(probes):
                 if None not in key:  # what a NULL finds means nothing
                     wanted = expected(rows, key, None if at is None else time, pin)
@@ -161,8 +178,8 @@ def test_a_row_meets_what_a_look_at_all_versions_finds(
             of_keys = index.of(keys, timed=at is not None)
             again = of_keys.find(keys, at)
             assert again.what.tolist() == found.what.tolist(), "the versions of these keys are all that it takes"
-            assert of_keys.taken("place", again, met).to_pylist() == places
-            epochs = index.numbers("epochs", found, met)
+            assert of_keys.taken(["place"], again, met)[0].to_pylist() == places
+            epochs = index.numbers("epochs", found)
             assert all(epochs[n] == rows[places[n]].epoch for n in np.flatnonzero(met))
 
 
@@ -177,7 +194,7 @@ def test_two_keys_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest
     assert index.runs[0][0].salt != hashing.SALT
     found = index.find([pa.array(["a", "b", "c"])], None)
     assert found.what.tolist() == [MATCH, MATCH, ABSENT]
-    assert index.taken("place", found, found.what == MATCH).to_pylist() == [0, 1, None]
+    assert index.taken(["place"], found, found.what == MATCH)[0].to_pylist() == [0, 1, None]
 
 
 def test_a_key_that_only_shares_its_hash_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +230,7 @@ def test_the_first_version_of_a_key_is_that_of_all_runs(tmp_path_factory: pytest
     whole = opened(IndexOf(made(folder, columns, written(folder, columns, rows), cuts, shards), 5, None))
     index = whole.of(keys, timed=True).at(pin)
     first = index.first(keys)
-    places = index.taken("place", first, first.what == MATCH).to_pylist()
+    places = index.taken(["place"], first, first.what == MATCH)[0].to_pylist()
     for (key, _), place in zip(probes, places, strict=True):
         own = [
             row
@@ -226,3 +243,21 @@ def test_the_first_version_of_a_key_is_that_of_all_runs(tmp_path_factory: pytest
         if None not in key:
             wanted = min(own, key=lambda row: (row.time, *order(row)), default=None)
             assert place == (None if wanted is None else rows.index(wanted))
+
+
+def test_keys_are_one_where_their_bytes_are() -> None:
+    """Lengths about the words that a text is cut into, bytes that look like what is behind it, slices of a column."""
+    texts = [prefix * (size // 2) + prefix[: size % 2] for prefix in ("ab", "a\0", "\0\0") for size in range(40)]
+    texts += ["a" * size + "b" for size in range(40)]
+    column = pa.array([None, *texts, *texts], pa.string())[1:]
+    parts = hashing.words([column])
+    hashes = hashing.hashed(parts)
+    again = hashing.words([pa.array(texts, pa.large_string())])
+    assert hashing.hashed(again).tolist() == hashes[: len(texts)].tolist() == hashes[len(texts) :].tolist()
+    assert len(set(hashes.tolist())) == len(set(texts))
+    stored = pa.table(hashing.stored(parts))
+    (back,) = hashing.restored({name: stored[name].combine_chunks() for name in stored.column_names})
+    rows = np.arange(len(texts))
+    for shift in range(0, len(texts), 7):
+        wanted = [texts[(n + shift) % len(texts)] == texts[n] for n in rows]
+        assert hashing.same(back, (rows + shift) % len(texts), again[0], rows).tolist() == wanted
