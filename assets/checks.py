@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import dagster as dg
 
@@ -17,12 +17,13 @@ from tidegate.assets.data_docs import linked
 from tidegate.assets.names import ADDS_UP, GATE, identifier
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
-from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks.watermark import instant
-from tidegate.quality_checks.reconcile import reconcile, reconcile_process
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.lake import Lake
 
 IN_DAGSTER = (
     "run the pipeline's job again with `held: release` (joins again) or `held: discard` (quarantines the rows) in the "
@@ -133,6 +134,8 @@ def adds_up(
     lake: Lake, pipeline: Pipeline, insert: Insert, published: dg.AssetKey, commands: Commands = AS_WRITTEN
 ) -> list[dg.AssetCheckResult]:
     """Its result; no Spark, the counts are in the logs."""
+    from tidegate.quality_checks.reconcile import reconcile, reconcile_process
+
     counted = reconcile if insert.process is None else reconcile_process
     found = counted(lake, pipeline, insert)
     metadata: dict[str, Any] = {

@@ -3,13 +3,12 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import dagster as dg
 
 from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results
 from tidegate.assets.failures import held
-from tidegate.assets.metadata import of_held, of_published, of_staged, of_waiting
 from tidegate.assets.names import GATE, Names, pool
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
@@ -17,9 +16,11 @@ from tidegate.assets.specs import published_spec, staged_spec
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.runtime.releasing import Releasing, Waiting
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.runtime.releasing import Releasing
 
 
 class StageConfig(dg.Config):
@@ -55,6 +56,9 @@ def staged_asset(
     )
     @look.executed(names, "staged")
     def stage(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
+        from tidegate.assets.metadata import of_held, of_staged, of_waiting
+        from tidegate.pipelines.runtime.releasing import Waiting
+
         with runner_of(context, pipeline, names, commands) as runner:
             releasing = runner.releasing(insert.id)
             _decide(releasing, config)
@@ -70,7 +74,7 @@ def staged_asset(
     return stage
 
 
-def _decide(releasing: Releasing, config: StageConfig) -> None:
+def _decide(releasing: "Releasing", config: StageConfig) -> None:
     """Plan what takes the place of the held epoch, if the config says so. A run that is tried again finds its plan.
 
     Raises PlanningError where no epoch is held.
@@ -137,6 +141,8 @@ def published_asset(
     )
     @look.executed(names, "published")
     def publish(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
+        from tidegate.assets.metadata import of_published
+
         with runner_of(context, pipeline, names, commands) as runner:
             releasing = runner.releasing(insert.id)
             if spec.key in context.selected_asset_keys:

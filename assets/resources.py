@@ -7,25 +7,27 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from pyspark.sql import SparkSession
 
 from tidegate.assets.failures import StepContext, Waits, explained
 from tidegate.assets.names import Names
 from tidegate.assets.progress import step_progress
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.lake.leases import Reservation
 from tidegate.pipelines.progress import Progress, SilentProgress
-from tidegate.pipelines.runtime.runner import Runner
-from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.sources.paths import local
 from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
 from tidegate.pipelines.sql.model import is_secret
 from tidegate.pipelines.sql.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.pipelines.lake.leases import Reservation
+    from tidegate.pipelines.runtime.runner import Runner
 
 WAIT = "10 min"
 """How long a step waits for another runner, unless another time is given."""
@@ -81,6 +83,8 @@ class TidegateResource(dg.ConfigurableResource):
 
     def session(self, progress: Progress | None = None) -> SparkSession:
         """The session of this process, started if there is none: steps of one job share it."""
+        from tidegate.pipelines.runtime.session import start_session
+
         return start_session(master=self.master or None, config=self.spark_config, progress=progress)
 
     def runner(
@@ -93,6 +97,9 @@ class TidegateResource(dg.ConfigurableResource):
         reservation: Reservation | None = None,
     ) -> Runner:
         """A runner of `pipeline` on the lake; close it to let its leases go. `say`: see `Runner`."""
+        from tidegate.pipelines.lake import Lake
+        from tidegate.pipelines.runtime.runner import Runner
+
         progress = progress or SilentProgress()
         interval = self.auto_watermark_interval or os.environ.get("TIDEGATE_AUTO_WATERMARK_INTERVAL", "")
         return Runner(
@@ -109,6 +116,8 @@ class TidegateResource(dg.ConfigurableResource):
     def reservation(self, context: StepContext, names: Names) -> Reservation | None:
         """What the steps of a pipeline in one run hand on to each other: the run's own, for as long as its process
         lives. None where the executor's retries are disabled: then it is not known which process that is."""
+        from tidegate.pipelines.lake.leases import Reservation
+
         mode, run_id = context.get_step_execution_context().retry_mode, context.run.run_id
         holder = f"{run_id}/{names.resource}"
         if mode.disabled:
@@ -122,6 +131,8 @@ class TidegateResource(dg.ConfigurableResource):
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """The run, or its process of one step, is over."""
+        from tidegate.pipelines.lake import Lake
+
         for reservation in self._reservations.values():
             reservation.end(Lake(self.lake).control)
         self._reservations.clear()

@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 
 from tidegate.assets.presentation import Presentation
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.registry import comparable
 from tidegate.pipelines.sql.model import Insert, Table
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.quality_checks.against_source import comparable
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def selected(pipeline: Pipeline, look: Presentation) -> Parts:
     return Parts(
         sources=tuple(table for table in pipeline.sources if table.name in wanted),
         inserts=tuple(insert for insert in pipeline.inserts if insert.id in wanted),
-        comparable=tuple(table for table in comparable(pipeline) if table.name in wanted),
+        comparable=tuple(table for table in comparable(pipeline.sources) if table.name in wanted),
     )
 
 

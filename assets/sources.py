@@ -3,10 +3,10 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from tidegate.assets.metadata import of_advance, of_loading
 from tidegate.assets.names import Names, pool
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
@@ -14,11 +14,12 @@ from tidegate.assets.specs import source_spec
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.runtime.failures import Failed
-from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
-from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
+    from tidegate.pipelines.runtime.runner import Runner
 
 ALIGNMENT_GROUP = "scan.watermark.alignment.group"
 
@@ -112,6 +113,8 @@ def aligned_assets(
     )
     @look.executed(names, "source")
     def land(context: dg.AssetExecutionContext, config: AlignedConfig) -> Iterator[dg.MaterializeResult]:
+        from tidegate.pipelines.runtime.failures import Failed
+
         chosen = [table for table in tables if specs[table.name].key in context.selected_asset_keys]
         wanted = [table.name for table in chosen]
         with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
@@ -149,13 +152,17 @@ def _priority(tables: Sequence[Table]) -> dict[str, str]:
 
 
 def _observed(
-    context: dg.AssetExecutionContext, runner: Runner, table: Table, key: dg.AssetKey, epoch: LandedEpoch
+    context: dg.AssetExecutionContext, runner: "Runner", table: Table, key: dg.AssetKey, epoch: "LandedEpoch"
 ) -> None:
     """While a table loads, each epoch is told at once: its materialisation comes when the step is over."""
+    from tidegate.assets.metadata import of_loading
+
     context.log.info(f"{table.name}: epoch {epoch.epoch} ({epoch.phase}): {epoch.rows:,} rows, {epoch.summary}")
     if epoch.phase == "bounded" or epoch.flipped:
         context.log_event(dg.AssetObservation(key, metadata=of_loading(runner.lake, table, epoch)))
 
 
-def _materialized(runner: Runner, table: Table, key: dg.AssetKey, advance: Advance) -> dg.MaterializeResult:
+def _materialized(runner: "Runner", table: Table, key: dg.AssetKey, advance: "Advance") -> dg.MaterializeResult:
+    from tidegate.assets.metadata import of_advance
+
     return dg.MaterializeResult(asset_key=key, metadata=of_advance(runner.lake, table, advance))

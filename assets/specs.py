@@ -18,8 +18,8 @@ from tidegate.assets.presentation import Kind, PipelineAsset, Presentation
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.runtime.nearest import keyed_joins
 from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
+from tidegate.pipelines.sql.keyed_joins import keyed_joins
 from tidegate.pipelines.sql.model import Column, Insert, Location, Table
 from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.sql.pipeline import Pipeline

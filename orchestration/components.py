@@ -14,7 +14,7 @@ from typing import Annotated
 import dagster as dg
 from pydantic import Field
 
-from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.sensors import alerts_sensor
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration

@@ -34,9 +34,7 @@ from tidegate.pipelines.runtime.landing.asking import source_after
 from tidegate.pipelines.runtime.plans import stored_step
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sources.protocol import Comparable, Comparison, LogPlace
-from tidegate.pipelines.sources.registry import connector
 from tidegate.pipelines.sql.model import Table
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.quality_checks.latest import latest_sql
 from tidegate.quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed
 from tidegate.quality_checks.row_hashes import before as seen_at
@@ -117,15 +115,6 @@ class SourceReconciliation:
             state="nothing was changed; the target keeps what was published",
             next_command=next_command,
         )
-
-
-def comparable(pipeline: Pipeline) -> list[Table]:
-    """The build tables that can be read again beside their log."""
-    return [table for table in pipeline.sources if table.role == "build" and _is_comparable(table)]
-
-
-def _is_comparable(table: Table) -> bool:
-    return connector(table.connector).spec.comparable(table.options)
 
 
 def reconcile_source(runner: Runner, table: str, wait_s: float = WAIT_S) -> SourceReconciliation:

@@ -1,6 +1,10 @@
 """`tidegate.pipelines.process` by its short name."""
 
+from typing import TYPE_CHECKING
+
 from tidegate.names import SHORT, replace
-from tidegate.pipelines.process import *  # noqa: F403
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.process import *  # noqa: F403
 
 replace(__name__, SHORT[__name__])

@@ -1,6 +1,10 @@
 """`tidegate.pipelines.testing` by its short name."""
 
+from typing import TYPE_CHECKING
+
 from tidegate.names import SHORT, replace
-from tidegate.pipelines.testing import *  # noqa: F403
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.testing import *  # noqa: F403
 
 replace(__name__, SHORT[__name__])

@@ -14,20 +14,15 @@ from typing import Any
 import dagster as dg
 
 from tidegate.assets.jobs import job_of
-from tidegate.assets.metadata import of_published, of_waiting
 from tidegate.assets.names import Names, pool
 from tidegate.assets.presentation import Partitions, Presentation
 from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import by_time_spec
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.runtime.releasing import Position
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks.watermark import instant, milliseconds_of
-
-NOTHING = Position(None, None, None, 0)
-"""Whatever was published before: a backfill has published what it did."""
 
 
 def partitions_of(wanted: Partitions) -> dg.TimeWindowPartitionsDefinition:
@@ -65,6 +60,10 @@ def by_time_asset(
     )
     @look.executed(names, "by_time")
     def fill(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        from tidegate.assets.metadata import of_published, of_waiting
+        from tidegate.pipelines.runtime.releasing import Position
+
+        nothing = Position(None, None, None, 0)  # whatever was published before: a backfill has published what it did
         low, high = map(milliseconds_of, context.partition_time_window)
         with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             releasing = runner.releasing(insert.id)
@@ -74,7 +73,7 @@ def by_time_asset(
             if done.waiting is not None:
                 told |= of_waiting(releasing, done.waiting)
             elif done.published:
-                told |= of_published(releasing, NOTHING, done.published[-1])
+                told |= of_published(releasing, nothing, done.published[-1])
             if short is not None and (short.rows or short.unflipped):
                 for name, end in ends_of(context):
                     if end <= short.reached:  # the others of the run are not to be done again

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from tidegate.assets.operations.operation import Operation, Started
 from tidegate.assets.text import markdown_table
-from tidegate.pipelines.runtime.dry_run import DryRun, dry_run
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.runtime.dry_run import DryRun
 
 
 class DryRunConfig(dg.Config):
@@ -22,6 +24,8 @@ class DryRunConfig(dg.Config):
 
 
 def _plan_only(started: Started, config: DryRunConfig) -> int:
+    from tidegate.pipelines.runtime.dry_run import dry_run
+
     found = dry_run(started.runner, config.resnapshot)
     started.context.add_output_metadata(of_dry_run(found))
     moving = [item for item in found.inserts if item.state in ("next", "unfinished")]

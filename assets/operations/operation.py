@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import dagster as dg
 
@@ -14,8 +14,10 @@ from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.runtime.runner import Runner
 
 C = TypeVar("C", bound=dg.Config)
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 
-from tidegate.assets.metadata import table_rows
 from tidegate.assets.operations.operation import Operation, Started
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.history import history_of
-from tidegate.pipelines.runtime.plans import FromQuarantine
-from tidegate.pipelines.runtime.quarantine.kept import Kept, as_shown, chosen, kept_out
-from tidegate.pipelines.runtime.releasing import Published
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.plans import FromQuarantine
+    from tidegate.pipelines.runtime.quarantine.kept import Kept
+    from tidegate.pipelines.runtime.releasing import Published
 
 
 class QuarantineConfig(dg.Config):
@@ -57,11 +57,15 @@ class QuarantineDiscardConfig(QuarantineConfig):
 
 
 def _release(started: Started, config: QuarantineReleaseConfig) -> int:
+    from tidegate.pipelines.runtime.plans import FromQuarantine
+
     request = FromQuarantine(False, tuple(config.reasons), tuple(config.epochs), by=_who(started.context))
     return sum(item.rows for item in _taken(started, config, request, config.on_unmatched or None))
 
 
 def _discard(started: Started, config: QuarantineDiscardConfig) -> int:
+    from tidegate.pipelines.runtime.plans import FromQuarantine
+
     because = config.because.strip()
     if not because:
         raise dg.Failure("a discard needs a reason", metadata={"next": "fill in `because`"}, allow_retries=False)
@@ -97,6 +101,9 @@ def _taken(
     started: Started, config: QuarantineConfig, request: FromQuarantine, on_unmatched: OnUnmatched | None = None
 ) -> Sequence[Published]:
     """Do it, and tell it in the metadata of the op's output."""
+    from tidegate.assets.metadata import table_rows
+    from tidegate.pipelines.runtime.quarantine.kept import as_shown, chosen
+
     runner, pipeline, context = started.runner, started.runner.pipeline, started.context
     insert = _insert(pipeline, config.target)
     wanted = chosen(insert, _kept(runner.lake, pipeline, insert), request)
@@ -135,6 +142,9 @@ def of_taken(
 
 
 def _kept(lake: Lake, pipeline: Pipeline, insert: str) -> list[Kept]:
+    from tidegate.pipelines.runtime.history import history_of
+    from tidegate.pipelines.runtime.quarantine.kept import kept_out
+
     return kept_out(history_of(lake, pipeline, pipeline.insert(insert)))
 
 

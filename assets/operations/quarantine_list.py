@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 
 from tidegate.assets.operations.operation import Operation, Started
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.runtime.history import history_of
-from tidegate.pipelines.runtime.nearest import MissedKey, nearest_keys
-from tidegate.pipelines.runtime.quarantine.kept import Kept, asked_for, kept_out
-from tidegate.pipelines.runtime.quarantine.rows import KeptRow, rows_of
+from tidegate.pipelines.sql.keyed_joins import MissedKey
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks.watermark import instant
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.runtime.quarantine.kept import Kept
+    from tidegate.pipelines.runtime.quarantine.rows import KeptRow
 
 SHOWN_LOTS = 100
 """Lines of the list before the rest is only counted."""
@@ -44,6 +45,11 @@ class QuarantineListConfig(dg.Config):
 
 
 def _show(started: Started, config: QuarantineListConfig) -> int:
+    from tidegate.pipelines.runtime.history import history_of
+    from tidegate.pipelines.runtime.nearest import nearest_keys
+    from tidegate.pipelines.runtime.quarantine.kept import kept_out
+    from tidegate.pipelines.runtime.quarantine.rows import rows_of
+
     lake, pipeline = started.runner.lake, started.runner.pipeline
     lots: list[tuple[str, Kept]] = []
     rows: list[tuple[str, KeptRow]] = []
@@ -120,6 +126,8 @@ def _json(values: Mapping[str, Any]) -> str:
 
 
 def _wanted(item: Kept, config: QuarantineListConfig) -> bool:
+    from tidegate.pipelines.runtime.quarantine.kept import asked_for
+
     return asked_for(item, config.reasons, config.epochs) and config.state in ("all", item.state)
 
 

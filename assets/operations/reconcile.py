@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -17,7 +17,9 @@ from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.quality_checks.against_source import SourceReconciliation, reconcile_source
+
+if TYPE_CHECKING:
+    from tidegate.quality_checks.against_source import SourceReconciliation
 
 Compared = Iterator[dg.MaterializeResult | dg.AssetCheckResult]
 
@@ -62,6 +64,8 @@ def reconcile_asset(
     )
     @look.executed(names, "reconcile")
     def reconcile(context: dg.AssetExecutionContext, config: ReconcileConfig) -> Compared:
+        from tidegate.quality_checks.against_source import reconcile_source
+
         with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             wanted = config.tables or [table.name for table in tables]
             found = [reconcile_source(runner, table, config.wait_seconds) for table in wanted]
@@ -85,7 +89,7 @@ def _check_of(key: dg.AssetKey, table: Table) -> dg.AssetCheckSpec:
     )
 
 
-def _result(spec: dg.AssetCheckSpec, item: SourceReconciliation) -> dg.AssetCheckResult:
+def _result(spec: dg.AssetCheckSpec, item: "SourceReconciliation") -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         passed=item.passed,
         asset_key=spec.asset_key,
@@ -99,7 +103,7 @@ def _result(spec: dg.AssetCheckSpec, item: SourceReconciliation) -> dg.AssetChec
     )
 
 
-def of_reconciled(found: Sequence[SourceReconciliation]) -> dict[str, Any]:
+def of_reconciled(found: "Sequence[SourceReconciliation]") -> dict[str, Any]:
     """What a materialisation tells: numbers to be plotted, and a line a table."""
     rows = [
         (item.table, item.rows, item.differences, item.rechecked, item.cut.text, round(item.seconds, 1))

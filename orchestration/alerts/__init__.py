@@ -4,7 +4,7 @@
     Memory (the sensor's cursor) knows which are open and what is still to be delivered
     channels (Apprise, a JSON webhook) take the messages; one that does not is itself told to the others
 
-Sending happens in the daemon's sensor (tidegate.orchestration.sensors), never in a run: no channel can fail one.
+Sending happens in the daemon's sensor (tidegate.orchestration.alerting), never in a run: no channel can fail one.
 """
 
 from tidegate.orchestration.alerts.incident import Incident, Kind, Message, scrub

@@ -19,8 +19,9 @@ from tidegate.orchestration.words import seconds
 from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.runtime.history import history
-from tidegate.pipelines.runtime.nearest import MissedKey, missed_keys
+from tidegate.pipelines.runtime.nearest import missed_keys
 from tidegate.pipelines.runtime.plans import ReleasePlan, given_up_by
+from tidegate.pipelines.sql.keyed_joins import MissedKey
 
 logger = logging.getLogger(__name__)
 

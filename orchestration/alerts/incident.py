@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Literal, Self
 
 from tidegate.orchestration.words import key, why
-from tidegate.pipelines.runtime.nearest import MissedKey
+from tidegate.pipelines.sql.keyed_joins import MissedKey
 from tidegate.pipelines.sql.model import is_secret
 
 Kind = Literal[

@@ -16,8 +16,8 @@ from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.nearest import KeyedJoin
 from tidegate.pipelines.runtime.plans import insert_owner
+from tidegate.pipelines.sql.keyed_joins import KeyedJoin
 
 
 @dataclass(frozen=True)

@@ -54,13 +54,14 @@ def reconcile(
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.definitions import as_kept
     from tidegate.pipelines.runtime.scripts import load_script
+    from tidegate.pipelines.sources.registry import comparable
     from tidegate.pipelines.sql.model import require_variables
-    from tidegate.quality_checks.against_source import comparable, reconcile_source
+    from tidegate.quality_checks.against_source import reconcile_source
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
-        known = [table.name for table in comparable(pipeline)]
+        known = [table.name for table in comparable(pipeline.sources)]
         for name in tables or []:
             if name not in known:
                 told = f"those that can be are {', '.join(known)}" if known else "none of this script can be"

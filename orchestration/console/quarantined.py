@@ -13,11 +13,11 @@ from rich.markup import escape
 from tidegate.orchestration.console.grid import grid
 from tidegate.orchestration.words import counted, key, moment, number, why
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
-from tidegate.pipelines.runtime.nearest import MissedKey
 from tidegate.pipelines.runtime.plans import FromQuarantine
 from tidegate.pipelines.runtime.quarantine.kept import Kept
 from tidegate.pipelines.runtime.quarantine.rows import KeptRow
 from tidegate.pipelines.runtime.releasing import Published
+from tidegate.pipelines.sql.keyed_joins import MissedKey
 
 SHOWN_EPOCHS = 40
 LONGEST = 200

@@ -2,23 +2,31 @@
 
 Rows go through Spark; the control tables (plans, watermark log, splits, staged files, verdicts, leases) go through
 delta-rs, so that the state can be known without a JVM.
+
+Names are loaded when they are used: who only asks for the Layout needs neither delta-rs nor Arrow.
 """
 
-from tidegate.pipelines.lake.lake import Lake, Layout
-from tidegate.pipelines.lake.leases import Lease
-from tidegate.pipelines.lake.records import (
-    AlertRow,
-    DefinitionRow,
-    EpochRow,
-    LedgerRow,
-    SplitRow,
-    SplitWatermark,
-    StagedFile,
-    StagedRow,
-    StuckRow,
-    VerdictRow,
-    WatermarkRow,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tidegate.pipelines.lake.layout import Layout
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.lake.lake import Lake
+    from tidegate.pipelines.lake.leases import Lease
+    from tidegate.pipelines.lake.records import (
+        AlertRow,
+        DefinitionRow,
+        EpochRow,
+        LedgerRow,
+        SplitRow,
+        SplitWatermark,
+        StagedFile,
+        StagedRow,
+        StuckRow,
+        VerdictRow,
+        WatermarkRow,
+    )
 
 __all__ = [
     "AlertRow",
@@ -36,3 +44,11 @@ __all__ = [
     "VerdictRow",
     "WatermarkRow",
 ]
+
+_LAZY = {"Lake": "lake", "Lease": "leases"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY.get(name, 'records')}"), name)

@@ -3,6 +3,9 @@
 Nothing here knows Spark or the lake; `tidegate.pipelines.runtime.processing` makes epochs of tables out of it.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tidegate.pipelines.process.contexts import (
     NonPartitionedContext,
     PartitionedContext,
@@ -41,7 +44,6 @@ from tidegate.pipelines.process.generator import (
     EventTimeGeneratorFunction,
     WatermarkGeneratorBuilder,
 )
-from tidegate.pipelines.process.local import Arrived, LocalRun
 from tidegate.pipelines.process.state.declared import (
     BroadcastStateDeclaration,
     ListStateDeclaration,
@@ -72,6 +74,9 @@ from tidegate.pipelines.process.watermarks.declarations import (
 )
 from tidegate.pipelines.process.watermarks.manager import WatermarkManager
 from tidegate.pipelines.process.wrapped import WrappedProcessFunction
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.process.local import Arrived, LocalRun
 
 __all__ = [
     "EVENT_TIME_WATERMARK_DECLARATION",
@@ -135,3 +140,10 @@ __all__ = [
     "WrappedProcessFunction",
     "WrongValue",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What runs a function is loaded when it is used: who only writes one needs it not."""
+    if name in ("Arrived", "LocalRun"):
+        return getattr(import_module(f"{__name__}.local"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

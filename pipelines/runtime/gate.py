@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.lake import Lake, StagedFile, StagedRow, VerdictRow, WatermarkRow
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
-from tidegate.pipelines.sql.model import Insert, Table
-from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.pipelines.lake import Lake, StagedFile, StagedRow, VerdictRow, WatermarkRow
+    from tidegate.pipelines.runtime.plans import ReleasePlan
+    from tidegate.pipelines.sql.model import Insert, Table
+    from tidegate.pipelines.sql.pipeline import Pipeline
 
 GROUP = "tidegate.gates"
 
@@ -60,6 +61,9 @@ class GateVerdict:
         return tuple(check.warning for check in self.checks if check.warning)
 
     def row(self, decided_at: int) -> VerdictRow:
+        from tidegate.pipelines.lake import VerdictRow
+        from tidegate.pipelines.runtime.plans import insert_owner
+
         return VerdictRow(
             owner=insert_owner(self.insert),
             generation=self.generation,

@@ -4,12 +4,11 @@ versions. No Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +22,9 @@ from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.kept import UNMATCHED
 from tidegate.pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sql.model import Insert, Join
+from tidegate.pipelines.sql.keyed_joins import KeyedJoin, MissedKey, keyed_joins
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.pipelines.sql.types import quoted
 from tidegate.pipelines.versions import GONE, MATCH, NO_TIME, Found, Index, opened
 from tidegate.pipelines.versions.hashing import Numbers
 
@@ -36,43 +35,6 @@ MOST_LOOKED_AT = 100_000
 _OPS = {"r": "read by the snapshot", "c": "inserted", "u": "updated", "d": "deleted"}
 _AT = "_at"
 """The number of a row."""
-
-
-@dataclass(frozen=True)
-class KeyedJoin:
-    """A join of an INSERT. `keys`: column of the build (its primary key, in order) -> column of the probe; empty where
-    one is an expression. `types`: the Spark types of the columns that the build stores."""
-
-    probe: str
-    build: str
-    alias: str
-    time: str
-    keys: Mapping[str, str]
-    types: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class MissedKey:
-    """A probe row without a match: its key (column of the build -> value), why (`key-absent@user_info`), and the
-    version of that key that comes nearest, in words."""
-
-    key: Mapping[str, Any]
-    reason: str
-    nearest: str
-
-
-def keyed_joins(pipeline: Pipeline, insert: Insert) -> tuple[KeyedJoin, ...]:
-    """The joins of an INSERT, as far as they compare plain columns."""
-    return tuple(_keyed(pipeline, insert, join) for join in insert.joins)
-
-
-def _keyed(pipeline: Pipeline, insert: Insert, join: Join) -> KeyedJoin:
-    own = f"{quoted(insert.probe_alias)}."
-    keys = {key.column: key.probe.removeprefix(own) for key in join.keys if key.probe.startswith(own)}
-    plain = {column: name[1:-1].replace("``", "`") for column, name in keys.items() if quoted(name[1:-1]) == name}
-    types = {column.name: column.spark_type for column in pipeline.table(join.build).stored_columns}
-    whole = len(plain) == len(join.keys)
-    return KeyedJoin(insert.probe, join.build, join.alias, join.time, plain if whole else {}, types if whole else {})
 
 
 def missed_keys(

@@ -5,12 +5,14 @@ Each is loaded when it is asked for: one that can not be imported stands in nobo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from tidegate.names import new_spelling
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.protocol import Connector
+from tidegate.pipelines.sql.model import Table
 
 GROUP = "tidegate.connectors"
 
@@ -43,3 +45,10 @@ def connector(name: str) -> Connector:
 def connectors() -> dict[str, Connector]:
     """All installed connectors by name. Raises PlanningError when one can not be loaded."""
     return {name: connector(name) for name in names()}
+
+
+def comparable(tables: Iterable[Table]) -> list[Table]:
+    """Those that are build tables and can be read again beside their log."""
+    return [
+        table for table in tables if table.role == "build" and connector(table.connector).spec.comparable(table.options)
+    ]

@@ -47,7 +47,7 @@ def test_a_script_that_was_changed_is_refused_by_every_step_before_an_engine_is_
     assert changed != script()
     found = build_pipeline_definitions(replace(compile_script(changed), name="clicks"), lake=tmp_path)
     monkeypatch.setattr(
-        "tidegate.assets.resources.start_session", lambda **settings: pytest.fail("an engine was started")
+        "tidegate.pipelines.runtime.session.start_session", lambda **settings: pytest.fail("an engine was started")
     )
     there = files(tmp_path)
     with dg.DagsterInstance.ephemeral() as instance:

@@ -18,8 +18,9 @@ from tidegate.orchestration.cli import app
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sources.registry import comparable
 from tidegate.pipelines.sql import compile_script
-from tidegate.quality_checks.against_source import SourceReconciliation, comparable, reconcile_source
+from tidegate.quality_checks.against_source import SourceReconciliation, reconcile_source
 
 REST = """
 CREATE TABLE visit (id {key}, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
@@ -218,7 +219,7 @@ def test_another_runner_that_does_not_come_so_far_is_named(runner: Runner, datab
 @pytest.mark.parametrize("mode", ["latest-offset", "snapshot"])
 def test_tables_without_a_whole_image_are_no_candidates(database: Database, mode: str):
     text = script(database, "id INT PRIMARY KEY NOT ENFORCED", **{"scan.startup.mode": mode})
-    assert comparable(compile_script(text)) == []
+    assert comparable(compile_script(text).sources) == []
 
 
 def test_tables_of_other_connectors_are_refused(spark: SparkSession, tmp_path: Path):

@@ -19,9 +19,9 @@ from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime.gate import StagedEpoch
 from tidegate.pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
 from tidegate.pipelines.sql import compile_script
+from tidegate.quality_checks.builtin import CHECKS, prove
 from tidegate.quality_checks.checks import processes
 from tidegate.quality_checks.evidence import gather
-from tidegate.quality_checks.gate import CHECKS, prove
 from tidegate.quality_checks.reconcile import reconcile_process
 
 SCRIPT = """

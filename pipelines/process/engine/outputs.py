@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.process.errors import WrongValue
 from tidegate.pipelines.process.values import by_place, can_change, exact
 from tidegate.pipelines.sql.types import FlinkType, Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _AS_THEY_ARE: dict[Kind, frozenset[type]] = {
     Kind.BOOLEAN: frozenset({bool}),
@@ -67,6 +68,8 @@ class OutputColumns:
         return [self._array(place, values) for place, values in enumerate(zip(*rows, strict=True))]
 
     def _array(self, place: int, values: Sequence[Any]) -> pa.Array:
+        import pyarrow as pa
+
         if self._types is not None and place not in self._own:
             known = _AS_THEY_ARE.get(self._types[place].kind, frozenset())
             if not {*map(type, values)} <= {*known, type(None)}:

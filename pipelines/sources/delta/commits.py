@@ -9,11 +9,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-from deltalake import DeltaTable
+from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.pipelines.errors import SourceError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 Effect = Literal["nothing", "added", "changed"]
 
@@ -48,6 +49,8 @@ class CommitLog:
         self._table: DeltaTable | None = None
 
     def exists(self) -> bool:
+        from deltalake import DeltaTable
+
         return DeltaTable.is_deltatable(str(self.path))
 
     def latest(self) -> int:
@@ -60,12 +63,12 @@ class CommitLog:
 
     def schema(self, version: int | None = None) -> dict[str, Any]:
         """The schema as of `version`, or the newest, as Spark's JSON."""
-        table = self._opened() if version is None else DeltaTable(str(self.path), version=version)
+        table = self._opened(version)
         return json.loads(table.schema().to_json())
 
     def feeds_changes(self, version: int) -> bool:
         """Whether the change data feed was on at `version`."""
-        configuration = DeltaTable(str(self.path), version=version).metadata().configuration
+        configuration = self._opened(version).metadata().configuration
         return (configuration.get("delta.enableChangeDataFeed") or "false").lower() == "true"
 
     def commit(self, version: int) -> Commit:
@@ -83,7 +86,11 @@ class CommitLog:
             ) from error
         return _commit(version, lines, int(file.stat().st_mtime * 1000))
 
-    def _opened(self) -> DeltaTable:
+    def _opened(self, version: int | None = None) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        if version is not None:
+            return DeltaTable(str(self.path), version=version)
         if self._table is None:
             self._table = DeltaTable(str(self.path))
         else:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.sources.formats import json_text, literals, shape
 from tidegate.pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
 from tidegate.pipelines.sources.formats.format import FormatSpec, Wanted
-from tidegate.pipelines.sources.formats.json_quick import quick
 from tidegate.pipelines.sources.formats.result import added, kept
 from tidegate.pipelines.sources.protocol import OptionSpec
 
@@ -46,6 +45,8 @@ class JsonFormat:
         return problems
 
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
+        from tidegate.pipelines.sources.formats.json_quick import quick
+
         others = kept(messages)
         leaf = json_text.leaf(wanted.option(STANDARD))
         row = shape.Row(wanted.columns, lambda column: leaf, json_text.shown)

@@ -1,0 +1,132 @@
+"""A tick of the sensor that alerts: it looks at the lakes and at finished runs, and tells what is new and what is over.
+
+What is open, and what a channel did not take, is remembered in the sensor's cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import dagster as dg
+from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG
+
+from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.alerts.causes import AWAY_S, rooted
+from tidegate.orchestration.alerts.channels import channels
+from tidegate.orchestration.alerts.incident import Message, scrub
+from tidegate.orchestration.alerts.journal import journal
+from tidegate.orchestration.alerts.logs import ASK_EVERY_S
+from tidegate.orchestration.alerts.looking import Look
+from tidegate.orchestration.alerts.memory import REMEMBERED, Memory, Open, Seen
+from tidegate.orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same, will_be_retried
+from tidegate.orchestration.alerts.watched import watched
+from tidegate.orchestration.lost_runs import end_runs_that_were_lost
+
+RETRIED_WITHIN_S = 600.0
+"""A retry that Dagster has announced and not started for so long does not come."""
+FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+
+
+def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.SensorResult:
+    """One look at everything."""
+    assert context.repository_def is not None
+    now = datetime.now(UTC).timestamp()
+    teller = context.code_location_origin.location_name if context.code_location_origin else ""
+    look = Look(watched(context.repository_def), context.instance, options, context.log, now)
+    memory = _looking(Memory.of(context.cursor), now)
+    for lost in end_runs_that_were_lost(context.instance, now, teller):
+        context.log.warning(str(lost))
+    memory, of_runs = _runs(memory, look)
+    seen = look.at_lakes(memory.unread, {item.key for item in memory.open})
+    memory, messages = memory.observed(_rooted(seen, memory, look), look.now)
+    messages = (*messages, *of_runs)
+    memory = _told(messages, memory, look, teller)
+    if look.now - memory.asked >= ASK_EVERY_S:
+        # What is known is told by now: a server that takes its time keeps nobody from hearing it.
+        unread, seen = look.at_sources(memory.unread)
+        memory = replace(memory, asked=look.now, unread=unread)
+        memory, of_sources = memory.observed(_rooted(seen, memory, look), look.now)
+        memory = _told(of_sources, memory, look, teller)
+        messages = (*messages, *of_sources)
+    told = ", ".join(f"{message.incident.key} ({message.state})" for message in messages)
+    silent = "".join(f"; {name} takes no alerts ({item.why})" for name, item in memory.silent.items())
+    said = scrub(f"told: {told}" if told else "nothing new to tell") + silent
+    return dg.SensorResult(skip_reason=dg.SkipReason(said), cursor=memory.cursor())
+
+
+def _looking(memory: Memory, now: float) -> Memory:
+    """With the time of this tick; one that comes late says that the daemon was away."""
+    away = (memory.looked, now) if memory.looked and now - memory.looked > AWAY_S else memory.away
+    return replace(memory, looked=now, away=away)
+
+
+def _rooted(seen: Seen, memory: Memory, look: Look) -> Seen:
+    return rooted(seen, memory, look.found, look.now, look.options.max_lag)
+
+
+def _told(messages: Sequence[Message], memory: Memory, look: Look, teller: str) -> Memory:
+    """Store the messages in the lakes' journals, and send those that no other code location has sent."""
+    own = journal(messages, look.found, look.log, look.now, teller)
+    return memory.delivered(own, channels(look.options), look.log, look.now)
+
+
+def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
+    """Every run that has finished since the last tick; the first tick only takes the time."""
+    if memory.since is None:
+        return replace(memory, since=look.now), ()
+    records = look.instance.get_run_records(
+        dg.RunsFilter(statuses=FINISHED, updated_after=datetime.fromtimestamp(memory.since, UTC)),
+        order_by="update_timestamp",
+        ascending=True,
+        limit=REMEMBERED,
+    )
+    messages: list[Message] = []
+    told = memory.told
+    memory, given_up = _given_up(memory, look)
+    for run in (*given_up, *(record.dagster_run for record in records)):
+        if run.run_id in told or not is_watched(run, look.found):
+            continue
+        if run not in given_up and will_be_retried(run):
+            # It is no incident yet: the run that is started in its place tells how it ends.
+            memory = replace(memory, retried={run.run_id: look.now, **memory.retried})
+            continue
+        told = (*told, run.run_id)
+        ended = outcome(look.instance, run, look.found, look.options).scrubbed(look.secrets)
+        memory, news = _after(memory, ended, look.now)
+        messages += news
+    # A hair before the newest: runs that were updated in that very instant are looked at again, and told once.
+    since = max([memory.since or 0.0, *(record.update_timestamp.timestamp() - 0.001 for record in records)])
+    return replace(memory, told=told[-REMEMBERED:], since=since), tuple(messages)
+
+
+def _given_up(memory: Memory, look: Look) -> tuple[Memory, list[dg.DagsterRun]]:
+    """Failed runs that were to be tried again, and are not: Dagster has changed its mind, or nothing has come of it."""
+    waiting: dict[str, float] = {}
+    given_up: list[dg.DagsterRun] = []
+    for run_id, since in memory.retried.items():
+        run = look.instance.get_run_by_id(run_id)
+        if run is None or AUTO_RETRY_RUN_ID_TAG in run.tags:
+            continue
+        if will_be_retried(run) and look.now - since < RETRIED_WITHIN_S:
+            waiting[run_id] = since
+        else:
+            given_up.append(run)
+    return replace(memory, retried=waiting), given_up
+
+
+def _after(memory: Memory, ended: Outcome, now: float) -> tuple[Memory, list[Message]]:
+    """What one finished run begins, and what it ends."""
+    over = [item for item in memory.open if item.kind in KINDS and ended.ends(item)]
+    kept = [item for item in memory.open if item not in over]
+    messages = [Message(item.incident(), "resolved", now - item.since) for item in over]
+    incident = ended.incident
+    if incident is not None:
+        again = next((item for item in kept if same(item, incident)), None)
+        if again is not None:
+            kept[kept.index(again)] = replace(again, times=again.times + 1)
+        else:
+            kept.append(Open.of(incident, now))
+            messages.append(Message(incident))
+    return replace(memory, open=tuple(kept)), messages

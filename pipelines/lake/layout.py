@@ -1,0 +1,77 @@
+"""Where everything of a lake lies.
+
+    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,stuck,leases,definitions,ledger} control tables
+    <lake>/tables/<table>                                                 landed rows, adopted by delta-rs
+    <lake>/tables/<table>/_quarantine                                     what a source could not read as rows
+    <lake>/targets/<target>                                               published rows, adopted by delta-rs
+    <lake>/targets/<target>/_data/<insert>/<attempt>                      files of the target, once a commit names them
+    <lake>/targets/<target>/_quarantine/<insert>                          quarantined rows, adopted by delta-rs
+    <lake>/targets/<target>/_quarantine/<insert>/_staged/<attempt>        files of it, once a commit names them
+    <lake>/state/<insert>                                                 the state of a process, adopted by delta-rs
+
+An attempt at an epoch is staged inside of the tables that will adopt its files, in folders whose names start with `_`:
+VACUUM, whoever's, passes over them, so that it takes no file that waits for its verdict. In a lake of format 1 or 2 the
+target's files too were staged in the quarantine's folder, which says so to whoever looks (KEEP).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.pipelines.sources.paths import local, roots
+from tidegate.pipelines.sql.model import Insert, Table
+
+
+class Layout:
+    """Where a lake's tables lie. Makes and reads nothing. Raises PlanningError for a place that is no folder here."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = local(root, "the lake")
+
+    def table_path(self, table: str) -> Path:
+        """The changelog of a build side, or the landed rows of a probe."""
+        return self.root / "tables" / table
+
+    def rejected_path(self, table: str) -> Path:
+        """What the source of `table` could not read as rows."""
+        return self.table_path(table) / "_quarantine"
+
+    def target_path(self, target: Table) -> Path:
+        """The target's table: its own 'path' option where a delta target has one, relative to the script's folder."""
+        if path := target.options.get("path"):
+            return local(path, f"'path' of {target.name}", roots(target.home)[0])
+        return self.root / "targets" / target.name
+
+    def quarantine_path(self, target: Table, insert: Insert) -> Path:
+        """The rows that were kept out of `target` by this INSERT's gate."""
+        return self.target_path(target) / "_quarantine" / insert.id
+
+    def published_path(self, target: Table, insert: Insert) -> Path:
+        """Where this INSERT's epochs stage the rows that they publish into `target`: its files stay there."""
+        return self.target_path(target) / "_data" / insert.id
+
+    def staged_path(self, target: Table, insert: Insert) -> Path:
+        """Where this INSERT's epochs stage the rows that they quarantine; in older lakes, all rows."""
+        return self.quarantine_path(target, insert) / "_staged"
+
+    def staged_paths(self, target: Table, insert: Insert) -> dict[str, Path]:
+        """Both, by the disposition of the rows."""
+        return {"publish": self.published_path(target, insert), "quarantine": self.staged_path(target, insert)}
+
+    def new_attempt(self, target: Table, insert: Insert, attempt: str) -> dict[str, Path]:
+        """The folders that an attempt at an epoch stages its rows in, by disposition."""
+        return {disposition: path / attempt for disposition, path in self.staged_paths(target, insert).items()}
+
+    def staged_folder(self, target: Table, insert: Insert, attempt: str, disposition: str) -> Path:
+        """The folder that the rows of one disposition were staged in, by this Tidegate or an older one."""
+        new = self.new_attempt(target, insert, attempt)[disposition]
+        old = self.staged_path(target, insert) / attempt
+        return old if not new.exists() and (old / f"_disposition={disposition}").exists() else new
+
+    def state_path(self, insert: Insert) -> Path:
+        """The state of a process."""
+        return self.root / "state" / insert.id
+
+    def scratch(self, table: str) -> Path:
+        """A folder of a source table's own."""
+        return self.root / "_scratch" / table

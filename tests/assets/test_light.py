@@ -1,0 +1,72 @@
+"""What loads definitions, shows help or a status does not load what only runs need. A process each: modules stay."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidegate.pipelines.lake import Lake
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/*/pipeline.*"))
+HEAVY = ("pyspark", "deltalake", "pyarrow", "pandas", "numpy", "great_expectations")
+
+LOAD = """
+import sys
+from pathlib import Path
+
+import dagster as dg
+import tidegate
+from tidegate.assets import build_pipeline_definitions
+from tidegate.pipelines.runtime.scripts import load_script
+
+assert tidegate.TidegateComponent.get_spec()
+found = [
+    build_pipeline_definitions(load_script(Path(path), f"pipeline_{number}"), lake=".tidegate/none")
+    for number, path in enumerate(sys.argv[1:])
+]
+dg.Definitions.validate_loadable(dg.Definitions.merge(*found))
+"""
+
+
+def loaded(code: str, *arguments: str) -> list[str]:
+    """What of HEAVY a process has loaded that runs this."""
+    code += f"\nimport sys\nprint()\nprint(*(name for name in {HEAVY} if name in sys.modules))"
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()[-1].split()
+
+
+def test_definitions_of_every_example_load_without_what_runs_them() -> None:
+    assert len(EXAMPLES) > 5
+    assert loaded(LOAD, *EXAMPLES) == []
+
+
+@pytest.mark.parametrize("name", ["process", "sql", "watermarks"])
+def test_what_a_script_is_written_with_is_light(name: str) -> None:
+    assert loaded(f"import tidegate\ntidegate.{name}") == []
+
+
+def test_the_code_location_and_its_alerts_are_light() -> None:
+    assert loaded("import tidegate.orchestration.definitions\nimport tidegate\ntidegate.TidegateAlerts") == []
+
+
+COMMAND = """
+from tidegate.orchestration.cli import app
+
+app(standalone_mode=False)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])
+def test_help_is_light(arguments: list[str]) -> None:
+    assert loaded(COMMAND, *arguments) == []
+
+
+def test_a_status_needs_neither_spark_nor_great_expectations(tmp_path: Path) -> None:
+    Lake(tmp_path / "lake").epochs.create()
+    found = loaded(COMMAND, "status", "--lake", str(tmp_path / "lake"))
+    assert set(found) <= {"deltalake", "pyarrow", "numpy"}
