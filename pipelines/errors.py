@@ -54,7 +54,8 @@ class DefinitionChanged(PlanningError):
 
 
 class BeyondRetention(PlanningError):
-    """Landed rows are asked for that 'landed.retention' has removed: those of `table` up to its epoch `upto`."""
+    """Rows are asked for that retention has removed: landed ones of `table` up to its epoch `upto`, or those that the
+    INSERT of that name had quarantined, the last of them in that epoch."""
 
     def __init__(self, what: str, *, where: str, state: str, next_command: str, table: str, upto: int) -> None:
         self.table, self.upto = table, upto

@@ -8,7 +8,7 @@ the Delta logs' of the tables themselves. Neither needs Spark.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from tidegate.pipelines.runtime.history import history_of
 from tidegate.pipelines.runtime.processing.accounting import ProcessRows, process_rows
+from tidegate.pipelines.runtime.quarantine.kept import kept_out, removed, removed_upto
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.quality_checks.words import many
@@ -32,13 +33,13 @@ class Reconciliation:
 
     `tables`: rows of the probe's table, the target and the quarantine by their Delta logs; None where a log does not
     tell (a file without row counts, or one that deletion vectors thin out). `problems`: a sentence each. `removed`:
-    landed rows that retention has taken out of the probe's table.
+    rows that retention has taken out of a table.
     """
 
     rows: WhereRowsAre
     tables: Mapping[str, int | None]
     problems: tuple[str, ...]
-    removed: int = 0
+    removed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -47,11 +48,8 @@ class Reconciliation:
     @property
     def said(self) -> dict[str, int]:
         """What `tables` should hold, by the control tables."""
-        return {
-            "probe": self.rows.landed - self.removed,
-            "target": self.rows.published,
-            "quarantine": self.rows.kept_out,
-        }
+        said = {"probe": self.rows.landed, "target": self.rows.published, "quarantine": self.rows.kept_out}
+        return {place: rows - self.removed.get(place, 0) for place, rows in said.items()}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -192,7 +190,13 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
         "target": f"the table of {target.name}",
         "quarantine": f"the quarantine of {insert.id}",
     }
-    found = Reconciliation(rows, tables, (), gone(lake, insert.probe, rows.generation).rows or 0)
+    upto = removed_upto(lake, insert, lake.quarantine_path(target, insert))
+    kept = kept_out(history_of(lake, pipeline, insert)) if upto else []
+    thinned = {
+        "probe": gone(lake, insert.probe, rows.generation).rows or 0,
+        "quarantine": sum(item.rows for item in removed(kept, upto)),
+    }
+    found = Reconciliation(rows, tables, (), thinned)
     there = {names[place]: number for place, number in tables.items()}
     problems += _differences(there, {names[place]: number for place, number in found.said.items()}, ())
     return replace(found, problems=tuple(f"INSERT {insert.id}: {problem}" for problem in problems))

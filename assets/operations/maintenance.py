@@ -18,6 +18,13 @@ from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
+REMOVED = {
+    "versions removed": "old versions",
+    "landed rows removed": "landed rows",
+    "quarantined rows removed": "quarantined rows",
+}
+"""Of metadata: which rows are counted."""
+
 WEEKLY = "30 3 * * 0"
 """Sundays at 03:30 UTC."""
 
@@ -41,8 +48,8 @@ def maintenance_asset(
         names,
         look,
         deps=[names.published(insert) for insert in inserts],
-        description="Old versions and landed rows go ('changelog.retention', 'landed.retention'), small files are put "
-        "together (OPTIMIZE), dead ones leave the disk (VACUUM). No row that anybody can still ask for changes.",
+        description="Rows that nobody asks for any more go ('changelog.retention', 'landed.retention', "
+        "'quarantine.retention'), small files are put together (OPTIMIZE), dead ones leave the disk (VACUUM).",
         kinds={"deltalake"},
     )
     key = spec.key
@@ -76,7 +83,7 @@ def maintenance_asset(
                 "bytes freed": sum(item.freed for item in found),
                 **{
                     name: sum(item.retained.removed for item in found if item.retained and item.retained.what == what)
-                    for name, what in (("versions removed", "old versions"), ("landed rows removed", "landed rows"))
+                    for name, what in REMOVED.items()
                 },
                 "passed over": sum(bool(item.skipped) for item in found),
                 "tables": dg.MetadataValue.md(markdown_table(headers, rows)),

@@ -35,7 +35,7 @@ def maintain(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Let old versions and landed rows go ('changelog.retention', 'landed.retention'), put small files together, and
+    """Let rows go ('changelog.retention', 'landed.retention', 'quarantine.retention'), put small files together, and
     free the disk of dead ones.
 
     No row that anybody can still ask for changes. What another runner works on is passed over, and told.

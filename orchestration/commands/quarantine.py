@@ -125,7 +125,7 @@ def show(
     """
     from tidegate.orchestration.console.quarantined import of_rows, row_lines
     from tidegate.pipelines.runtime.nearest import nearest_of_rows
-    from tidegate.pipelines.runtime.quarantine.kept import asked_for
+    from tidegate.pipelines.runtime.quarantine.kept import asked_for, removed, removed_upto
     from tidegate.pipelines.runtime.quarantine.rows import rows_of
 
     screen = screen_of(script, lake, as_json, debug)
@@ -137,10 +137,14 @@ def show(
             for item in _kept(folder, pipeline, found)
             if asked_for(item, reasons or (), epochs or ()) and state in ("all", item.state)
         ]
+        upto = removed_upto(folder, found, folder.quarantine_path(pipeline.table(found.target), found))
+        gone = removed(wanted, upto)
+        wanted = [item for item in wanted if item not in gone]
         rows = rows_of(folder, pipeline, found, wanted, limit)
         nearest = nearest_of_rows(folder, pipeline, found, rows)
-        total = sum(item.rows for item in wanted)
-        screen.result(of_rows(found.id, rows, nearest, total), *row_lines(rows, nearest, total))
+        total, removed_rows = sum(item.rows for item in wanted), sum(item.rows for item in gone)
+        shown = of_rows(found.id, rows, nearest, total, removed_rows)
+        screen.result(shown, *row_lines(rows, nearest, total, removed_rows))
 
 
 @app.command(epilog=RELEASE_EPILOG)

@@ -112,8 +112,10 @@ def _after(item: Kept, state: str) -> tuple[str, ...]:
     return (f"{who.by}, {moment(item.taken.instant)}", who.because) if who else ("", "")
 
 
-def of_rows(insert: str, rows: Sequence[KeptRow], nearest: Sequence[MissedKey | None], total: int) -> dict[str, Any]:
-    """Rows for programs."""
+def of_rows(
+    insert: str, rows: Sequence[KeptRow], nearest: Sequence[MissedKey | None], total: int, removed: int = 0
+) -> dict[str, Any]:
+    """Rows for programs; `removed` more are gone by retention."""
     return {
         "insert": insert,
         "rows": [
@@ -129,14 +131,18 @@ def of_rows(insert: str, rows: Sequence[KeptRow], nearest: Sequence[MissedKey | 
             for row, missed in zip(rows, nearest, strict=True)
         ],
         "of": total,
+        "removed": removed,
     }
 
 
-def row_lines(rows: Sequence[KeptRow], nearest: Sequence[MissedKey | None], total: int) -> Iterator[RenderableType]:
-    """Rows for people: a heading for each epoch and reason, the rows below it."""
-    if not rows:
+def row_lines(
+    rows: Sequence[KeptRow], nearest: Sequence[MissedKey | None], total: int, removed: int = 0
+) -> Iterator[RenderableType]:
+    """Rows for people: a heading for each epoch and reason, the rows below it; `removed` more are gone by retention."""
+    if removed:
+        yield f"{counted(removed, 'row')} that fit are gone ('quarantine.retention')."
+    elif not rows:
         yield "There is no such row."
-        return
     last: Kept | None = None
     for row, missed in zip(rows, nearest, strict=True):
         if row.kept is not last:

@@ -15,7 +15,7 @@ def of_maintained(found: Sequence[Maintained]) -> dict[str, Any]:
 
 def _table(item: Maintained) -> dict[str, Any]:
     retained = item.retained
-    versions = retained is not None and retained.what == "old versions"
+    what, number = (retained.what, retained.removed) if retained else ("", None)
     return {
         "table": item.name,
         "skipped": item.skipped or None,
@@ -23,9 +23,10 @@ def _table(item: Maintained) -> dict[str, Any]:
         "files": item.files_after,
         "files removed": sum(part.removed for part in item.tidied),
         "freed": item.freed,
-        "versions": retained.looked_at if versions and retained else None,
-        "versions removed": retained.removed if versions and retained else None,
-        "landed rows removed": retained.removed if not versions and retained else None,
+        "versions": retained.looked_at if retained and what == "old versions" else None,
+        "versions removed": number if what == "old versions" else None,
+        "landed rows removed": number if what == "landed rows" else None,
+        "quarantined rows removed": number if what == "quarantined rows" else None,
         "nothing removed because": None if retained is None else retained.reason or None,
         "note": item.note,
     }

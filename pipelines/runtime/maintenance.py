@@ -27,10 +27,12 @@ from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.history import history_of
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
 from tidegate.pipelines.runtime.plans import insert_owner
+from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.runtime.retention import Retained, Retention
 from tidegate.pipelines.runtime.upkeep import RETENTION, Upkeep
 from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 NO_LOOKUP = "'changelog.lookup' has no effect any more: every release finds rows by key"
@@ -100,10 +102,20 @@ class Maintenance:
         """The same in pieces, for who holds the leases and goes on."""
         return Upkeep(self.lake, self.pipeline, self.leases, self.clock, self.keep, self._retained_of)
 
-    def _retained_of(self, table: str) -> bool:
-        """Do a piece of a table's retention; whether there is more."""
-        found = self._retained(self.pipeline.table(table))
+    def _retained_of(self, owner: str) -> bool:
+        """Do a piece of the retention of a table, or of an INSERT's quarantine; whether there is more."""
+        insert = next((item for item in self.pipeline.inserts if insert_owner(item.id) == owner), None)
+        found = self._retained(self.pipeline.table(owner)) if insert is None else self._quarantine(insert)
         return found is not None and found.more
+
+    def _quarantine(self, insert: Insert) -> Retained | None:
+        """What retention did to an INSERT's quarantine. The caller holds its lease."""
+        retention = QuarantineRetention(self.lake, self.pipeline, self.clock, self.environment)
+        keep, path = retention.of(insert), self.lake.quarantine_path(self.pipeline.table(insert.target), insert)
+        if keep is None:
+            return None
+        with explained(insert.id, f"{path}: '{QUARANTINE_RETENTION}'", "no row was removed"):
+            return retention.apply(insert, keep)
 
     def _leased(self, name: str, owners: Sequence[str], work: Callable[[], Maintained]) -> Maintained:
         try:
@@ -159,6 +171,7 @@ class Maintenance:
             return Retained(table.name, 0, reason=f"{error.owner} is being worked on by {error.holder}", what=what)
 
     def _target(self, name: str, inserts: Sequence[Insert]) -> Maintained:
+        retained = [self._quarantine(insert) for insert in inserts if insert.process is None]
         found = self._published(name, inserts)
         for insert in inserts:
             if insert.process is not None:
@@ -167,7 +180,7 @@ class Maintenance:
                 if all(item.published or item.superseded for item in history_of(self.lake, self.pipeline, insert)):
                     # What a staged epoch has written of the state is named by no version yet.
                     found.append(vacuum(self.lake.state_path(insert), keep=self.keep))
-        return Maintained(name, tidied=tuple(item for item in found if item))
+        return Maintained(name, next(iter(retained), None), tuple(item for item in found if item))
 
     def _published(self, name: str, inserts: Sequence[Insert]) -> list[Tidied | None]:
         """A table that `inserts` publish to, with the quarantine and the staged files of each."""

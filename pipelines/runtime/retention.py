@@ -73,7 +73,7 @@ class Retained:
     removed: int = 0
     horizon: Horizon | None = None
     reason: str = ""
-    what: Literal["old versions", "landed rows"] = "old versions"
+    what: Literal["old versions", "landed rows", "quarantined rows"] = "old versions"
     more: bool = False
 
 

@@ -39,7 +39,7 @@ from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.options import LANDED_RETENTION
+from tidegate.pipelines.sql.options import LANDED_RETENTION, QUARANTINE_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.versions import Made, ensure
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -76,8 +76,9 @@ class _Place:
 
 @dataclass
 class Upkeep:
-    """The upkeep of one pipeline. `retain` does a piece of the retention of a source table, where it has the option,
-    and says whether there is more; None: that is left to others.
+    """The upkeep of one pipeline. `retain` does a piece of the retention of a source table, or of an INSERT's
+    quarantine (by its owner's name), where there is the option, and says whether there is more; None: that is left to
+    others.
 
     What is `keep` old and dead is removed: somebody may be reading it until then. A piece takes `least` seconds, where
     there is so much to do.
@@ -135,10 +136,13 @@ class Upkeep:
         for insert in self.pipeline.inserts:
             if self.leases.holds(insert_owner(insert.id)) and self._due(f"staged {insert.id}", self.keep):
                 yield from self._staged(insert)
-        for table in self.pipeline.sources if self.retain is not None else ():
-            retained = table.options.get(RETENTION[table.role]) is not None
-            if retained and self.leases.holds(table.name) and self._due(f"retention {table.name}", None):
-                while self.retain(table.name):  # type: ignore[misc]
+        retained = {table.name: table.options.get(RETENTION[table.role]) for table in self.pipeline.sources}
+        for insert in self.pipeline.inserts:
+            options = self.pipeline.table(insert.target).options
+            retained[insert_owner(insert.id)] = options.get(QUARANTINE_RETENTION)
+        for owner, option in retained.items() if self.retain is not None else ():
+            if option is not None and self.leases.holds(owner) and self._due(f"retention {owner}", None):
+                while self.retain(owner):  # type: ignore[misc]
                     yield
                 yield
 

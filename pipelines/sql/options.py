@@ -12,7 +12,7 @@ from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec
 from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
 from tidegate.pipelines.sql.model import OnUnmatched, Table, is_secret, is_variable, needs_variables
 
-LANDED_RETENTION = "landed.retention"
+LANDED_RETENTION, QUARANTINE_RETENTION = "landed.retention", "quarantine.retention"
 
 CONNECTOR = OptionSpec("connector", required=True, doc="What the table reads from or writes to.", changes="identity")
 
@@ -82,6 +82,13 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         default="10000000",
         doc="About how many rows one epoch of the INSERT releases: what is more goes in several, each with its "
         "verdict. An epoch has at least one of its probe, and in event time one millisecond; a backfill is never cut.",
+        changes="neither",
+    ),
+    OptionSpec(
+        QUARANTINE_RETENTION,
+        "duration",
+        doc="Quarantined rows that were released or discarded longer ago leave the quarantine; those that nobody has "
+        "decided about never do. Default: everything stays.",
         changes="neither",
     ),
 )

@@ -21,6 +21,8 @@ from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclarat
 from tidegate.pipelines.sql.connectors import InstalledConnectors
 from tidegate.pipelines.sql.dialect import parse_type, read_script
 from tidegate.pipelines.sql.model import CompiledScript, Insert, Projection, Table, severest_first
+from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
+from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET
 from tidegate.pipelines.sql.source import Source
 from tidegate.pipelines.sql.syntax import CreateTable
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
@@ -246,6 +248,10 @@ def _added(pipeline: Script, spec: ProcessSpec, targets: Sequence[Table]) -> Scr
     )
     if any(other.id.casefold() == insert.id.casefold() for other in pipeline.inserts):
         raise _error(f"process {insert.id}", f"there is an INSERT with the id {insert.id}", "choose another name")
+    for table in targets:
+        if QUARANTINE_RETENTION in table.options:
+            what = f"'{QUARANTINE_RETENTION}' has no meaning here: {table.name} is {PROCESS_TARGET}"
+            raise _error(f"process {insert.id}", what, OF_A_PROCESS)
     tables = {**pipeline.tables, **{table.name: table for table in targets}}
     return replace(pipeline, tables=tables, inserts=(*pipeline.inserts, insert))
 

@@ -6,12 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate.pipelines.sql.inserts.statement import Declared
 from tidegate.pipelines.sql.model import Insert, Role, Table
-from tidegate.pipelines.sql.options import LANDED_RETENTION, SINK_OPTIONS, SOURCE_OPTIONS, find_option
+from tidegate.pipelines.sql.options import (
+    LANDED_RETENTION,
+    QUARANTINE_RETENTION,
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    find_option,
+)
 from tidegate.pipelines.sql.source import Source
 from tidegate.pipelines.sql.syntax import InsertInto, Name
 from tidegate.pipelines.sql.tables.constraints import refused
 from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.sql.tables.with_options import place_of
+
+PROCESS_TARGET = "written by a process"
+OF_A_PROCESS = "leave it out: rows that a process keeps out are its own, and nobody decides about them"
 
 _WORDS: dict[Role, str] = {
     "build": "a build side",
@@ -42,7 +51,11 @@ def roles(
         _fitting_connector(source, declared[name], role, declared)
         for part in declared[name].table.parts:
             _no_constraints(source, declared[part.name], "part")
-            _no_landed_retention(source, declared[part.name], "part")
+            hint = "write it in the table that this one is a part of"
+            _refuse(source, declared[part.name], LANDED_RETENTION, _WORDS["part"], hint)
+    for _, insert in inserts:
+        if insert.process is not None:
+            _refuse(source, declared[insert.target], QUARANTINE_RETENTION, PROCESS_TARGET, OF_A_PROCESS)
     return found
 
 
@@ -96,7 +109,9 @@ def _fitting_options(source: Source, declared: Declared, role: Role) -> None:
     if role != "sink":
         _no_constraints(source, declared, role)
     if role == "build":
-        _no_landed_retention(source, declared, role)
+        _refuse(
+            source, declared, LANDED_RETENTION, _WORDS[role], "write 'changelog.retention': a row may meet any version"
+        )
     others = SOURCE_OPTIONS if role == "sink" else SINK_OPTIONS
     for option in declared.statement.options:
         if find_option(option.key.text, others) is not None:
@@ -107,16 +122,11 @@ def _fitting_options(source: Source, declared: Declared, role: Role) -> None:
             )
 
 
-def _no_landed_retention(source: Source, declared: Declared, role: Role) -> None:
-    """Only a probe's rows go as whole epochs: a later release may still meet any version of a build."""
+def _refuse(source: Source, declared: Declared, name: str, what: str, hint: str) -> None:
+    """Refuse one option of a table that is for something else."""
     for option in declared.statement.options:
-        if option.key.text == LANDED_RETENTION:
-            hint = "write 'changelog.retention', which keeps what may still be met"
-            raise source.error(
-                option.key.span,
-                f"'{LANDED_RETENTION}' has no meaning here: {declared.table.name} is {_WORDS[role]}",
-                hint if role == "build" else "write it in the table that this one is a part of",
-            )
+        if option.key.text == name:
+            raise source.error(option.key.span, f"'{name}' has no meaning here: {declared.table.name} is {what}", hint)
 
 
 def _no_constraints(source: Source, declared: Declared, role: Role) -> None:

@@ -14,12 +14,15 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.errors import BeyondRetention, PlanningError
+from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.runtime.history import ReleasedEpoch
-from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan
+from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan, insert_owner
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.types import quoted
 
 DISCARDED = "discarded"
@@ -57,6 +60,11 @@ class Kept:
         if self.taken is not None:
             return "discarded" if self.taken.discards else "released"
         return "discarded" if self.reason == DISCARDED else "open"
+
+    @property
+    def decider(self) -> ReleasePlan:
+        """The plan that has released or discarded its rows, where one has."""
+        return self.taken or self.plan
 
     def may_match(self, insert: Insert) -> bool:
         """Whether some version could still be the match of its rows: they have a time that retention has not passed,
@@ -197,3 +205,43 @@ def lots_of(wanted: Iterable[Kept], kept: Iterable[Kept]) -> tuple[Lot, ...]:
             rows, least, greatest = lot.rows + item.rows, min(lot.after, after), max(lot.upto, upto)
             found[place] = Lot(lot.reason, lot.first, item.epoch, rows, least, greatest)
     return tuple(found)
+
+
+# --- what retention has removed ---------------------------------------------------------------------------------------
+
+
+def removal(lake: Lake, insert: Insert) -> str:
+    """The transaction of a quarantine's log that stores the last epoch whose decisions 'quarantine.retention' has
+    carried out. An INSERT has one generation."""
+    return lake.application(insert_owner(insert.id), "retention-epoch", 1)
+
+
+def decided(kept: Sequence[Kept]) -> list[Kept]:
+    """What somebody has released or discarded; nothing of a process."""
+    return [item for item in kept if item.state != "open" and item.plan.process is None]
+
+
+def removed_upto(lake: Lake, insert: Insert, quarantine: Path) -> int:
+    """The last epoch of those whose decisions retention has carried out; 0 before the first."""
+    return max(delta_log.committed(quarantine, removal(lake, insert)), 0)
+
+
+def removed(kept: Sequence[Kept], upto: int) -> list[Kept]:
+    """Of all that was kept out what retention has removed, once it has come to `upto`."""
+    return [item for item in decided(kept) if item.decider.epoch <= upto] if upto else []
+
+
+def refuse_removed(insert: str, found: Sequence[Kept], wanted: Sequence[Kept]) -> None:
+    """Raise BeyondRetention where rows that are `wanted` are among the removed ones, `found`."""
+    gone = {(item.epoch, item.reason) for item in found} & {(item.epoch, item.reason) for item in wanted}
+    if gone:
+        epoch, reason = max(gone)
+        raise BeyondRetention(
+            f"rows that {insert} has quarantined in epoch {epoch} ({reason}) and in {len(gone) - 1} more are gone "
+            f"('{QUARANTINE_RETENTION}'), and would have to be joined again",
+            where=f"the quarantine of INSERT {insert}",
+            state="nothing was released; what is published stays",
+            next_command=f"tidegate quarantine list SCRIPT {insert} --by-epoch   (says what became of them)",
+            table=insert,
+            upto=epoch,
+        )

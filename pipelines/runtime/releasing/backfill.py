@@ -13,7 +13,7 @@ from tidegate.pipelines.runtime.accounting import landed_rows
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.landed_retention import refuse_removed_span
 from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan
-from tidegate.pipelines.runtime.quarantine.kept import first_landed
+from tidegate.pipelines.runtime.quarantine.kept import first_landed, kept_out, refuse_removed, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner, Seen
 from tidegate.pipelines.runtime.releasing.replaced import (
     again,
@@ -76,6 +76,9 @@ class BackfillPlanner(EventTimePlanner):
         self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
         self._refuse_lost_versions(seen.pins, fill.oldest, replaced)
         self._refuse_closed_files(replaced)
+        upto, kept = removed_upto(lake, insert, self.standing.quarantine_path), kept_out(epochs) if lots else []
+        wanted = [item for item in kept if any(lot.holds(item.epoch, item.reason) for lot in lots)]
+        refuse_removed(insert.id, removed(kept, upto), wanted)
         taken = [epoch for epoch in epochs if any(lot.first <= epoch.plan.epoch <= lot.last for lot in lots)]
         refuse_removed_span(lake, plan, fill.parts, replaced, min(map(first_landed, taken), default=None))
         return replace(plan, time=replace(span, rows=rows, ahead=(*span.ahead, *fill.new)), backfill=fill)

@@ -14,7 +14,8 @@ from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_removed_lots
 from tidegate.pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan
-from tidegate.pipelines.runtime.quarantine.kept import chosen, first_landed, kept_out, lots_of
+from tidegate.pipelines.runtime.quarantine.kept import chosen, first_landed, kept_out, lots_of, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine.kept import refuse_removed as refuse_removed_rows
 from tidegate.pipelines.runtime.releasing.replaced import (
     given_up,
 )
@@ -158,6 +159,9 @@ class ReleasePlanner(ABC):
         """
         insert, kept = self.standing.insert, kept_out(epochs)
         wanted = chosen(insert.id, kept, request)
+        if not request.discards:
+            upto = removed_upto(self.standing.lake, insert, self.standing.quarantine_path)
+            refuse_removed_rows(insert.id, removed(kept, upto), wanted)
         landed = self.standing.lake.watermarks.last(insert.probe)
         if last is None or not wanted:
             return None

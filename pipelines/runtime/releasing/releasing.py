@@ -34,8 +34,8 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_insert,
     refuse_lost_rows,
 )
-from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan
-from tidegate.pipelines.runtime.quarantine.kept import refuse_process
+from tidegate.pipelines.runtime.plans import Backfill, FromQuarantine, ReleasePlan
+from tidegate.pipelines.runtime.quarantine.kept import kept_out, refuse_process, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
@@ -386,7 +386,20 @@ class Releasing(Standing):
         if plan.backfill is None:
             return None
         rows = sum(file.rows for row in self._replaced(plan) for file in row.of(role))
+        if role == "quarantine":
+            rows -= self._removed_of(plan.backfill)
         return Epochs(plan.generation, plan.backfill.replaces, rows)
+
+    def _removed_of(self, fill: Backfill) -> int:
+        """The rows of replaced epochs that retention had removed from the quarantine before."""
+        upto = removed_upto(self.lake, self.insert, self.quarantine_path)
+        before = [
+            replace(item, published=item.published or item.replaced, superseded=False, replaced=False)
+            if fill.replaced(item.plan.epoch)
+            else item
+            for item in (self._history() if upto else ())
+        ]
+        return sum(item.rows for item in removed(kept_out(before), upto) if fill.replaced(item.epoch))
 
     def _replaced(self, plan: ReleasePlan) -> list[StagedRow]:
         """What the epochs staged that a plan takes the place of."""

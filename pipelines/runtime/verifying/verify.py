@@ -20,7 +20,7 @@ from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.accounting import rows_in_words
 from tidegate.pipelines.runtime.definitions import as_defined, covered
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
-from tidegate.pipelines.runtime.quarantine.kept import claims, kept_out
+from tidegate.pipelines.runtime.quarantine.kept import claims, kept_out, removed, removed_upto
 from tidegate.pipelines.runtime.verifying.comparing import Comparison
 from tidegate.pipelines.runtime.verifying.provable import Counts, Provable, Unproved
 from tidegate.pipelines.runtime.verifying.report import Difference, EpochReport, VerifyReport
@@ -75,7 +75,7 @@ class _Verification:
             return VerifyReport(self.insert.id, ())
         spark = self.session()
         counts = Provable(self.pipeline, self.lake, self.insert, self.environment).counts(spark)
-        unproved: Unproved = {}
+        unproved = self._quarantined(epochs)
         task = self.progress.task(f"verify {self.insert.id}", len(published), "epochs")
         found: dict[tuple[int, int], list[Difference]] = {}
         for number in dict.fromkeys(epoch.plan.definition for epoch in published):
@@ -95,7 +95,7 @@ class _Verification:
                 task.advance(len(batch), f"{sum(len(items) for items in found.values())} differences")
             different = [epoch for epoch in made if epoch.key in found]
             if different:  # retention may have removed rows that they read while they were compared
-                unproved |= provable.unproved(provable.counts(spark), different)
+                unproved |= provable.unproved(provable.counts(spark), different) | self._quarantined(epochs)
         task.advance(len(unproved))
         reports = []
         for epoch in published:
@@ -108,6 +108,18 @@ class _Verification:
                 state, beyond = "different" if differences else "equal", _beyond_retention(epoch)
                 reports.append(EpochReport(*key, rows, state, differences, beyond_retention=beyond))
         return VerifyReport(self.insert.id, tuple(reports), tuple(self._problems(counts, epochs)))
+
+    def _quarantined(self, epochs: Sequence[ReleasedEpoch]) -> Unproved:
+        """The epochs of whose quarantined rows some were released or discarded since, and removed by retention; and
+        those that had joined such rows again."""
+        path = self.lake.quarantine_path(self.pipeline.table(self.insert.target), self.insert)
+        found: Unproved = {}
+        for item in removed(kept_out(epochs), removed_upto(self.lake, self.insert, path)):
+            told = f"{rows_in_words(item.rows)} that epoch {item.epoch} had quarantined ({item.reason})"
+            text = f"{told} {'is' if item.rows == 1 else 'are'} gone"
+            for plan in (item.plan, *([item.taken] if item.state == "released" and item.taken else [])):
+                found.setdefault((plan.generation, plan.epoch), ("beyond retention", text))
+        return found
 
     # --- what belongs to no epoch --------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.gone import Gone, gone
 from tidegate.pipelines.lake.ledger import with_sums
 from tidegate.pipelines.lake.upkeep import compact
+from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import landed_retention
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
@@ -305,6 +306,36 @@ def maintained(hand: ByHand) -> tuple[int, str]:
     leases.close()
     assert found is not None
     return found.removed, found.reason.partition(",")[0]
+
+
+def test_a_pipeline_that_never_stops_lets_rows_go_under_the_leases_that_it_has(tmp_path: Path) -> None:
+    hand, now = ByHand(tmp_path, epochs=20), [0.0]
+    hand.released(20)
+    leases = hand.lake.leases("run")
+    for owner in ("rates", "orders"):
+        leases.acquire(owner)
+    clock = lambda: hand.now  # noqa: E731
+    done = Maintenance(hand.lake, hand.pipeline, leases, no_spark, clock, SilentProgress(), {}, timedelta(0))
+    upkeep = replace(done.upkeep(), now=lambda: now[0])
+
+    def an_hour() -> list[int]:
+        """A round of upkeep, and the rows that are on the disk then, by epoch."""
+        while upkeep.piece():
+            pass
+        now[0] += 3_600
+        files = [file for file in hand.lake.table_path("orders").glob("*/*.parquet") if "checkpoint" not in file.name]
+        return sorted(epoch for file in files for epoch in pq.read_table(file)["_epoch"].to_pylist())
+
+    other = hand.lake.leases("another")
+    other.acquire(insert_owner("converted"))
+    an_hour()
+    assert len(hand.there) == 20
+    other.close()
+    hand.now = 15_000
+    an_hour()
+    assert hand.there == list(range(6, 21))
+    assert an_hour() == hand.there  # and dead files leave the disk
+    leases.close()
 
 
 def test_an_epoch_that_is_open_is_no_part_of_it(tmp_path: Path) -> None:
