@@ -8,7 +8,7 @@ block, for the verdict is the gate's word alone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import dagster as dg
@@ -75,6 +75,24 @@ def results(
         else:
             told = "the gate did not report this check on this epoch"
             yield _result(spec, verdict.passed, {"epoch": verdict.epoch, "detail": told})
+
+
+def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterator[dg.AssetCheckEvaluation]:
+    """Of an epoch's results those that are worse than what the run has shown so far: in Dagster they take its place.
+    `ranks` (0 passed, 1 with a warning, 2 failed) remembers the worst by check; an unknown one is new."""
+    for result in found:
+        assert result.asset_key is not None and result.check_name is not None  # noqa: PT018
+        rank = 0 if result.passed else 1 if result.severity == dg.AssetCheckSeverity.WARN else 2
+        if rank > ranks.get(result.check_name, -1):
+            ranks[result.check_name] = rank
+            yield dg.AssetCheckEvaluation(
+                asset_key=result.asset_key,
+                check_name=result.check_name,
+                passed=result.passed,
+                severity=result.severity,
+                metadata=result.metadata,
+                blocking=result.check_name == GATE,
+            )
 
 
 def _result(

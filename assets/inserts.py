@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Literal
 
 import dagster as dg
 
-from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results
+from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results, worse
 from tidegate.assets.failures import held
 from tidegate.assets.names import GATE, Names, pool
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import published_spec, staged_spec
 from tidegate.pipelines.commands import Commands
-from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.releasing import Releasing
+    from tidegate.pipelines.runtime.releasing import Position, Published, Releasing
+    from tidegate.pipelines.runtime.runner import Runner
 
 
 class StageConfig(dg.Config):
@@ -127,7 +129,10 @@ def published_asset(
     pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation
 ) -> dg.AssetsDefinition:
     """Adds the staged epoch to quarantine and target. It re-reads the stored verdict and fails without a good one.
-    Then, whatever it added, it counts whether all rows are in their places."""
+
+    Then it goes on with the next epochs of its INSERT, each staged, judged and published, until what had landed when it
+    began is through; one that the gate holds fails it. Whatever it added, it counts whether all rows are in their
+    places."""
     spec, commands = published_spec(pipeline, insert, lake, names, look), Commands(look.script, lake.root)
 
     @dg.multi_asset(
@@ -141,18 +146,27 @@ def published_asset(
     )
     @look.executed(names, "published")
     def publish(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
-        from tidegate.assets.metadata import of_published
-
         with runner_of(context, pipeline, names, commands) as runner:
-            releasing = runner.releasing(insert.id)
             if spec.key in context.selected_asset_keys:
-                before = releasing.position()
-                if before.staged is not None and before.verdict is None:
-                    _require_gate(context, names.staged(insert), spec.key)
-                published = runner.publish(insert.id)
-                yield dg.MaterializeResult(asset_key=spec.key, metadata=of_published(releasing, before, published))
+                yield from materialized(context, runner)
             if context.selected_asset_check_keys:
                 yield from adds_up(runner.lake, pipeline, insert, spec.key, commands)
+
+    def materialized(context: dg.AssetExecutionContext, runner: "Runner") -> Iterator[dg.MaterializeResult]:
+        from tidegate.assets.metadata import of_published
+
+        releasing, done = runner.releasing(insert.id), []
+        before = releasing.position()
+        if before.staged is not None and before.verdict is None:
+            _require_gate(context, names.staged(insert), spec.key)
+        try:
+            for epoch in _published(context, runner, insert, names, before, commands):
+                done.append(epoch)
+        except TidegateError:
+            if done:  # what it has published is materialised, before it fails
+                yield dg.MaterializeResult(asset_key=spec.key, metadata=of_published(releasing, before, done))
+            raise
+        yield dg.MaterializeResult(asset_key=spec.key, metadata=of_published(releasing, before, done))
 
     return publish
 
@@ -170,3 +184,32 @@ def _require_gate(context: dg.AssetExecutionContext, staged: dg.AssetKey, publis
             next_command=f"select the check {staged.to_user_string()}:{GATE} as well, or start "
             f"{staged.to_user_string()} with its checks",
         )
+
+
+def _published(
+    context: dg.AssetExecutionContext,
+    runner: "Runner",
+    insert: Insert,
+    names: Names,
+    before: "Position",
+    commands: Commands,
+) -> Iterator["Published"]:
+    """The epochs that a step publishes, one after another; `before` is where it begins. The checks of the staged asset
+    show the worst verdict of all: the first one as their own step has shown it, a worse one in its place."""
+    releasing, specs = runner.releasing(insert.id), check_specs(names.staged(insert))
+    end = None if before.unfinished is None else releasing.end()
+    first = runner.publish(insert.id)
+    if first is not None:
+        yield first
+    if first is None or end is None or end.reached(first.plan):
+        return
+    ranks = dict[str, int]()
+
+    def judged(verdict: GateVerdict) -> None:
+        for evaluation in worse(results(specs, verdict, releasing.position().state, commands), ranks):
+            context.log_event(evaluation)  # type: ignore[arg-type] it takes them, and does not say so
+
+    if before.verdict is not None:
+        passed = results(specs, GateVerdict.of(before.verdict), "published", commands)
+        list(worse(passed, ranks))
+    yield from runner.epochs(insert.id, end, judged)

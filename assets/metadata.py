@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -184,8 +185,10 @@ def of_held(releasing: Releasing, commands: Commands) -> dict[str, Any]:
     }
 
 
-def of_published(releasing: Releasing, before: Position, published: Published | None) -> dict[str, Any]:
-    """The target after a publish; `before` is where the INSERT stood when it began."""
+def of_published(releasing: Releasing, before: Position, done: Sequence[Published]) -> dict[str, Any]:
+    """The target after a step that published these epochs, the last one at length; `before` is where the INSERT stood
+    when it began."""
+    published = done[-1] if done else None
     after = releasing.position()
     lake, target, insert = releasing.lake, releasing.target, releasing.insert
     metadata: dict[str, Any] = {
@@ -193,8 +196,8 @@ def of_published(releasing: Releasing, before: Position, published: Published | 
         "quarantine rows": table_rows(str(lake.quarantine_path(target, insert))),
         "waiting rows": releasing.waiting(after),
         "rows by epoch": _rows_by_epoch(releasing, releasing.waiting(after)),
-        "rows published": published.rows if published else 0,
-        "rows quarantined": published.quarantined if published else 0,
+        "rows published": sum(epoch.rows for epoch in done),
+        "rows quarantined": sum(epoch.quarantined for epoch in done),
     }
     if published is None:
         told = "nothing is staged" if before.plan is None else f"epoch {before.plan.epoch} is planned and not staged"
@@ -202,14 +205,15 @@ def of_published(releasing: Releasing, before: Position, published: Published | 
     if before.state == "published":
         told = f"nothing new is staged: epoch {published.epoch} was published before"
         return {**metadata, "epoch": published.epoch, "generation": published.generation, "waiting": told}
-    verdict = after.verdict
+    verdict = after.verdict if after.plan == published.plan else None  # the gate may hold the epoch after it
     return {
         **metadata,
         **_of_plan(published.plan),
         **_of_counts(published.staged),
-        "verdict": "passed" if verdict and verdict.passed else "none",
-        "gate passed": int(verdict is not None and verdict.passed),
+        "verdict": "passed",
+        "gate passed": 1,
         "decided at": instant(verdict.decided_at) if verdict else "",
+        **({"epochs published": len(done)} if len(done) > 1 else {}),
         **(data_docs(GateVerdict.of(verdict)) if verdict else {}),
     }
 

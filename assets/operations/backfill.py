@@ -73,7 +73,7 @@ def by_time_asset(
             if done.waiting is not None:
                 told |= of_waiting(releasing, done.waiting)
             elif done.published:
-                told |= of_published(releasing, nothing, done.published[-1])
+                told |= of_published(releasing, nothing, done.published[-1:])
             if short is not None and (short.rows or short.unflipped):
                 for name, end in ends_of(context):
                     if end <= short.reached:  # the others of the run are not to be done again

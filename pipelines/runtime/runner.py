@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
@@ -36,7 +36,7 @@ from tidegate.pipelines.runtime.landing.landing import Landing
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
 from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.processing.releasing import ProcessReleasing
-from tidegate.pipelines.runtime.releasing import Published, Releasing, Waiting
+from tidegate.pipelines.runtime.releasing import End, Published, Releasing, Waiting
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermarking import strategy_of
 from tidegate.pipelines.sinks.print import IDENTIFIER, show_epoch
@@ -298,17 +298,32 @@ class Runner:
     def release(self, insert: str) -> Released:
         """Stage, judge and publish until nothing of this INSERT can move, as of now: what only comes due meanwhile is
         the next one's. Raises GateHeld."""
-        published: list[Published] = []
+        epochs, published = self.epochs(insert), list[Published]()
+        while True:
+            try:
+                published.append(next(epochs))
+            except StopIteration as ended:
+                return Released(insert, tuple(published), ended.value)
+
+    def epochs(
+        self, insert: str, end: End | None = None, on_verdict: Callable[[GateVerdict], None] = lambda verdict: None
+    ) -> Generator[Published, None, Waiting | None]:
+        """What `release` publishes, epoch by epoch; returns what the INSERT waits for. With an `end`, no further than
+        to it, where others go on to land what it reads. `on_verdict` hears of each verdict. Raises GateHeld."""
         began = self.clock()
         while True:
             staged = self.stage(insert, began)
             if isinstance(staged, Waiting):
                 self._works(insert_owner(insert))
-                return Released(insert, tuple(published), staged)
-            self.judge(insert)
+                return staged
+            verdict = self.judge(insert)
+            if verdict is not None:
+                on_verdict(verdict)
             done = self.publish(insert)
             if done is not None:
-                published.append(done)
+                yield done
+                if end is not None and end.reached(done.plan):
+                    return None
 
     def backfill(self, insert: str, low: int = MIN_TIMESTAMP, high: int = MAX_TIMESTAMP) -> Released:
         """Release the rows with low <= rowtime < high (ms, UTC) of an event-time INSERT, in one epoch that takes the

@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -224,6 +225,43 @@ def test_a_held_epoch_is_released_from_the_launchpad_once_its_cause_is_mended(st
     assert given_up.success
     assert told(given_up, PUBLISHED)["rows quarantined"] == 1
     assert len(strict.hand.published()) == 3
+
+
+def test_a_run_publishes_all_that_had_landed_and_not_just_what_a_failed_one_had_staged(location: Location):
+    location.hand.users(1, 2)
+    location.hand.all_users_are_there()
+    location.hand.clicks(1, 3)
+    assert location.materialize(dg.AssetSelection.assets(USERS, CLICKS, STAGED)).success
+    location.hand.clicks(2, 4, 5)
+    result = location.run()
+    assert result.success
+    assert [row["user_id"] for row in location.hand.published()] == [1, 2]
+    published = told(result, PUBLISHED)
+    assert (published["epoch"], published["epochs published"]) == (2, 2)
+    assert (published["rows published"], published["rows quarantined"], published["waiting rows"]) == (2, 3, 0)
+    assert checks(result)["adds_up"]
+
+
+def test_the_checks_of_a_run_show_the_worst_of_its_epochs_and_a_held_one_ends_it(strict: Location):
+    strict.hand.users(1, 2)
+    strict.hand.all_users_are_there()
+    strict.hand.clicks(1)
+    assert strict.materialize(dg.AssetSelection.assets(USERS, CLICKS, STAGED)).success
+    strict.hand.clicks(2, 9)
+    result = strict.run()
+    assert not result.success
+    assert failure(result, PUBLISHED).metadata["tidegate/error"].value == "GateHeld"
+    assert [row["user_id"] for row in strict.hand.published()] == [1]
+    published = told(result, PUBLISHED)
+    assert (published["epoch"], published["rows published"], published["waiting rows"]) == (1, 1, 2)
+    key = dg.AssetCheckKey(STAGED, "gate")
+    shown, _ = strict.instance.event_log_storage.get_asset_check_execution_history(key, limit=2)
+    assert shown.status == AssetCheckExecutionRecordStatus.FAILED
+    evaluation = shown.event.dagster_event.asset_check_evaluation_data  # type: ignore[union-attr]
+    assert (evaluation.blocking, evaluation.metadata["epoch"].value) == (True, 2)
+    run = strict.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert run.tags["dagster/max_retries"] == "0"
 
 
 def test_a_table_that_another_runner_works_on_fails_without_a_wait_and_says_who_it_is(location: Location):

@@ -69,6 +69,11 @@ class EventTimePlanner(ReleasePlanner):
                 rows, least = plan.due.measured(path, self.spark)
         return replace(plan, time=replace(span, rows=rows, least=least))
 
+    def reach(self, last: ReleasePlan | None) -> int:
+        """See `ReleasePlanner.reach`."""
+        seen = self._seen(last)
+        return MIN_TIMESTAMP if isinstance(seen, Waiting) else seen.watermark
+
     def _seen(self, last: ReleasePlan | None) -> Seen | Waiting:
         """What there is to plan from after `last`, or which build still loads."""
         lake, now = self.standing.lake, self.clock()

@@ -35,6 +35,11 @@ class ReleasePlanner(ABC):
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
         """The epoch after `last`, or why there is none yet."""
 
+    def reach(self, last: ReleasePlan | None) -> int:
+        """How far the time of the inputs has come (ms, UTC), as an epoch after `last` would find it; MIN_TIMESTAMP
+        where that is nothing which an epoch is planned by."""
+        return MIN_TIMESTAMP
+
     def _plan(
         self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], time: TimeSpan | None = None
     ) -> ReleasePlan:

@@ -41,7 +41,7 @@ from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.releasing.processing_time import ProcessingTimePlanner
 from tidegate.pipelines.runtime.releasing.staging import Stager
-from tidegate.pipelines.runtime.releasing.standing import Position, Standing, Waiting, held
+from tidegate.pipelines.runtime.releasing.standing import End, Position, Standing, Waiting, held
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.model import OnUnmatched, Table
 
@@ -85,6 +85,13 @@ class Releasing(Standing):
     @cached_property
     def stager(self) -> Stager:
         return Stager(self, self.spark, self.clock, self.progress, self.ready, self.definitions)
+
+    def end(self) -> End:
+        """Where a run ends that begins now."""
+        inputs = self.insert.inputs if self.insert.process is not None else (self.insert.probe,)
+        rows = [(name, self.lake.watermarks.last(name)) for name in inputs]
+        landed = {name: (row.generation, row.epoch) for name, row in rows if row is not None}
+        return End(landed, self.planner.reach(self.position().plan))
 
     # --- plan ----------------------------------------------------------------------------------------------------
 

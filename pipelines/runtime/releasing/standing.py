@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +35,26 @@ class Waiting:
     rows: int
     unflipped: tuple[str, ...] = ()
     reached: int = MIN_TIMESTAMP
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a run of an INSERT ends: with what had landed of its inputs at some moment, by their (generation, epoch),
+    and in event time what their `watermark` (ms, UTC) had reached by then."""
+
+    landed: Mapping[str, tuple[int, int]]
+    watermark: int = MIN_TIMESTAMP
+
+    def reached(self, plan: ReleasePlan) -> bool:
+        """Whether no epoch after this one is needed."""
+        if plan.process is not None:
+            taken = {span.table: (span.generation, span.upto) for span in plan.process.inputs}
+        else:
+            taken = {plan.probe: (plan.probe_generation, plan.upto)}
+        short = plan.time is not None and plan.time.watermark < self.watermark
+        return (
+            plan.follows and not short and all(taken.get(name, (0, 0)) >= epoch for name, epoch in self.landed.items())
+        )
 
 
 @dataclass(frozen=True)
