@@ -67,8 +67,8 @@ def by_time_asset(
         low, high = map(milliseconds_of, context.partition_time_window)
         with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             releasing = runner.releasing(insert.id)
-            short = releasing.unreached(low, high)  # asked for first: what lands meanwhile may not be in the epoch
-            done = runner.backfill(insert.id, low, high)
+            short = releasing.unreached([(low, high)])  # asked for first: what lands meanwhile may not be in the epoch
+            done = runner.backfill(insert.id, (low, high))
             told: dict[str, Any] = {"from": instant(low), "before": instant(high)}
             if done.waiting is not None:
                 told |= of_waiting(releasing, done.waiting)

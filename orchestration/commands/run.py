@@ -36,6 +36,7 @@ EPILOG = examples(
     "tidegate run pipeline.sql --resnapshot user_info",
     "tidegate run pipeline.sql --dry-run",
     "tidegate run pipeline.sql --from 2024-01-01 --to 2024-02-01",
+    "tidegate run pipeline.sql --from 2024-01-01 --to 2024-01-02 --from 2024-01-08 --to 2024-01-09",
 )
 
 KEEP_BY_DEFAULT = "7 d"
@@ -78,7 +79,7 @@ def run(
         ),
     ] = None,
     since: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--from",
             metavar="TIME",
@@ -87,7 +88,12 @@ def run(
         ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Backfill: and before this. Either may be left out.")
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="TIME",
+            help="Backfill: and before this. Either may be left out. Several of both: as many spans, in one epoch.",
+        ),
     ] = None,
     wait: Annotated[
         str | None,
@@ -111,8 +117,9 @@ def run(
     pass the gate and are published. A run that was interrupted goes on where it stopped. A source that fails stops what
     reads it, and the command fails once all else is through.
 
-    With --from and --to only the rows of that span are released, in the place of what was released of them before;
-    ahead of the stream or behind it, in any order. A later run without them releases what is left, and nothing twice.
+    With --from and --to only the rows of that span, or of several, are released, in the place of what was released of
+    them before; ahead of the stream or behind it, in any order. A later run without them releases what is left, and
+    nothing twice.
     """
     from tidegate.orchestration.console.standing import imbalances
     from tidegate.orchestration.console.views import of_run, run_tables
@@ -127,19 +134,19 @@ def run(
         for table in resnapshot or []:
             if table not in known:
                 raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
-        between = _span(since, until)
+        between = _spans(since or [], until or [])
         patience = None if give_up_after is None else _duration("--give-up-after", give_up_after)
         if patience is not None and not continuous:
             raise typer.BadParameter("--give-up-after goes with --continuous: a single run tries nothing again")
         kept = _duration("--keep", keep)
         if keep != KEEP_BY_DEFAULT and not continuous:
             raise typer.BadParameter("--keep goes with --continuous; 'tidegate maintain --keep' does it once")
-        if continuous and between is not None:
+        if continuous and between:
             raise typer.BadParameter("--continuous follows the stream; --from and --to release a span once")
         waits = None if wait is None else _duration("--wait", wait)
         if waits is not None and (continuous or dry):
             raise typer.BadParameter("--wait is for a single run, without --continuous and --dry-run")
-        if dry and (continuous or between is not None):
+        if dry and (continuous or between):
             raise typer.BadParameter("--dry-run tells the next step of a run, without --continuous, --from and --to")
         if dry:
             _dry_run(screen, pipeline, lake, master, resnapshot or [])
@@ -185,22 +192,26 @@ def _duration(option: str, text: str) -> float:
         raise typer.BadParameter(f"{option}: {text!r} is no duration, for example '10 min' or '30 s'") from error
 
 
-def _span(since: str | None, until: str | None) -> tuple[int, int] | None:
-    """The span that --from and --to ask for, in ms, UTC."""
+def _spans(since: list[str], until: list[str]) -> list[tuple[int, int]]:
+    """The spans that each --from and its --to ask for, in ms, UTC; none where neither is there."""
     from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
     from tidegate.pipelines.watermarks.watermark import parse_moment
 
-    def moment(option: str, text: str | None, open_end: int) -> int:
+    def moment(option: str, text: str) -> int:
         try:
-            return open_end if text is None else parse_moment(text)
+            return parse_moment(text)
         except ValueError as error:
             told = "2024-01-31, 2024-01-31T12:00 or 2024-01-31T12:00:00.500+01:00"
             raise typer.BadParameter(f"{option}: {text!r} is no time, for example {told}") from error
 
-    low, high = moment("--from", since, MIN_TIMESTAMP), moment("--to", until, MAX_TIMESTAMP)
-    if low >= high:
-        raise typer.BadParameter(f"--from {since} is not before --to {until}")
-    return None if since is until is None else (low, high)
+    if max(len(since), len(until)) > 1 and len(since) != len(until):
+        raise typer.BadParameter("several spans have a --from and a --to each")
+    lows = [moment("--from", text) for text in since] or [MIN_TIMESTAMP] * len(until)
+    highs = [moment("--to", text) for text in until] or [MAX_TIMESTAMP] * len(since)
+    for number, (low, high) in enumerate(zip(lows, highs, strict=True)):
+        if low >= high:
+            raise typer.BadParameter(f"--from {since[number]} is not before --to {until[number]}")
+    return list(zip(lows, highs, strict=True))
 
 
 def _to_fill(pipeline: Any) -> list[str] | None:

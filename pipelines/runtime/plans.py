@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -160,18 +160,34 @@ class FromQuarantine:
         return cls(**{**stored, **told, "lots": stored_lots(stored["lots"])})
 
 
+Span = tuple[int, int]
+"""low <= time < high, in ms, UTC; MIN and MAX where it is open."""
+
+
+def union(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The same time as spans that neither overlap nor follow one another, in order."""
+    found: list[Span] = []
+    for low, high in sorted(spans):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Backfill:
-    """What a plan takes instead of what is new: the rows of a span of time, whoever has released them before.
+    """What a plan takes instead of what is new: the rows of spans of time, whoever has released them before.
 
     Attributes:
-        low, high: The span that was asked for, low <= rowtime < high, in ms, UTC; MIN and MAX where it is open.
+        low, high: The span that was asked for; of several, where the first begins and the last ends.
         replaces: The published epochs, first and last of each row of them, whose place it takes: as wholes, so that no
             row of a table has to be looked up.
         again, lots: The rows of those epochs, `rows_again` of them; lots are those that they had taken out of the
             quarantine of epochs that stay.
         new: Rows of the span that nothing has released before, less those of `without`.
         oldest: No row that it takes lies before (ms, UTC).
+        several: The spans that were asked for, where they are more than one.
     """
 
     low: int
@@ -183,6 +199,12 @@ class Backfill:
     without: tuple[Area, ...] = ()
     oldest: int = MIN_TIMESTAMP
     lots: tuple[Lot, ...] = ()
+    several: tuple[Span, ...] = ()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """What was asked for, as a `union`."""
+        return self.several or ((self.low, self.high),)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -211,6 +233,7 @@ class Backfill:
             without=areas_of(stored["without"]),
             oldest=stored["oldest"],
             lots=stored_lots(stored.get("lots", ())),
+            several=tuple((low, high) for low, high in stored.get("several", ())),
         )
 
 
@@ -385,8 +408,9 @@ class ReleasePlan:
             {name: value for name, value in pin.items() if name != "horizon" or value is not None}
             for pin in plan["pins"]
         ]
-        if self.backfill is not None and not self.backfill.lots:
-            del plan["backfill"]["lots"]
+        if self.backfill is not None:
+            later = {"lots": self.backfill.lots, "several": self.backfill.several}
+            plan["backfill"] = {name: value for name, value in plan["backfill"].items() if later.get(name, True)}
         for span in plan["process"]["inputs"] if self.process is not None else ():
             if not span["loaded"]:
                 del span["loaded"]

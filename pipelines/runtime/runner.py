@@ -34,7 +34,7 @@ from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.jobs import Steps, one_job
 from tidegate.pipelines.runtime.landing.landing import Landing
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
-from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan, Span, insert_owner, union
 from tidegate.pipelines.runtime.processing.releasing import ProcessReleasing
 from tidegate.pipelines.runtime.releasing import End, Published, Releasing, Waiting
 from tidegate.pipelines.runtime.session import start_session
@@ -325,14 +325,15 @@ class Runner:
                 if end is not None and end.reached(done.plan):
                     return None
 
-    def backfill(self, insert: str, low: int = MIN_TIMESTAMP, high: int = MAX_TIMESTAMP) -> Released:
-        """Release the rows with low <= rowtime < high (ms, UTC) of an event-time INSERT, in one epoch that takes the
-        place of all that had released some of them. An unfinished epoch is finished first; where that was this very
-        backfill, nothing else is done. Raises GateHeld, PlanningError."""
+    def backfill(self, insert: str, *spans: Span) -> Released:
+        """Release the rows of `spans` (of all time, where there is none) of an event-time INSERT, in one epoch that
+        takes the place of all that had released some of them. An unfinished epoch is finished first; where that was
+        this very backfill, nothing else is done. Raises GateHeld, PlanningError."""
+        spans = union(spans or [(MIN_TIMESTAMP, MAX_TIMESTAMP)])
         self.definitions.require()
         releasing, published = self.releasing(insert), []
         while True:
-            plan = releasing.backfill(low, high)
+            plan = releasing.backfill(spans)
             if isinstance(plan, Waiting):
                 return Released(insert, tuple(published), plan)
             self._staged(releasing, plan)
@@ -340,11 +341,7 @@ class Runner:
             done = self._published(releasing)
             if done is not None:
                 published.append(done)
-            if (
-                plan.kind != "discard"
-                and plan.backfill is not None
-                and (plan.backfill.low, plan.backfill.high) == (low, high)
-            ):
+            if plan.kind != "discard" and plan.backfill is not None and plan.backfill.spans == spans:
                 return Released(insert, tuple(published))
 
     def out_of_quarantine(
@@ -443,12 +440,12 @@ class Runner:
         self,
         tables: Iterable[str] | None = None,
         inserts: Iterable[str] | None = None,
-        between: tuple[int, int] | None = None,
+        between: Sequence[Span] = (),
         resnapshot: Collection[str] = (),
         wait: float = 0.0,
     ) -> RunReport:
         """Advance the sources (builds first; those in `resnapshot` begin a new generation), then release the INSERTs;
-        with `between`, only the rows of that span of time (see `backfill`).
+        with `between`, only the rows of these spans of time (see `backfill`).
 
         Tables and INSERTs that other runners hold are waited for before anything is done, `wait` seconds in all.
         Raises the first error, at the end where it is a source's or a GateHeld: the other sources, and the INSERTs
@@ -470,7 +467,7 @@ class Runner:
             if failed.stops(self.pipeline.insert(insert)):
                 continue
             try:
-                releases.append(self.release(insert) if between is None else self.backfill(insert, *between))
+                releases.append(self.backfill(insert, *between) if between else self.release(insert))
             except GateHeld as error:
                 held = held or error
         if failed:

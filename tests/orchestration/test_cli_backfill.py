@@ -54,6 +54,11 @@ def test_years_of_history_by_hand_and_then_the_stream(script: Path, spark: Spark
     assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 2, 3]
     again = read(tidegate("run", script, "--from", "2026-01-02", "--to", "2026-01-03", *where))
     assert again["inserts"][0]["published"][0]["again"] == 2
+    days = [("2026-01-04", "2026-01-05"), ("2026-01-01", "2026-01-02"), ("2026-01-01T06:00", "2026-01-02")]
+    apart = [word for low, high in days for word in ("--from", low, "--to", high)]
+    [released] = read(tidegate("run", script, *apart, *where))["inserts"]
+    assert [(done["rows"], done["again"]) for done in released["published"]] == [(4, 2)]
+    assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 2, 3, 6, 7]
     assert tidegate("run", script, *where).exit_code == 0
     rows = sorted((row["id"], row["rate"]) for row in harness.published("converted"))
     assert rows == [(n, 100 + n // 2) for n in range(8)]
@@ -66,6 +71,7 @@ def test_years_of_history_by_hand_and_then_the_stream(script: Path, spark: Spark
     [
         (["--from", "yesterday"], "--from: 'yesterday' is no time"),
         (["--from", "2026-01-02", "--to", "2026-01-02"], "is not before"),
+        (["--from", "2026-01-02", "--from", "2026-01-04", "--to", "2026-01-03"], "a --from and a --to each"),
         (["--from", "2026-01-02", "--continuous"], "--continuous follows the stream"),
     ],
 )

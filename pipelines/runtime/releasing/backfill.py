@@ -12,7 +12,7 @@ from tidegate.pipelines.lake.due import Due
 from tidegate.pipelines.runtime.accounting import landed_rows
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.landed_retention import refuse_removed_span
-from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan
+from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.quarantine.kept import first_landed, kept_out, refuse_removed, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner, Seen
 from tidegate.pipelines.runtime.releasing.replaced import (
@@ -34,12 +34,12 @@ class BackfillPlanner(EventTimePlanner):
     """Plans backfills beside the releases of an event-time INSERT."""
 
     def backfill(
-        self, last: ReleasePlan | None, epochs: Sequence[ReleasedEpoch], low: int, high: int
+        self, last: ReleasePlan | None, epochs: Sequence[ReleasedEpoch], spans: Sequence[Span]
     ) -> ReleasePlan | Waiting:
-        """The epoch after `last` that takes the rows with low <= rowtime < high (ms, UTC; MIN and MAX: no bound).
+        """The epoch after `last` that takes the rows of `spans`.
 
-        It takes the place of every published epoch that has a row of the span, and all of its rows; and it releases
-        what the watermark has reached of the span and nothing has released yet. P and W stay where they are.
+        It takes the place of every published epoch that has a row of them, and all of its rows; and it releases what
+        the watermark has reached of them and nothing has released yet. P and W stay where they are.
         Raises PlanningError where versions that it would have to join are gone, and BeyondRetention where landed rows
         are.
         """
@@ -49,11 +49,14 @@ class BackfillPlanner(EventTimePlanner):
             return seen
         plan = replace(self._plan(last, seen.landed, seen.pins, seen.span), kind="backfill", instant=seen.now)
         plan = replace(plan, upto=plan.after)
-        span = seen.span
-        new = fresh_areas(
-            low, min(just_before(high), micros(seen.watermark)), plan.upto, seen.landed.epoch, span.before
+        span, spans, reached = seen.span, union(spans), micros(seen.watermark)
+        low, high = spans[0][0], spans[-1][1]
+        new = tuple(
+            area
+            for begin, end in spans
+            for area in fresh_areas(begin, min(just_before(end), reached), plan.upto, seen.landed.epoch, span.before)
         )
-        replaced = [epoch for epoch in epochs if epoch.published and touches(epoch, low, high)]
+        replaced = [epoch for epoch in epochs if epoch.published and any(touches(epoch, *one) for one in spans)]
         replaced = with_what_they_became(replaced, epochs)
         lots = lots_again(replaced, epochs)
         fill = Backfill(
@@ -66,11 +69,12 @@ class BackfillPlanner(EventTimePlanner):
             without=tuple(area for area in span.ahead if any(area.meets(one) for one in new)),
             oldest=min([low, *(epoch.oldest for epoch in replaced)]),
             lots=lots,
+            several=spans if len(spans) > 1 else (),
         )
         path = lake.table_path(insert.probe)
         rows = Due(plan.probe_generation, fill.fresh).count(path, self.spark)
         if rows + fill.rows_again == 0:
-            return Waiting(_none_between(insert, low, high, seen), seen.waiting)
+            return Waiting(_none_between(insert, spans, seen), seen.waiting)
         if rows == 0:
             fill = replace(fill, new=())
         self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
@@ -83,17 +87,21 @@ class BackfillPlanner(EventTimePlanner):
         refuse_removed_span(lake, plan, fill.parts, replaced, min(map(first_landed, taken), default=None))
         return replace(plan, time=replace(span, rows=rows, ahead=(*span.ahead, *fill.new)), backfill=fill)
 
-    def unreached(self, last: ReleasePlan | None, low: int, high: int) -> Waiting | None:
-        """The landed rows with low <= rowtime < high (ms, UTC) that have to wait, and for what; none where rows may
-        still come; None where the whole span is reached."""
+    def unreached(self, last: ReleasePlan | None, spans: Sequence[Span]) -> Waiting | None:
+        """The landed rows of `spans` that have to wait, and for what; none where rows may still come; None where all of
+        them is reached."""
         seen = self._seen(last)
         if isinstance(seen, Waiting):
             return seen
-        beyond = Area(0, seen.landed.epoch, max(just_before(low), micros(seen.watermark)), just_before(high))
-        if beyond.empty:
+        reached, landed = micros(seen.watermark), seen.landed
+        all_of = [
+            Area(0, landed.epoch, max(just_before(low), reached), just_before(high)) for low, high in union(spans)
+        ]
+        beyond = tuple(area for area in all_of if not area.empty)
+        if not beyond:
             return None
         path = self.standing.lake.table_path(self.standing.insert.probe)
-        rows = Due(seen.landed.generation, (Part((beyond,)),)).count(path, self.spark)
+        rows = Due(landed.generation, (Part(beyond),)).count(path, self.spark)
         return Waiting(_stands(seen), rows, reached=seen.watermark)
 
     def _refuse_closed_files(self, replaced: Sequence[ReleasedEpoch]) -> None:
@@ -109,11 +117,15 @@ class BackfillPlanner(EventTimePlanner):
                 )
 
 
-def _none_between(insert: Insert, low: int, high: int, seen: Seen) -> str:
+def _none_between(insert: Insert, spans: Sequence[Span], seen: Seen) -> str:
+    told = f"no row of {insert.probe}{' or'.join(map(_between, spans))} can be released"
+    return f"{told}; {_stands(seen)}" if seen.waiting and seen.watermark < spans[-1][1] else told
+
+
+def _between(span: Span) -> str:
+    low, high = span
     after = "" if low == MIN_TIMESTAMP else f" from {instant(low)}"
-    upto = "" if high == MAX_TIMESTAMP else f" before {instant(high)}"
-    told = f"no row of {insert.probe}{after}{upto} can be released"
-    return f"{told}; {_stands(seen)}" if seen.waiting and seen.watermark < high else told
+    return after if high == MAX_TIMESTAMP else f"{after} before {instant(high)}"
 
 
 def _stands(seen: Seen) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,7 +34,7 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_insert,
     refuse_lost_rows,
 )
-from tidegate.pipelines.runtime.plans import Backfill, FromQuarantine, ReleasePlan
+from tidegate.pipelines.runtime.plans import Backfill, FromQuarantine, ReleasePlan, Span
 from tidegate.pipelines.runtime.quarantine.kept import kept_out, refuse_process, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
@@ -103,8 +103,8 @@ class Releasing(Standing):
         position = self._own_position()
         return self._unfinished(position) or self._stored(self.planner.next(position.plan))
 
-    def backfill(self, low: int, high: int) -> ReleasePlan | Waiting:
-        """Plan the epoch that releases low <= rowtime < high (ms, UTC) anew, once the newest epoch is published.
+    def backfill(self, spans: Sequence[Span]) -> ReleasePlan | Waiting:
+        """Plan the epoch that releases the rows of `spans` anew, once the newest epoch is published.
 
         Raises GateHeld when that one is held, PlanningError where rows have no time of their own, or versions are gone.
         """
@@ -121,13 +121,13 @@ class Releasing(Standing):
         if unfinished is not None:
             return unfinished
         planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
-        return self._stored(planner.backfill(position.plan, self._history(), low, high))
+        return self._stored(planner.backfill(position.plan, self._history(), spans))
 
-    def unreached(self, low: int, high: int) -> Waiting | None:
-        """The landed rows with low <= rowtime < high (ms, UTC) that can not be released yet, and why; with `rows` 0
-        where some may still come; None where the whole span is reached."""
+    def unreached(self, spans: Sequence[Span]) -> Waiting | None:
+        """The landed rows of `spans` that can not be released yet, and why; with `rows` 0 where some may still come;
+        None where all of them is reached."""
         planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
-        return planner.unreached(self.position().plan, low, high)
+        return planner.unreached(self.position().plan, spans)
 
     def out_of_quarantine(self, request: FromQuarantine, on_unmatched: OnUnmatched | None = None) -> ReleasePlan | None:
         """Plan the epoch that takes what a request names of the quarantine, once the newest epoch is published; None

@@ -112,5 +112,6 @@ def given_up(plan: ReleasePlan) -> ReleasePlan:
     if plan.backfill is None or plan.time is None:
         return plan
     ahead = plan.time.ahead[: len(plan.time.ahead) - len(plan.backfill.new)]
-    gone = Backfill(plan.backfill.low, plan.backfill.high, oldest=plan.backfill.oldest)
+    fill = plan.backfill
+    gone = Backfill(fill.low, fill.high, oldest=fill.oldest, several=fill.several)
     return replace(plan, time=replace(plan.time, rows=0, ahead=ahead), backfill=gone)

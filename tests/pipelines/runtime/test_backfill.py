@@ -25,9 +25,10 @@ from tidegate.pipelines.testing import Harness
 SEED = random.SystemRandom().randrange(10**9)
 
 
-def fill(play: Play, low: int, high: int) -> Released:
-    """Release the span low <= at < high (ms after the start)."""
-    return play.harness.runner.backfill("converted", told(low), told(high))
+def fill(play: Play, low: int, high: int, *more: tuple[int, int]) -> Released:
+    """Release the span low <= at < high (ms after the start), and `more` of them."""
+    spans = [(told(begin), told(end)) for begin, end in ((low, high), *more)]
+    return play.harness.runner.backfill("converted", *spans)
 
 
 def land(play: Play, rates: int, orders: int) -> None:
@@ -105,6 +106,22 @@ def test_a_span_that_is_out_is_replaced_and_is_the_same(spark: SparkSession, tmp
     waiting = fill(play, 340, 400).waiting
     assert isinstance(waiting, Waiting)
     assert "no row of orders from 2026-01-01" in waiting.reason
+
+
+def test_spans_that_are_apart_or_overlap_are_one_epoch(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    hours(play)
+    assert fill(play, 0, 100).published[0].rows == 2
+    [epoch] = fill(play, 200, 300, (80, 95), (90, 120)).published
+    assert epoch.rows == 4, "0 and 1 once more, which had been published as one, then 2 and 4"
+    assert epoch.plan.backfill is not None
+    assert epoch.plan.backfill.spans == ((told(80), told(120)), (told(200), told(300)))
+    assert states(play) == ["backfill superseded", "backfill published"]
+    assert out(play) == [ALL[number] for number in (0, 1, 2, 4)]
+    assert fill(play, 200, 300, (80, 120)).published[0].rows == 4
+    assert play.upto() == [ALL[3]]
+    assert out(play) == ALL
+    play.prove()
 
 
 @pytest.mark.thorough
@@ -257,7 +274,7 @@ def test_rows_without_a_time_of_their_own_have_no_spans(spark: SparkSession, tmp
     """
     harness = Harness(compile_script(script), spark, tmp_path)
     with pytest.raises(PlanningError, match="sink joins by processing time"):
-        harness.runner.backfill("sink", told(0), told(100))
+        harness.runner.backfill("sink", (told(0), told(100)))
 
 
 @pytest.mark.thorough

@@ -113,7 +113,7 @@ def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(spark: S
     playing.harness.runner.advance_all(["rates", "orders"])
 
     with dying("insert.staged"):
-        playing.harness.runner.backfill("converted", told(250), told(300))
+        playing.harness.runner.backfill("converted", (told(250), told(300)))
     maintain(playing.harness)
     assert versions(playing.harness) == [("EUR", 100), ("EUR", 101), ("EUR", 102)]
     playing.harness.restart()
