@@ -17,6 +17,12 @@ def empty_frame(spark: SparkSession, schema: DataType) -> DataFrame:
     return spark.range(0).select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in schema])
 
 
+def given(value: str) -> str:
+    """SQL of a constant (`value`, SQL) that is another in every epoch. A number or a time is written into the code that
+    Spark generates, which is compiled anew then; the elements of an array are handed to it."""
+    return f"get(array({value}), 0 * spark_partition_id())"
+
+
 @contextmanager
 def as_views(frames: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
     """Names under which SQL sees `frames` while the block runs; a query that was analysed needs them no longer."""

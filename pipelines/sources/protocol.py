@@ -274,7 +274,8 @@ class Source(Protocol):
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         """Called after the step's rows are committed (again after a crash). `rows` are the committed rows of this
-        step, None when none were written. Records what only committed rows can tell (cuts)."""
+        step, None when none were written, or the source has `asks_rows = False`. Records what only committed rows can
+        tell (cuts)."""
         ...
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
@@ -285,6 +286,11 @@ class Source(Protocol):
     def close(self) -> None:
         """Let go of connections."""
         ...
+
+
+def asks_rows(source: Source) -> bool:
+    """Whether `landed` looks at the committed rows: to open them takes Spark longer than it takes to count them."""
+    return getattr(source, "asks_rows", True)
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -35,7 +35,15 @@ from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.masking import Mask
 from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
-from tidegate.pipelines.sources.protocol import Json, Landed, Source, SourceContext, SplitStore, StoredStep
+from tidegate.pipelines.sources.protocol import (
+    Json,
+    Landed,
+    Source,
+    SourceContext,
+    SplitStore,
+    StoredStep,
+    asks_rows,
+)
 from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.watermarks import WatermarkStrategy
 
@@ -180,8 +188,8 @@ class Landing:
                 signal.before_first_record()
             aligned = self.strategy.alignment is not None
             counted = yield from EpochWriter(self.own, stored, time, spark, source, aligned).commit()
-            rows = self.own.rows(spark, stored) if counted.rows else None
-            landed = time.heard(source.landed(stored, rows))
+            rows = cache(lambda: self.own.rows(spark, stored) if counted.rows else None)
+            landed = time.heard(source.landed(stored, rows() if asks_rows(source) else None))
         faults.point("source.landed", self.table.name)
         with reading(self.own, source, stored, time.expression):
             told = landed.watermarks is not None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.frames import given
 from tidegate.pipelines.functions import UserFunction, used_in
 from tidegate.pipelines.sources.protocol import StoredStep
 from tidegate.pipelines.sql.model import Table
@@ -20,4 +21,4 @@ def functions_of(table: Table, functions: Mapping[str, UserFunction]) -> tuple[U
 
 def plan_instant(stored: StoredStep) -> Column:
     """The plan's instant, which stands for every "now" of a step."""
-    return F.timestamp_millis(F.lit(stored.planned_at))
+    return F.expr(given(f"timestamp_millis({stored.planned_at}L)"))

@@ -11,13 +11,14 @@ import shutil
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import rows as lake_rows
@@ -37,6 +38,9 @@ from tidegate.pipelines.sources.registry import connector
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""
+
+TAGS = ("_generation", "_epoch")
+"""Stored columns that no source gives."""
 
 AT_ONCE = {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
 """How Spark runs the job of a tick: what it is made of is planned once, and has no shuffle."""
@@ -113,12 +117,23 @@ class EpochWriter:
         return lake_rows.folder_of(self.own.path, application=self._application, generation=generation, epoch=epoch)
 
     @cached_property
+    def _types(self) -> dict[str, str]:
+        return lake_rows.stored_columns(self.own.table)
+
+    @cached_property
     def _rejected(self) -> Rejected:
         return Rejected(self.own.lake, self.own.table, self.stored)
 
     def _read(self) -> DataFrame:
-        """The step's rows, as the lake stores them: what is rejected is kept apart, columns are computed."""
-        return computed(self._rejected.apart(self.source.read(self.spark, self.stored)), self.own.table, self.stored)
+        """The step's rows, as the lake stores them: what is rejected is kept apart, columns are computed. There may be
+        more columns, in another order, where the source gives all of them as they are stored."""
+        rows = self._rejected.apart(self.source.read(self.spark, self.stored))
+        if stored_as_delivered(self.own.table) and self.own.table.watermark is None:
+            given = {field.name: field.dataType.simpleString() for field in rows.schema}
+            stored = _spelled(lake_rows.ddl(self._types))
+            if given.items() >= {name: kind for name, kind in stored.items() if name not in TAGS}.items():
+                return rows
+        return computed(rows, self.own.table, self.stored)
 
     def _kept_out(self) -> int | None:
         return self._rejected.keep(lambda: self.source.read(self.spark, self.stored))
@@ -130,7 +145,7 @@ class EpochWriter:
         rows = self._read()
         seen, counts = self.time.counted(rows.withColumn("_instant", plan_instant(self.stored)))
         seen = seen.observe(observed, *map(F.expr, TALLY), *counts)
-        seen = seen.select(*map(lake_rows.quoted, rows.columns))
+        seen = seen.select(*(lake_rows.quoted(name) for name in self._types if name not in TAGS))
         folder = lake_rows.write(seen, self.own.path, application=self._application, generation=generation, epoch=epoch)
         footers = footers_of(folder)
         tally = {**observed.get, **ends_of_files(list(footers.values()))}
@@ -139,9 +154,11 @@ class EpochWriter:
     def by_tasks(self, number: int) -> tuple[Path, DataFrame]:
         """The folder in which tasks write them, and the frame of what each task tells of it, with `number`."""
         rows, folder = self._read(), self._folder()
-        if not self.time.processing_time:
+        if "_instant" in (self.time.expression or ""):
             rows = self.time.valued(rows.withColumn("_instant", plan_instant(self.stored))).drop("_instant")
-        types = {name: arrow_type(kind) for name, kind in lake_rows.stored_columns(self.own.table).items()}
+        else:
+            rows = self.time.valued(rows)
+        types = {name: arrow_type(kind) for name, kind in self._types.items()}
         task = TaskWriter(str(folder), self.stored.generation, self.stored.epoch, types, self.time.tally)
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -182,6 +199,14 @@ class EpochWriter:
         return Counted(tally, kept_out)
 
 
+@lru_cache(maxsize=256)
+def _spelled(ddl: str) -> dict[str, str]:
+    """Columns of a Spark DDL, with the names that a frame gives to their types."""
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    return {field.name: field.dataType.simpleString() for field in schema}
+
+
 @dataclass(frozen=True)
 class TaskWriter:
     """What a task does with a step's rows: it writes them to a file in `folder`, as `types`, and counts them."""
@@ -206,7 +231,7 @@ class TaskWriter:
         return json.dumps({"files": [asdict(each) for each in surveyed(folder, footers)], "tally": found})
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        given = {"_generation": self.generation, "_epoch": self.epoch}
+        given = dict(zip(TAGS, (self.generation, self.epoch), strict=True))
         columns = [
             pa.repeat(pa.scalar(given[name], kind), batch.num_rows) if name in given else batch.column(name).cast(kind)
             for name, kind in self.types.items()

@@ -123,12 +123,12 @@ class EpochTime:
         return None
 
     def passes(
-        self, rows: DataFrame | None, tally: Mapping[str, Any], step: StoredStep, *, told: bool = False
+        self, rows: Callable[[], DataFrame | None], tally: Mapping[str, Any], step: StoredStep, *, told: bool = False
     ) -> list[SplitPass]:
         """What the epoch says of each split that has rows.
 
         Args:
-            rows: Its committed rows, None when there are none.
+            rows: Gives its committed rows, None when there are none; asked where what was counted is not enough.
             tally: What was `counted`, by name.
             told: The source itself has emitted the watermarks; only rows and late rows are counted.
 
@@ -139,10 +139,10 @@ class EpochTime:
         generator = SourceWatermarks() if told else self._built_in
         if generator is None:
             columns = [column.name for column in self.table.stored_columns]
-            return self._own(lambda: custom.scan(rows, self.strategy, self.standing, self.now, columns), step)
+            return self._own(lambda: custom.scan(rows(), self.strategy, self.standing, self.now, columns), step)
         gap = None if told else self.strategy.gap
         counted = builtin.counted(tally, gap, self.standing)
-        return builtin.scan(rows, generator, gap, self.standing) if counted is None else counted
+        return builtin.scan(rows(), generator, gap, self.standing) if counted is None else counted
 
     def _own(self, scan: Callable[[], list[SplitPass]], step: StoredStep) -> list[SplitPass]:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources import phaseless
 from tidegate.pipelines.sources.datagen.options import OPTIONS, check, field_specs, schedule, seed
 from tidegate.pipelines.sources.datagen.values import RowSql, value_sql
@@ -34,6 +35,8 @@ SPLIT = "0"
 
 class DatagenSource:
     """One generated table. Raises PlanningError when its options make no sense."""
+
+    asks_rows = False
 
     def __init__(self, context: SourceContext) -> None:
         self._context = context
@@ -82,7 +85,10 @@ class DatagenSource:
         tasks = max(1, min(spark.sparkContext.defaultParallelism, -(-(stop - start) // ROWS_PER_TASK)))
         op = "c" if self._context.table.role == "build" else "+I"
         seq = "named_struct('phase', 1, 'log', 0, 'file', 0L, 'position', id, 'row', 0)"
-        return spark.range(start, stop, 1, tasks).selectExpr(
+        ids = spark.range(start, stop, 1, tasks)
+        if start < stop and tasks == 1:
+            ids = spark.range(1).selectExpr(f"explode(sequence({given(f'{start}L')}, {given(f'{stop - 1}L')})) AS id")
+        return ids.selectExpr(
             *[f"{value_sql(field, row)} AS {quoted(field.path)}" for field in self._fields],
             f"'{op}' AS _op",
             f"CAST({seq} AS {SEQ_TYPE}) AS _seq",

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.delta.commits import SPLIT, Commit
 from tidegate.pipelines.sources.formats import literals, shape
 from tidegate.pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SEQ_TYPE
@@ -141,7 +142,7 @@ def _of_keys(rows: DataFrame, table: Table) -> DataFrame:
 
 
 def _described(rows: DataFrame, table: Table, version: int, timestamp: int | None) -> DataFrame:
-    at = "CAST(NULL AS TIMESTAMP)" if timestamp is None else f"timestamp_millis({timestamp}L)"
+    at = "CAST(NULL AS TIMESTAMP)" if timestamp is None else given(f"timestamp_millis({timestamp}L)")
     return rows.selectExpr(
-        f"{_row(rows, table)} AS _row", f"{version}L AS _version", "'insert' AS _change", f"{at} AS _at"
+        f"{_row(rows, table)} AS _row", f"{given(f'{version}L')} AS _version", "'insert' AS _change", f"{at} AS _at"
     )

@@ -48,6 +48,8 @@ MAX_STEP_FILES = 10_000
 class DeltaSource:
     """One Delta table."""
 
+    asks_rows = False
+
     def __init__(self, context: SourceContext) -> None:
         self._context = context
         self._table = context.table

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
+from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.filesystem.listing import File, Folder
 from tidegate.pipelines.sources.formats import VALUE, format_named, literals, metadata_column, shape, wanted
 from tidegate.pipelines.sources.formats.checks import ERROR_OPTION
@@ -62,7 +63,8 @@ class Chosen:
             for path, file in zip(self.paths(), self.files, strict=True)
         ]
         schema = "ARRAY<STRUCT<path: STRING, size: BIGINT, modified: BIGINT, partitions: ARRAY<STRING>>>"
-        return f"get(from_json({literals.text(json.dumps(known))}, '{schema}'), CAST(_file - {self.first} AS INT))"
+        place = f"CAST(_file - {given(f'{self.first}L')} AS INT)"
+        return f"get(from_json({literals.text(json.dumps(known))}, '{schema}'), {place})"
 
 
 def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str]) -> DataFrame:
@@ -135,8 +137,9 @@ def _parquet_rows(spark: SparkSession, chosen: Chosen, files: Sequence[File], ta
     _check_found(rows, chosen.folder, files)
     fields = ", ".join(f"{literals.text(column.name)}, {quoted(column.name)}" for column in columns)
     read = rows.selectExpr(f"named_struct({fields}) AS _fields", path, "_metadata.row_index AS _position", "0 AS _sub")
-    numbers = [(path, chosen.first + place) for place, path in enumerate(chosen.paths())]
-    numbered = read.join(spark.createDataFrame(numbers, "_path STRING, _file BIGINT").hint("broadcast"), "_path")
+    numbers = {path: chosen.first + place for place, path in enumerate(chosen.paths())}
+    known = f"from_json({literals.text(json.dumps(numbers))}, 'MAP<STRING, BIGINT>')"
+    numbered = read.selectExpr("*", f"element_at({known}, _path) AS _file")
     error = shape.excluded_error(columns, "_fields")
     return numbered.selectExpr(
         "_fields", "_file", "_position", "_sub", "CAST(to_json(_fields) AS BINARY) AS _raw", f"{error} AS _error"

@@ -36,6 +36,8 @@ SAMPLE_BYTES = 1 << 16
 class FilesystemSource:
     """One folder."""
 
+    asks_rows = False
+
     def __init__(self, context: SourceContext) -> None:
         options = context.options
         self._context, self._table, self._format = context, context.table, options["format"]

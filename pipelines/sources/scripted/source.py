@@ -47,6 +47,8 @@ _SEQ = pa.struct(
 class ScriptedSource:
     """One scripted table."""
 
+    asks_rows = False
+
     def __init__(self, context: SourceContext) -> None:
         self._context = context
         self._table = context.table

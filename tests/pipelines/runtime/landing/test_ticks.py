@@ -12,15 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.jobs import jobs_of
 from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.crashing import dying
 from tidegate.pipelines.errors import SourceError, TidegateError
+from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.continuous import Continuous
 from tidegate.pipelines.runtime.landing.advances import Advance
+from tidegate.pipelines.runtime.landing.jobs import alone
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
@@ -142,6 +144,30 @@ def test_a_table_that_fails_is_named_and_the_others_land(sources: Sources) -> No
         assert landed(found) == {"users": [2], "numbers": [10], "words": [2]}
     assert isinstance(failed, SourceError)
     assert "of the Delta table is gone" in str(failed)
+
+
+def test_spark_compiles_the_code_of_a_table_once(sources: Sources) -> None:
+    """What changes from epoch to epoch is handed to it."""
+    code: dict[str, list[list[str]]] = {name: [] for name in TABLES}
+    with settings(sources.spark, {"spark.sql.codegen.wholeStage": "true"}):
+        for number in range(3):
+            with sources.runner("lake") as runner:
+                for name in TABLES:
+                    steps = runner.landing(name).steps(max_epochs=1)
+                    writer = next(steps)
+                    if number:
+                        code[name].append(generated(sources.spark, writer.by_tasks(0)[1]))
+                    alone(steps, writer)
+            sources.more()
+    assert all(code[name][0] for name in ("users", "orders", "numbers"))
+    assert [name for name, (first, second) in code.items() if first != second] == []
+
+
+def generated(spark: SparkSession, frame: DataFrame) -> list[str]:
+    """The code of each stage."""
+    debug = getattr(getattr(spark._jvm, "org.apache.spark.sql.execution.debug.package$"), "MODULE$")
+    found = debug.codegenStringSeq(frame._jdf.queryExecution().executedPlan())
+    return [found.apply(place)._2() for place in range(found.size())]
 
 
 @pytest.mark.parametrize("point", ["source.written", "source.appended"])

@@ -169,7 +169,7 @@ def test_an_expression_and_a_source_ask_no_assigner(strategy: WatermarkStrategy,
     """What was counted while rows were written is enough then; an assigner has to see each of them."""
     counts = {"rows": 1, "late": 0, "greatest": 7, "rowtime": 9, "first_split": "a", "last_split": "a"}
     time = EpochTime(TABLE, strategy.with_timestamp_assigner(lambda row, at: 0), None, 0)
-    found = time.passes(None, counts, StoredStep(Step({}), 1, 1, 0))
+    found = time.passes(lambda: None, counts, StoredStep(Step({}), 1, 1, 0))
     assert [item.watermark for item in found] == ([] if asked else [Watermark(7)])
 
 
