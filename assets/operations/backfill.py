@@ -12,6 +12,7 @@ from datetime import UTC
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import BACKFILL_ID_TAG
 
 from tidegate.assets.jobs import job_of
 from tidegate.assets.names import Names, pool
@@ -44,10 +45,29 @@ def ends_of(context: dg.AssetExecutionContext) -> Iterator[tuple[str, int]]:
         yield name, milliseconds_of(definition.time_window_for_partition_key(name).end)
 
 
+def asked(context: dg.AssetExecutionContext, key: dg.AssetKey) -> tuple[list[tuple[int, int]], int]:
+    """The spans that the run's backfill asks for, low <= time < high, and when it was asked for; ms, UTC.
+
+    Dagster starts a run for each row of neighbours among the partitions of a backfill. The first one makes all of them,
+    as one plan. Where a run is of no backfill, they are its own."""
+    definition = context.assets_def.partitions_def
+    assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
+    rows, since = [context.partition_key_range], 0
+    backfill = context.instance.get_backfill(context.run.tags.get(BACKFILL_ID_TAG, ""))
+    if backfill is not None and backfill.asset_backfill_data is not None:
+        wanted = backfill.asset_backfill_data.get_target_partitions_subset(key)
+        rows += wanted.get_partition_key_ranges(definition)
+        since = int(backfill.backfill_timestamp * 1000)
+    windows = [(row.start, row.end) for row in rows]
+    moment = definition.time_window_for_partition_key
+    return [(milliseconds_of(moment(low).start), milliseconds_of(moment(high).end)) for low, high in windows], since
+
+
 def by_time_asset(
     pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation, wanted: Partitions
 ) -> dg.AssetsDefinition:
-    """Stages, judges and publishes the rows of the partitions of a run, which follow one another, in one epoch."""
+    """Stages, judges and publishes the rows of the partitions of a run, and of the other runs of its backfill, in one
+    epoch."""
     spec = by_time_spec(pipeline, insert, lake, names, look, partitions_of(wanted))
 
     @dg.multi_asset(
@@ -61,16 +81,22 @@ def by_time_asset(
     @look.executed(names, "by_time")
     def fill(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         from tidegate.assets.metadata import of_published, of_waiting
+        from tidegate.pipelines.runtime.plans import union
         from tidegate.pipelines.runtime.releasing import Position
+        from tidegate.pipelines.runtime.runner import Released
 
         nothing = Position(None, None, None, 0)  # whatever was published before: a backfill has published what it did
         low, high = map(milliseconds_of, context.partition_time_window)
         with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
             releasing = runner.releasing(insert.id)
             short = releasing.unreached([(low, high)])  # asked for first: what lands meanwhile may not be in the epoch
-            done = runner.backfill(insert.id, (low, high))
+            spans, since = asked(context, spec.key)
+            before = runner.filled(insert.id, spans, (low, high), since) if len(union(spans)) > 1 else None
+            done = runner.backfill(insert.id, *spans) if before is None else Released(insert.id)
             told: dict[str, Any] = {"from": instant(low), "before": instant(high)}
-            if done.waiting is not None:
+            if before is not None:
+                told["released by"] = f"epoch {before.epoch}, with the other partitions of this backfill"
+            elif done.waiting is not None:
                 told |= of_waiting(releasing, done.waiting)
             elif done.published:
                 told |= of_published(releasing, nothing, done.published[-1:])

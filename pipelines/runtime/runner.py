@@ -344,6 +344,11 @@ class Runner:
             if plan.kind != "discard" and plan.backfill is not None and plan.backfill.spans == spans:
                 return Released(insert, tuple(published))
 
+    def filled(self, insert: str, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
+        """See `Releasing.filled`: whether another run of the same backfill has done the work of this one."""
+        self.definitions.require()
+        return self.releasing(insert).filled(spans, own, since)
+
     def out_of_quarantine(
         self, insert: str, request: FromQuarantine, on_unmatched: OnUnmatched | None = None
     ) -> tuple[Published, ...]:

@@ -34,7 +34,7 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_insert,
     refuse_lost_rows,
 )
-from tidegate.pipelines.runtime.plans import Backfill, FromQuarantine, ReleasePlan, Span
+from tidegate.pipelines.runtime.plans import Backfill, FromQuarantine, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.quarantine.kept import kept_out, refuse_process, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
@@ -122,6 +122,22 @@ class Releasing(Standing):
             return unfinished
         planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
         return self._stored(planner.backfill(position.plan, self._history(), spans))
+
+    def filled(self, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
+        """The published backfill of `spans` that was planned at or after `since` (ms, UTC), if it has released all that
+        can be released of its span `own` by now. Takes the lease."""
+        position, spans = self._own_position(), union(spans)
+        if position.unfinished is not None:
+            return None
+        history = self._history()
+        for epoch in reversed(history):
+            fill = epoch.plan.backfill
+            if epoch.published and fill is not None and fill.spans == spans and epoch.plan.instant >= since:
+                planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
+                more = planner.backfill(position.plan, history, [own])
+                left = not isinstance(more, Waiting) and more.time is not None and more.time.rows > 0
+                return None if left else epoch.plan
+        return None
 
     def unreached(self, spans: Sequence[Span]) -> Waiting | None:
         """The landed rows of `spans` that can not be released yet, and why; with `rows` 0 where some may still come;

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.execution.backfill import PartitionBackfill
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.test_event_time import RATES, moment, told
@@ -109,3 +110,35 @@ def test_partitions_are_there_where_they_are_asked_for(harness: Harness) -> None
     assert "shop/converted_by_time" in keys
     plain = definitions(harness, Presentation()).resolve_asset_graph().get_all_asset_keys()
     assert "shop/converted_by_time" not in {key.to_user_string() for key in plain}
+
+
+def test_days_that_are_apart_are_one_epoch_of_all_runs_of_a_backfill(harness: Harness) -> None:
+    for table in ("rates", "orders"):
+        harness.watermark(table, told(5 * DAY))
+    harness.push("rates", [{"currency": "EUR", "rate": 100 + n, "valid_from": moment(n * DAY)} for n in range(5)])
+    harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY // 2)} for n in range(10)])
+    defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
+    key = dg.AssetKey(["shop", "converted_by_time"])
+    sources = [dg.AssetKey(["shop", "rates"]), dg.AssetKey(["shop", "orders"])]
+    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    days = ["2026-01-01", "2026-01-03", "2026-01-05"]
+    now = datetime.now(UTC).timestamp()
+    wanted = PartitionBackfill.from_asset_partitions(
+        "apart", defs.resolve_asset_graph(), days, [key], now, {}, instance, False, None, None, None
+    )
+    instance.add_backfill(wanted)
+    job = defs.resolve_job_def("shop_backfill")
+
+    def run(day: str) -> str:
+        done = job.execute_in_process(instance=instance, partition_key=day, tags={"dagster/backfill": "apart"})
+        [event] = [found for found in done.get_asset_materialization_events() if found.asset_key == key]
+        metadata = event.step_materialization_data.materialization.metadata
+        return str(metadata["released by"].value) if "released by" in metadata else ""
+
+    assert [run(day) for day in days[:2]] == ["", "epoch 1, with the other partitions of this backfill"]
+    assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 4, 5, 8, 9]
+    harness.push("orders", [{"id": 10, "currency": "EUR", "at": moment(4 * DAY)}])  # late, and landed since
+    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    assert run(days[2]) == "", "what has landed since is in no epoch yet"
+    assert instance.get_materialized_partitions(key) == set(days)
+    assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 4, 5, 8, 9, 10]
