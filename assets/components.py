@@ -12,21 +12,23 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import dagster as dg
 from dagster.components.resolved.core_models import OpSpec
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
-from pydantic import Field
+from pydantic import BaseModel, Field, PrivateAttr
 
 from tidegate.assets.factories import build_pipeline_definitions
-from tidegate.assets.presentation import Partitions, PipelineAsset, Presentation, Step, Steps
+from tidegate.assets.names import refuse_equal_names
+from tidegate.assets.presentation import Partitions, PipelineAsset, Presentation, Step, Steps, since
 from tidegate.assets.resources import WAIT, TidegateResource
-from tidegate.pipelines.runtime.scripts import load_script
+from tidegate.assets.scaffold import TidegateScaffolder
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.runtime.scripts import load_script, pipeline_name
 from tidegate.pipelines.sources.paths import local
-from tidegate.pipelines.watermarks.watermark import parse_moment
 
 LAKE_VARIABLE = "TIDEGATE_LAKE"
 OLD_TYPE = "assets.components.TidegateComponent"
@@ -63,6 +65,7 @@ def _seen(asset: PipelineAsset) -> dict[str, Any]:
     return {"asset": asset, "kind": asset.kind, "name": asset.name, "pipeline": asset.pipeline}
 
 
+@dg.scaffold_with(TidegateScaffolder)
 class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
     """A SQL script as Dagster assets: its sources, and per INSERT a staged asset, the gate's checks and a published
     asset; with a job, and a schedule that is stopped until you turn it on."""
@@ -98,8 +101,15 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
     group: Annotated[str | None, Field(description="The asset group; the pipeline's name when left out.")] = None
     cron: Annotated[
         str,
-        Field(description="When the schedule starts a run (UTC); it is stopped until it is turned on in the UI."),
+        Field(description="When the schedule starts a run; it is stopped until it is turned on in the UI."),
     ] = "* * * * *"
+    timezone: Annotated[
+        str,
+        Field(
+            description="Of `cron` and `reconcile_cron`, and where days, weeks and months of partitions begin.",
+            examples=["Europe/Berlin"],
+        ),
+    ] = "UTC"
     automation: Annotated[
         bool, Field(description="Let the assets carry AutomationConditions that respect failed checks.")
     ] = True
@@ -112,7 +122,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
     probe_fresh_within_hours: Annotated[float | None, Field(description="The same of probe tables.", gt=0)] = 24
     reconcile_cron: Annotated[
         str | None,
-        Field(description="When build tables are compared with their sources (UTC); null: only when asked to."),
+        Field(description="When build tables are compared with their sources; null: only when asked to."),
     ] = "30 4 * * 0"
 
     wait: Annotated[
@@ -155,14 +165,23 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
     partitions_from: Annotated[
         str | None,
         Field(
-            description="Event-time outputs can be backfilled by partitions of time, from this day or moment on (UTC "
-            "where it names no zone).",
+            description="Event-time outputs can be backfilled by partitions of time, from the one on that this day or "
+            "moment lies in (of `timezone` where it names none).",
             examples=["2024-01-01"],
         ),
     ] = None
     partitions_every: Annotated[
         Literal["hour", "day", "week", "month"], Field(description="How long one partition is.")
     ] = "day"
+
+    _folder: Path | None = PrivateAttr(None)
+    """Where its YAML lies."""
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
+        made = super().load(attributes, context)
+        made._folder = context.path
+        return made
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
@@ -189,6 +208,8 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         if written == OLD_TYPE:
             note = f"{context.path}: write `type: tidegate.TidegateComponent`; only a clone has `{OLD_TYPE}`"
             warnings.warn(note, FutureWarning, stacklevel=2)
+        if self._folder is not None:
+            refuse_equal_names(item._declared() for item in _components(context) if item._folder)
         script = (context.path / self.script).resolve()
         lake = self.lake or os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE
         return build_pipeline_definitions(
@@ -202,6 +223,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
                 tags=self.tags,
                 group=self.group,
                 cron=self.cron,
+                timezone=self.timezone,
                 automation=self.automation,
                 fresh_within=_hours(self.fresh_within_hours),
                 build_fresh_within=_hours(self.build_fresh_within_hours),
@@ -216,6 +238,11 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
                 execute=self.execute if self._overrides("execute") else None,
             ),
         )
+
+    def _declared(self) -> tuple[str, str]:
+        """The pipeline's name, and where it is declared."""
+        script = (self._folder or Path()) / self.script
+        return self.name or pipeline_name(script), f"{script} (lake: {self.lake or 'by default'})"
 
     def _overrides(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(TidegateComponent, method)
@@ -236,7 +263,19 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
     def _partitions(self) -> Partitions | None:
         if self.partitions_from is None:
             return None
-        return Partitions(datetime.fromtimestamp(parse_moment(self.partitions_from) / 1000, UTC), self.partitions_every)
+        try:
+            return Partitions(since(self.partitions_from, self.timezone), self.partitions_every)
+        except ValueError as error:
+            raise PlanningError(
+                f"{self.partitions_from!r} is no day and no moment",
+                where="partitions_from",
+                state="nothing was loaded",
+                next_command="write it as 2024-01-31, or as 2024-01-31T06:00+01:00",
+            ) from error
+
+
+def _components(context: dg.ComponentLoadContext) -> list[TidegateComponent]:
+    return context.component_tree.get_all_components(of_type=TidegateComponent)
 
 
 def _hours(number: float | None) -> timedelta | None:

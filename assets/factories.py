@@ -17,7 +17,7 @@ from tidegate.assets.operations.maintenance import maintenance_asset, maintenanc
 from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_RELEASE
 from tidegate.assets.operations.quarantine_list import QUARANTINE_LIST
 from tidegate.assets.operations.reconcile import reconcile_asset, reconcile_schedules
-from tidegate.assets.presentation import PipelineAsset, Presentation
+from tidegate.assets.presentation import PipelineAsset, Presentation, zone_of
 from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.selection import Parts, selected
 from tidegate.assets.sources import source_assets
@@ -49,6 +49,7 @@ def build_pipeline_definitions(
     Raises PlanningError when two parts would be the same asset, a secret would be shown, or `wait` is no duration.
     """
     look = look or Presentation()
+    zone_of(look.timezone)
     folder = Layout(lake)
     names = Names(pipeline.name, steps=look.steps.name or "")
     names.keys(pipeline)
@@ -57,7 +58,7 @@ def build_pipeline_definitions(
         names = names.with_keys(_translated(pipeline, parts, folder, names, look))
     assets, checks = _assets(pipeline, parts, folder, names, look)
     job = pipeline_job(names, _of_the_job(names, parts), look)
-    schedules = [pipeline_schedule(names, job, look), maintenance_schedule(names)]
+    schedules = [pipeline_schedule(names, job, look), maintenance_schedule(names, look)]
     if parts.comparable:
         schedules += reconcile_schedules(names, look)
     jobs = [job, *(operation.job(pipeline, folder, names, look) for operation in OPERATIONS)]

@@ -55,8 +55,10 @@ def pipeline_schedule(names: Names, job: dg.JobDefinition, look: Presentation) -
         name=names.schedule,
         job=job,
         cron_schedule=look.cron,
+        execution_timezone=look.timezone,
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description=f"Runs {names.job} by cron ({look.cron}, UTC); a tick is passed over while a run is in progress.",
+        description=f"Runs {names.job} by cron ({look.cron}, {look.timezone}); a tick is passed over while a run is in "
+        "progress.",
     )
     def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         going = context.instance.get_runs(dg.RunsFilter(job_name=names.job, statuses=IN_PROGRESS), limit=1)

@@ -18,6 +18,10 @@ GATE = "gate"
 """The blocking check: the verdict on the staged epoch."""
 
 
+VERDICT = "verdict"
+"""The check on a partition of time: the verdict on the epoch that released it. Not `gate`, by which sensors find staged
+epochs."""
+
 ADDS_UP = "adds_up"
 """The check on a published asset: every landed row is in exactly one place."""
 
@@ -140,6 +144,21 @@ class Names:
                 next_command="give the INSERT another 'insert.id', or the table another name",
             )
         return found
+
+
+def refuse_equal_names(pipelines: Iterable[tuple[str, str]]) -> None:
+    """Raises PlanningError where two pipelines of a code location (name, where it is declared) would have the same
+    assets, job and schedule: one script on two lakes, say."""
+    places: dict[str, str] = {}
+    for name, place in pipelines:
+        own = identifier(name)
+        if own in places:
+            raise PlanningError(
+                f"two pipelines of this code location are called {name}: {places[own]} and {place}",
+                state="nothing was loaded",
+                next_command=f"give one of them another `name`, such as {name}_2: its assets, job and schedule have it",
+            )
+        places[own] = place
 
 
 def _first_repeated(names: Iterable[str]) -> str | None:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dagster as dg
 
 from tidegate.assets.names import Names
 from tidegate.assets.resources import TidegateResource
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.model import Insert, Table
 
 Kind = Literal["source", "staged", "published", "by_time", "maintenance", "reconcile"]
@@ -20,10 +22,30 @@ Kind = Literal["source", "staged", "published", "by_time", "maintenance", "recon
 
 @dataclass(frozen=True)
 class Partitions:
-    """The spans of time that an output can be materialised by, from `start` (with a timezone) on."""
+    """The spans of time that an output can be materialised by: the first is the one that `start` (with a timezone) lies
+    in."""
 
     start: datetime
     every: Literal["hour", "day", "week", "month"] = "day"
+
+
+def zone_of(timezone: str) -> ZoneInfo:
+    """The time zone of this name. Raises PlanningError where there is none."""
+    try:
+        return ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise PlanningError(
+            f"there is no time zone {timezone!r}",
+            where="timezone",
+            state="nothing was loaded",
+            next_command="write a name of the IANA database, such as Europe/Berlin or UTC",
+        ) from error
+
+
+def since(text: str, timezone: str = "UTC") -> datetime:
+    """ISO 8601: a day is its midnight, and what names no zone is in `timezone`. Raises ValueError."""
+    moment = datetime.fromisoformat(text.strip())
+    return moment if moment.tzinfo else moment.replace(tzinfo=zone_of(timezone))
 
 
 @dataclass(frozen=True)
@@ -104,6 +126,8 @@ class Presentation:
         group: the asset group; the pipeline's name when None.
         cron: when the schedule (stopped until it is turned on) starts a run, and when sources are due by themselves
             once the automation sensor is on.
+        timezone: of `cron`, `reconcile_cron` and the weekly maintenance, and where days, weeks and months of
+            `partitions` begin; a name of the IANA database.
         automation: whether assets carry AutomationConditions.
         fresh_within: the published assets are stale after so long without a run; None: no freshness policy.
         build_fresh_within, probe_fresh_within: the same of build and probe tables.
@@ -122,6 +146,7 @@ class Presentation:
     tags: Mapping[str, str] = field(default_factory=dict)
     group: str | None = None
     cron: str = "* * * * *"
+    timezone: str = "UTC"
     automation: bool = True
     fresh_within: timedelta | None = timedelta(hours=24)
     partitions: Partitions | None = None

@@ -17,6 +17,7 @@ from tidegate.assets.names import Names
 from tidegate.assets.progress import step_progress
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.sources.paths import local
 from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
@@ -80,6 +81,10 @@ class TidegateResource(dg.ConfigurableResource):
                 next_command="put it into spark-defaults.conf ($SPARK_CONF_DIR) and leave it out here",
             )
         return cls(lake=str(local(lake, "the lake")), master=master or "", spark_config=config, wait=wait)
+
+    def target(self, name: str) -> Path:
+        """The folder of a target's Delta table; a target with a 'path' of its own lies there instead."""
+        return Layout(self.lake).root / "targets" / name
 
     def session(self, progress: Progress | None = None) -> SparkSession:
         """The session of this process, started if there is none: steps of one job share it."""

@@ -9,22 +9,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 
 from tidegate.assets.components import DEFAULT_LAKE, LAKE_VARIABLE
 from tidegate.assets.factories import build_pipeline_definitions
-from tidegate.assets.presentation import Partitions, Presentation
+from tidegate.assets.names import refuse_equal_names
+from tidegate.assets.presentation import Partitions, Presentation, since
 from tidegate.orchestration.sensors import ALERTS
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.runtime.scripts import load_script
-from tidegate.pipelines.watermarks.watermark import parse_moment
+from tidegate.pipelines.runtime.scripts import load_script, pipeline_name
 
 SCRIPT_VARIABLE = "TIDEGATE_SCRIPT"
 PARTITIONS_FROM = "TIDEGATE_PARTITIONS_FROM"
 PARTITIONS_EVERY = "TIDEGATE_PARTITIONS_EVERY"
+TIMEZONE = "TIDEGATE_TIMEZONE"
 
 
 def scripts(environment: Mapping[str, str] | None = None) -> list[Path]:
@@ -39,13 +39,13 @@ def spans(environment: Mapping[str, str] | None = None) -> Partitions | None:
     Raises PlanningError where the variables can not be read.
     """
     known = os.environ if environment is None else environment
-    since, every = known.get(PARTITIONS_FROM, ""), known.get(PARTITIONS_EVERY, "") or "day"
-    if not since:
+    text, every = known.get(PARTITIONS_FROM, ""), known.get(PARTITIONS_EVERY, "") or "day"
+    if not text:
         return None
     try:
-        start = datetime.fromtimestamp(parse_moment(since) / 1000, UTC)
+        start = since(text, known.get(TIMEZONE, "") or "UTC")
     except ValueError as error:
-        raise _unread(PARTITIONS_FROM, since, "a day or a moment, such as 2024-01-31") from error
+        raise _unread(PARTITIONS_FROM, text, "a day or a moment, such as 2024-01-31") from error
     match every:
         case "hour" | "day" | "week" | "month":
             return Partitions(start, every)
@@ -64,6 +64,7 @@ def _unread(variable: str, value: str, form: str) -> PlanningError:
 def of_scripts(paths: list[Path], lake: Path, look: Presentation | None = None) -> dg.Definitions:
     """The definitions of scripts on one lake, as the code location shows them."""
     look = look or Presentation()
+    refuse_equal_names((pipeline_name(path), str(path)) for path in paths)
     found = [_of_script(path, lake, look) for path in paths]
     return with_alerts(dg.Definitions.merge(*found))
 
@@ -91,10 +92,14 @@ def of_folder(folder: Path) -> dg.Definitions:
     return dg.load_from_defs_folder(path_within_project=folder)
 
 
+def _chosen() -> Presentation:
+    return Presentation(partitions=spans(), timezone=os.environ.get(TIMEZONE, "") or "UTC")
+
+
 @dg.definitions
 def defs() -> dg.Definitions:
     """What this code location holds."""
     named = scripts()
     if named:
-        return of_scripts(named, Path(os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE), Presentation(partitions=spans()))
+        return of_scripts(named, Path(os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE), _chosen())
     return with_alerts(of_folder(Path(__file__).parent))

@@ -26,7 +26,7 @@ REMOVED = {
 """Of metadata: which rows are counted."""
 
 WEEKLY = "30 3 * * 0"
-"""Sundays at 03:30 UTC."""
+"""Sundays at 03:30."""
 
 
 class MaintenanceConfig(dg.Config):
@@ -93,7 +93,7 @@ def maintenance_asset(
     return maintain
 
 
-def maintenance_schedule(names: Names) -> dg.ScheduleDefinition:
+def maintenance_schedule(names: Names, look: Presentation) -> dg.ScheduleDefinition:
     """Weekly. Stopped until it is turned on."""
     said = "Retention, OPTIMIZE and VACUUM of the pipeline's tables."
     job = job_of(names, f"{names.job}_maintenance", [names.maintenance], said)
@@ -101,5 +101,6 @@ def maintenance_schedule(names: Names) -> dg.ScheduleDefinition:
         name=f"{names.job}_maintenance_schedule",
         job=job,
         cron_schedule=WEEKLY,
+        execution_timezone=look.timezone,
         default_status=dg.DefaultScheduleStatus.STOPPED,
     )

@@ -128,6 +128,7 @@ def reconcile_schedules(names: Names, look: Presentation) -> list[dg.ScheduleDef
             name=f"{names.job}_reconcile_schedule",
             job=job,
             cron_schedule=look.reconcile_cron,
+            execution_timezone=look.timezone,
             default_status=dg.DefaultScheduleStatus.RUNNING,
         )
     ]

@@ -17,7 +17,7 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 from dagster._core.storage.tags import WILL_RETRY_TAG
 
 from tidegate.assets.failures import ERROR_KIND
-from tidegate.assets.names import GATE
+from tidegate.assets.names import GATE, VERDICT
 from tidegate.orchestration.alerts.causes import pipeline_of
 from tidegate.orchestration.alerts.incident import Incident, scrub
 from tidegate.orchestration.alerts.memory import Open
@@ -116,7 +116,7 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     results = [_evaluation(event) for event in evaluated]
     done = {result.asset_check_key for result in results}
     unrun = sorted(_named(key) for key in planned if key.asset_key in gates and key not in done)
-    bad = [result for result in results if _is_bad(result) and result.asset_key not in gates]
+    bad = [result for result in results if _is_bad(result) and not _is_of_a_gate(result, gates)]
     failures = _events(instance, run, DagsterEventType.STEP_FAILURE)
     holding = {result.asset_key for result in results if result.check_name == GATE and not result.passed}
     explained = {event.step_key for event in failures if _told(event).get(ERROR_KIND) == GateHeld.__name__}
@@ -213,6 +213,11 @@ def launching(run: DagsterRun) -> str:
     one, first, last = (run.tags.get(f"dagster/{tag}") for tag in _PARTITION_TAGS)
     of = f" --partition {one}" if one else f" --partition-range {first}...{last}" if first and last else ""
     return f"dg launch --assets {shlex.quote(names)}{of}"
+
+
+def _is_of_a_gate(result: dg.AssetCheckEvaluation, gates: set[dg.AssetKey]) -> bool:
+    """Whether it is told as the held gate."""
+    return result.asset_key in gates or result.check_name == VERDICT
 
 
 def _is_bad(result: dg.AssetCheckEvaluation) -> bool:

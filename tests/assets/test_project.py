@@ -6,16 +6,26 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.assets.clicks import pipeline, script
 from tests.assets.test_held import hold
 from tidegate.orchestration.alerts.watched import watched
+from tidegate.orchestration.definitions import of_scripts
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.dry_run import dry_run
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.scripts import load_script
 
 PAGE = Path("docs/dagster-project.md")
-BLOCK = re.compile(r"^```(?:yaml|python)\n# (?P<path>my_project/\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(?:yaml|python|sql)\n# (?P<path>my_project/\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+YAML = "type: tidegate.TidegateComponent\nattributes:\n  script: clicks.sql\n  lake: state/lake\n"
 JOB_ASSETS = ("user_info", "click_event", "enriched_click_staged", "enriched_click")
 
 
@@ -31,7 +41,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     """Makes the project of a section and loads it."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def loaded(title: str, **changed: str) -> dg.Definitions:
+    def loaded(title: str, component: str = "", **changed: str) -> dg.Definitions:
         forget()
         folder = tmp_path / "my_project" / "defs" / "shop"
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,6 +53,8 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
         (folder / "clicks.sql").write_text(script("block"))
         files = section(title)
         assert files
+        if component:
+            (folder / "defs.yaml").write_text(component)
         for path, text in files.items():
             for old, new in changed.items():
                 text = text.replace(old, new)
@@ -55,6 +67,10 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
     yield loaded
     forget()
+
+
+def materialized(done: dg.ExecuteInProcessResult) -> list[Any]:
+    return [event.step_materialization_data for event in done.get_asset_materialization_events()]
 
 
 def keys(definitions: dg.Definitions) -> set[str]:
@@ -240,3 +256,55 @@ def test_what_is_published_can_be_counted_alone(load, tmp_path: Path):
     done = job.get_subset(asset_selection=set(), asset_check_selection={check}).execute_in_process()
     assert [item.check_name for item in done.get_asset_check_evaluations()] == ["adds_up"]
     assert not done.get_asset_materialization_events()
+
+
+def test_one_script_on_two_lakes_is_two_pipelines(load):
+    found = load("One script on two lakes")
+    lakes = {key: resource.lake.rpartition("/")[2] for key, resource in (found.resources or {}).items()}
+    assert lakes == {"tidegate_clicks": "lake", "tidegate_clicks_test": "test"}
+    assert {key.partition("/")[0] for key in keys(found)} == {"clicks", "clicks_test"}
+
+
+def test_two_pipelines_with_one_name_are_refused(load):
+    with pytest.raises(Exception, match="building definitions") as caught:
+        load("One script on two lakes", **{"  name: clicks_test\n": ""})
+    assert "two pipelines of this code location are called clicks: " in str(caught.value.__cause__)
+
+
+def test_two_scripts_with_one_name_are_refused(tmp_path: Path):
+    paths = [tmp_path / name / "clicks.sql" for name in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(script())
+    with pytest.raises(PlanningError, match="called clicks"):
+        of_scripts(paths, tmp_path / "lake")
+
+
+def test_assets_of_ones_own_read_a_target(load, tmp_path: Path):
+    found = load("An asset of your own reads a target", component=YAML)
+    rows = [{"user_id": user, "item_id": item, "gender": "F"} for user, item in ((1, 10), (2, 10), (2, 20))]
+    write_deltalake(tmp_path / "state" / "lake" / "targets" / "enriched_click", pa.Table.from_pylist(rows))
+    done = found.resolve_implicit_global_asset_job_def().execute_in_process(
+        asset_selection=[dg.AssetKey("items"), dg.AssetKey("users")]
+    )
+    told = {
+        item.materialization.asset_key.to_user_string(): item.materialization.metadata for item in materialized(done)
+    }
+    assert told["items"]["items"].value == [[10, 2], [20, 1]]
+    assert told["users"]["users"].value == 2
+    parents = {key.to_user_string() for key in found.resolve_asset_graph().get(dg.AssetKey("items")).parent_keys}
+    assert parents == {"clicks/enriched_click"}
+
+
+def test_an_asset_of_ones_own_feeds_a_source(load, tmp_path: Path):
+    found = load("An asset of your own feeds a source")
+    graph = found.resolve_asset_graph()
+    assert graph.get(dg.AssetKey(["clicks", "click_event"])).parent_keys == {dg.AssetKey("exported_clicks")}
+    job = found.resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(asset_selection=[dg.AssetKey("exported_clicks")]).success
+    (tmp_path / "my_project" / "defs" / "shop" / "users").mkdir()
+    pipeline = load_script(tmp_path / "my_project" / "defs" / "shop" / "clicks.sql")
+    with Runner(pipeline, Lake(tmp_path / "state" / "lake"), spark=lambda: pytest.fail("no Spark is needed")) as runner:
+        steps = {item.table: item.step for item in dry_run(runner).sources}
+    assert steps["click_event"] is not None
+    assert steps["click_event"].summary.startswith("file 1: ")

@@ -61,6 +61,10 @@ ELSEWHERE = {
         "starts Dagster",
         "tests/orchestration/test_definitions.py",
     ),
+    "dg scaffold defs tidegate.TidegateComponent shop --lake state/lake --owner team:shop --pool spark": (
+        "writes into a project",
+        "tests/assets/test_scaffold.py",
+    ),
     "dagster-webserver -w workspace.yaml": ("serves until it is stopped", "tests/orchestration/test_definitions.py"),
     "dagster-daemon run -w workspace.yaml": ("runs until it is stopped", "tests/orchestration/test_definitions.py"),
     ".venv/bin/python scripts/hashes.py": ("asks the package index", "tests/scripts/test_install.py"),

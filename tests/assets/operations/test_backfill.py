@@ -51,6 +51,8 @@ def test_partitions_release_their_days_alone_together_and_again(harness: Harness
     assert (metadata["rows released again"].value, metadata["rows published"].value) == (2, 6)
     assert metadata["replaces epochs"].value == "1"
     assert instance.get_materialized_partitions(key) == {"2026-01-01", "2026-01-02", "2026-01-03"}
+    judged = [(found.partition, found.passed) for found in several.get_asset_check_evaluations()]
+    assert [verdict for verdict in judged if verdict[0]] == [(f"2026-01-0{day}", True) for day in (1, 2, 3)]
     assert defs.resolve_job_def("shop").execute_in_process(instance=instance).success
     rows = sorted((row["id"], row["rate"]) for row in harness.published("converted"))
     assert rows == [(n, 100 + n // 2) for n in range(8)]
@@ -87,6 +89,25 @@ def test_a_day_of_which_rows_wait_fails_and_says_for_what(
         [event] = [found for found in done.get_asset_materialization_events() if found.asset_key == key]
         metadata = event.step_materialization_data.materialization.metadata
         assert ("rows may still come" in metadata) == (waits == 0)
+
+
+def test_a_held_backfill_has_a_failed_verdict_for_each_of_its_days(spark: SparkSession, tmp_path: Path) -> None:
+    text = RATES.format(policy="block", kind="LEFT", more="")
+    harness = Harness(compile_script(text, name="shop"), spark, tmp_path)
+    for table in ("rates", "orders"):
+        harness.watermark(table, told(4 * DAY))
+    harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY)} for n in range(3)])
+    defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
+    sources = [dg.AssetKey(["shop", "rates"]), dg.AssetKey(["shop", "orders"])]
+    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-02"}
+    done = defs.resolve_job_def("shop_backfill").execute_in_process(instance=instance, tags=tags, raise_on_error=False)
+    assert not done.success
+    check = dg.AssetCheckKey(dg.AssetKey(["shop", "converted_by_time"]), "verdict")
+    records = instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
+    judged = sorted((str(record.partition), record.status.value) for record in records)
+    assert judged == [(f"2026-01-0{day}", "FAILED") for day in (1, 2)]
+    assert harness.published("converted") == []
 
 
 def test_of_several_days_those_that_are_reached_are_done(harness: Harness) -> None:
