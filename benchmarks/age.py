@@ -2,7 +2,8 @@
 its first hundred.
 
 The years between are written by hand: control rows as ticks leave them, a row an epoch in files of a thousand, and
-20,000 versions in the log of each control table. Ticks before and after are real, upkeep included.
+20,000 versions in the log of each table. Ticks before and after are real, upkeep included. Commits alone are measured
+beside those of delta-rs, on logs of up to 100,000 versions.
 """
 
 from __future__ import annotations
@@ -11,16 +12,21 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import psutil
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.transaction import AddAction
 
 from benchmarks.measure import Figure, seconds
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.adopt import there
+from tidegate.pipelines.lake.commits import NO_CLEANING, Removal, commit
 from tidegate.pipelines.lake.control import BLOCK
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.session import start_session
@@ -37,6 +43,8 @@ INSERT INTO enriched SELECT c.id, c.n, u.name FROM clicks AS c
 LEFT JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON c.id = u.id
 """
 TICKS, WARM, VERSIONS = 100, 20, 20_000
+LOGS = (0, 20_000, 100_000)
+"""Versions in the logs of the tables that commits are measured on."""
 KEEP = timedelta(minutes=5)
 
 
@@ -57,7 +65,47 @@ def measure(epochs: int = int(os.environ.get("TIDEGATE_EPOCHS") or 100_000)) -> 
         Figure(f"a tick after {epochs:,} epochs", old, "s", young, beside, "1.1"),
         Figure(f"a status after {epochs:,} epochs", later, "s", look, "of the young lake", "1"),
         Figure(f"memory of the driver's Python after {epochs:,} epochs", after, "MB", memory, beside, "1"),
+        *map(_commit, LOGS),
     ]
+
+
+def _commit(versions: int) -> Figure:
+    """Processor time of a look, a commit of a file and its reading back."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, number = Path(folder), count()
+        write_deltalake(path, pa.table({"n": [1]}))
+        _lengthen_log(path, versions)
+
+        def added() -> list[AddAction | Removal]:
+            return [AddAction(f"{next(number)}.parquet", 1, {}, 0, True, '{"numRecords": 1}')]
+
+        def by_name() -> None:
+            commit(there(path), path, added(), marks={"own": next(number)})
+            assert there(path).transaction_version("own") is not None
+
+        def by_delta_rs() -> None:
+            table, marks = DeltaTable(path), [Transaction("other", next(number))]
+            properties = CommitProperties(app_transactions=marks)
+            table.create_write_transaction(
+                added(),  # pyright: ignore[reportArgumentType] no file is removed
+                "append",
+                table.schema(),
+                commit_properties=properties,
+                post_commithook_properties=NO_CLEANING,
+            )
+            assert DeltaTable(path).transaction_version("other") is not None
+
+        name = f"processor time of a commit, {versions:,} versions in the log"
+        return Figure(name, _processor_ms(by_name), "ms", _processor_ms(by_delta_rs), "of delta-rs", "0.1")
+
+
+def _processor_ms(body: Callable[[], None], runs: int = 20) -> float:
+    took = []
+    for _ in range(runs):
+        begun = time.process_time()
+        body()
+        took.append(1000 * (time.process_time() - begun))
+    return statistics.median(took)
 
 
 def _ticks(harness: Harness) -> float:
@@ -91,8 +139,12 @@ def _memory() -> float:
 def _grow(harness: Harness, epochs: int) -> None:
     lake, owner = harness.lake, insert_owner("enriched")
     for table in lake.control_tables:
-        _lengthen_log(table.path)
+        _lengthen_log(table.path, VERSIONS)
+        for file in (table.path / "_delta_log").glob("*"):  # upkeep would have had its time
+            os.utime(file, (0, 0))
     target = lake.target_path(harness.pipeline.table("enriched"))
+    for path in (target, *map(lake.table_path, ("users", "clicks"))):
+        _lengthen_log(path, VERSIONS)
     while epochs > 0:
         count = min(BLOCK, epochs)
         epochs -= count
@@ -157,15 +209,13 @@ def _append(path: Path, application: str, epoch: int, count: int) -> None:
     )
 
 
-def _lengthen_log(path: Path) -> None:
-    """Versions of long ago that change nothing, and a checkpoint after them."""
+def _lengthen_log(path: Path, versions: int) -> None:
+    """Versions that change nothing, and a checkpoint after them."""
     if not DeltaTable.is_deltatable(str(path)):
         return
     table = DeltaTable(path)
     table.create_checkpoint()
     first = table.version() + 1
-    for version in range(first, first + VERSIONS):
+    for version in range(first, first + versions):
         (path / "_delta_log" / f"{version:020}.json").write_text('{"commitInfo":{"timestamp":0}}\n')
     DeltaTable(path).create_checkpoint()
-    for file in (path / "_delta_log").iterdir():  # upkeep would have had its time
-        os.utime(file, (0, 0))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from tidegate.pipelines.lake import StagedFile
+from tidegate.pipelines.lake.delta_log import opened
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.runtime.releasing.violations import greatest
 from tidegate.quality_checks.kinds import kind
@@ -127,10 +127,8 @@ def read_footer(path: Path, file: StagedFile) -> Footer:
 
 def delta_columns(path: Path) -> dict[str, str]:
     """The columns of a Delta table, in stored order; none when there is no table."""
-    if not DeltaTable.is_deltatable(str(path)):
-        return {}
-    schema = pa.schema(DeltaTable(str(path)).schema().to_arrow())
-    return {field.name: kind(field.type) for field in schema}
+    table = opened(path)
+    return {field.name: kind(field.type) for field in pa.schema(table.schema().to_arrow())} if table else {}
 
 
 def _nulls(footer: pq.FileMetaData) -> dict[str, int | None]:

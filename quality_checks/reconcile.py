@@ -11,10 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import pyarrow as pa
-
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.lake.delta_log import opened
+from tidegate.pipelines.lake.delta_log import files_of, opened
 from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from tidegate.pipelines.runtime.history import history_of
@@ -223,14 +221,14 @@ def logged_rows(path: Path, generation: int | None = None, upto: int | None = No
     if "deletionVectors" in set(table.protocol().reader_features or ()):
         return None
     total = 0
-    for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-        number, low, high = file.get("num_records"), file.get("min._generation"), file.get("max._generation")
+    for file in files_of(table, "num_records", "min._generation", "max._generation", "min._epoch", "max._epoch"):
+        number, low, high = file["num_records"], file["min._generation"], file["max._generation"]
         if number is None:
             return None
         if number == 0:
             continue
         if generation is None or low == high == generation:
-            first, last = file.get("min._epoch"), file.get("max._epoch")
+            first, last = file["min._epoch"], file["max._epoch"]
             if upto is None or (last is not None and last <= upto):
                 total += number
             elif first is None or first <= upto:

@@ -17,16 +17,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
-from tidegate.pipelines.lake.delta_log import NO_CLEANING, data_files, plain, root_of
+from tidegate.pipelines.lake.commits import Removal, commit
+from tidegate.pipelines.lake.delta_log import Table, data_files, files_of, opened, plain, root_of
 from tidegate.pipelines.lake.footers import bounds_of
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.parquet import bounded
@@ -36,9 +35,8 @@ logger = logging.getLogger(__name__)
 REWRITES = 5
 """How often a commit that replaces files looks at a table again that has changed meanwhile."""
 
-NO_RETRIES = 0
-"""A commit that removes files is right for the version that it looked at alone: put on top of an OPTIMIZE, it would
-remove what is gone already and leave the rows in."""
+TRIES = 50
+"""How often a commit that only adds files is tried: each time another writer has been faster."""
 
 MAX_TEXT = 32
 """Longer text is left out of the statistics: a bound must not be cut short."""
@@ -106,15 +104,17 @@ def adopt(
     Returns the rows added; 0 when this very epoch was committed before. Raises LakeError when a staged file is gone, or
     of another size than it was, ConcurrentRun when a later epoch is there.
     """
-    if instead_of is None or not instead_of.spans:
-        return _adopted(table, folder, files, application, epoch, None)
-    for _ in range(REWRITES):
+    if instead_of is not None and not instead_of.spans:
+        instead_of = None
+    tries = TRIES if instead_of is None else REWRITES
+    for _ in range(tries):
         try:
             return _adopted(table, folder, files, application, epoch, instead_of)
         except CommitFailedError:
-            logger.info("%s changed while epoch %s was being put in the place of others: looked at again", table, epoch)
+            logger.info("%s changed while epoch %s was being committed: looked at again", table, epoch)
     raise ConcurrentRun(
-        f"the table changed {REWRITES} times while epoch {epoch} was being put in the place of others",
+        f"the table changed {tries} times while epoch {epoch} was being "
+        + ("added to it" if instead_of is None else "put in the place of others"),
         where=str(table),
         state="it is staged and judged, and not in this table",
         next_command="run the same command again when nothing else writes to the table (OPTIMIZE above all)",
@@ -124,7 +124,7 @@ def adopt(
 def _adopted(
     table: Path, folder: Path, files: Sequence[StagedFile], application: str, epoch: int, instead_of: Epochs | None
 ) -> int:
-    delta = DeltaTable(str(table))
+    delta = there(table)
     last = delta.transaction_version(application)
     if last is not None and last > epoch:
         raise ConcurrentRun(
@@ -136,24 +136,14 @@ def _adopted(
     if last == epoch:
         return 0
     require_whole(folder, files, epoch)
-    actions: list[AddAction | RemoveAction] = [*additions(delta, folder, files)]
+    actions: list[AddAction | Removal] = [*additions(delta, folder, files)]
     old: list[str] = []
     if instead_of is not None:
         old, kept = without(delta, folder, instead_of)
         actions += [*additions(delta, folder, kept), *_removals(delta, old)]
-    delta.create_write_transaction(
-        actions,
-        "append",
-        delta.schema(),
-        commit_properties=CommitProperties(
-            app_transactions=[Transaction(application, epoch)],
-            custom_metadata={"userMetadata": f"epoch {epoch}"},
-            max_commit_retries=None if instead_of is None else NO_RETRIES,
-        ),
-        post_commithook_properties=NO_CLEANING,
-    )
+    commit(delta, table, actions, marks={application: epoch}, note=f"epoch {epoch}")
     _leave(delta, old)
-    found = DeltaTable(str(table)).transaction_version(application)
+    found = there(table).transaction_version(application)
     if found != epoch:
         raise ConcurrentRun(
             f"epoch {epoch} was committed, but the table now stands at {found}",
@@ -162,6 +152,19 @@ def _adopted(
             next_command="tidegate status",
         )
     return sum(file.rows for file in files)
+
+
+def there(path: Path) -> Table:
+    """The table at `path` as it is now. Raises LakeError where there is none."""
+    table = opened(path)
+    if table is None:
+        raise LakeError(
+            "there is no table",
+            where=str(path),
+            state="nothing was committed",
+            next_command=f"bring {path} back from a backup, then run the same command again",
+        )
+    return table
 
 
 def require_whole(folder: Path, files: Sequence[StagedFile], epoch: int) -> None:
@@ -193,42 +196,36 @@ def replace(
     `marks` (application -> version, see `delta_log.committed`). The caller sees to it that nobody else writes to the
     table. `same_rows`: they hold the very rows that the old ones held, so there is no news for whoever follows the
     table."""
-    delta, marks = DeltaTable(str(table)), marks or {}
-    actions: list[AddAction | RemoveAction] = [
+    delta = there(table)
+    actions: list[AddAction | Removal] = [
         *additions(delta, folder, files, news=not same_rows),
         *_removals(delta, old, news=not same_rows),
     ]
-    properties = CommitProperties(
-        app_transactions=[Transaction(name, version) for name, version in marks.items()],
-        custom_metadata={"userMetadata": note},
-        max_commit_retries=NO_RETRIES,
-    )
-    delta.create_write_transaction(
-        actions, "append", delta.schema(), commit_properties=properties, post_commithook_properties=NO_CLEANING
-    )
+    commit(delta, table, actions, marks=marks, note=note)
     _leave(delta, old)
 
 
-def _leave(delta: DeltaTable, old: Sequence[str]) -> None:
+def _leave(delta: Table, old: Sequence[str]) -> None:
     """Date files that left the table as of now: upkeep spares what a young version names by their age."""
     for name in old:
         with suppress(FileNotFoundError):
             os.utime(root_of(delta) / unquote(name))
 
 
-def _removals(delta: DeltaTable, old: Sequence[str], *, news: bool = True) -> list[RemoveAction]:
-    sizes = pa.table(delta.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
-    known = {file["path"]: file["size_bytes"] for file in sizes}
-    return [RemoveAction(unquote(path), data_change=news, deletion_timestamp=_now(), size=known[path]) for path in old]
+def _removals(delta: Table, old: Sequence[str], *, news: bool = True) -> list[Removal]:
+    known = {file["path"]: file["size_bytes"] for file in files_of(delta, "path", "size_bytes")}
+    if gone := [path for path in old if path not in known]:
+        raise CommitFailedError(f"{gone[0]} has left the table meanwhile")
+    return [Removal(path, known[path], {}, news) for path in old]
 
 
-def without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
+def without(delta: Table, folder: Path, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
     """The table's files that hold rows of these epochs, by their names in its log, and what else was in them, written
     anew in `folder`: OPTIMIZE puts the rows of several epochs together."""
     if not plain(delta):
         raise LakeError(
             "the table's files are not plain Parquet any more (deletion vectors or column mapping)",
-            where=delta.table_uri,
+            where=str(root_of(delta)),
             state="nothing of this epoch was published",
             next_command="REORG TABLE … APPLY (PURGE) in Spark, then run the same command again",
         )
@@ -252,7 +249,7 @@ def without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str],
     if epochs.rows is not None and there != epochs.rows:
         raise LakeError(
             f"the table has {there:,} rows of epochs that published {epochs.rows:,}, so some are not this INSERT's",
-            where=delta.table_uri,
+            where=str(root_of(delta)),
             state="nothing of this epoch was published; no row was taken out",
             next_command="tidegate verify SCRIPT   (an INSERT that once had another 'insert.id' can not be backfilled)",
         )
@@ -260,7 +257,7 @@ def without(delta: DeltaTable, folder: Path, epochs: Epochs) -> tuple[list[str],
     return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in kept]
 
 
-def additions(delta: DeltaTable, folder: Path, files: Sequence[StagedFile], *, news: bool = True) -> list[AddAction]:
+def additions(delta: Table, folder: Path, files: Sequence[StagedFile], *, news: bool = True) -> list[AddAction]:
     """What a commit says of files in `folder`, which lies inside the table. `news`: their rows are new to it."""
     names, prefix, now = {field.name for field in delta.schema().fields}, folder.relative_to(root_of(delta)), _now()
     return [

@@ -1,11 +1,10 @@
-"""One control table: small rows through delta-rs, each commit carrying its transaction version and read back.
+"""One control table: small rows without Spark, each commit carrying its transaction version and read back.
 
 A write whose transaction version is not greater than the last one is not made, and what counts is the row that is then
 read back: so a commit that was repeated after a crash, or lost to another runner, is seen for what it is.
 
-What a look costs does not depend on how many epochs there have been: files are listed by what commits have changed,
-rows are read by range, and upkeep puts them into blocks (BLOCK epochs of one owner and generation a file) that are
-never written again.
+What a look costs does not depend on how many epochs there have been: commits are read by their names, rows by range,
+and upkeep puts them into blocks (BLOCK epochs of one owner and generation a file) that are never written again.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.records import Record
 
 R = TypeVar("R", bound=Record)
@@ -67,43 +67,39 @@ class ControlTable(Generic[R]):
     def __init__(self, root: Path, record: type[R]) -> None:
         self.path = root / record.table
         self.record = record
-        self._table: DeltaTable | None = None
         self._wide = False
-        self._listed: _Listing | None = None
+        self._listed: tuple[delta_log.Table | None, int, dict[str, _File]] = (None, -1, {})
         self._decoded = _Decoded()
         self._firsts: dict[tuple[str, int], R] = {}
 
-    def create(self) -> DeltaTable:
+    def create(self) -> delta_log.Table:
         """The Delta table, made if it is not there yet."""
-        if self._table is None:
+        table = self.refresh()
+        if table is None:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._table = DeltaTable.create(
+            DeltaTable.create(
                 str(self.path),
                 schema=self.record.schema,
                 mode="ignore",
                 partition_by=["owner"],
                 configuration={**delta_log.OWN, "delta.checkpointInterval": "100"},
             )
+            return self.create()
         if not self._wide:
-            self._widen(self._table)
-        return self._table
+            self._widen(table)
+            table = self.refresh() or table
+        return table
 
-    def _widen(self, table: DeltaTable) -> None:
+    def _widen(self, table: delta_log.Table) -> None:
         """Give a table that an older version made the columns that were added since; its rows have null there."""
         there = {field.name for field in table.schema().fields}
         if missing := [field for field in self.record.schema if field.name not in there]:
-            table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
+            DeltaTable(str(self.path)).alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
         self._wide = True
 
-    def refresh(self) -> DeltaTable | None:
+    def refresh(self) -> delta_log.Table | None:
         """The table as it is now; None when nothing was ever written."""
-        with delta_log.damage_told(self.path, self._remedy):
-            if self._table is None:
-                if not DeltaTable.is_deltatable(str(self.path)):
-                    return None
-                self._table = DeltaTable(str(self.path))
-            self._table = delta_log.brought_up_to_date(self._table)
-            return self._table
+        return delta_log.opened(self.path, self._remedy)
 
     @property
     def _remedy(self) -> str:
@@ -122,8 +118,7 @@ class ControlTable(Generic[R]):
         """Commit `rows` under (application, version); False when that version was committed before."""
         if self.version(application) >= version:
             return False
-        batch = pa.Table.from_pylist([row.to_row() for row in rows], schema=self.record.schema)
-        self._commit(batch, application, version)
+        self._commit(rows, application, version)
         if len(self._files()) > COMPACT_AFTER:
             for owner in {row.owner for row in rows}:
                 self.together(owner)
@@ -131,20 +126,37 @@ class ControlTable(Generic[R]):
 
     @retry(
         retry=retry_if_exception_type(CommitFailedError),
-        stop=stop_after_attempt(8),
-        wait=wait_random_exponential(multiplier=0.02, max=1),
+        stop=stop_after_attempt(50),
+        wait=wait_random_exponential(multiplier=0.001, max=0.2),
         reraise=True,
     )
-    def _commit(self, batch: pa.Table, application: str, version: int) -> None:
-        if self.version(application) >= version:
+    def _commit(self, rows: list[R], application: str, version: int) -> None:
+        table = self.create()
+        last = table.transaction_version(application)
+        if last is not None and last >= version:
             return
-        write_deltalake(
-            self.create(),
-            batch,
-            mode="append",
-            commit_properties=CommitProperties(app_transactions=[Transaction(application, version)]),
-            post_commithook_properties=delta_log.NO_CLEANING,
-        )
+        columns = _stored_schema(self.record)
+        made = [
+            self._written(owner, pa.Table.from_pylist([row.to_row() for row in same], schema=columns), news=True)
+            for owner, same in groupby(sorted(rows, key=_owner), _owner)
+        ]
+        self._put(table, made, marks={application: version})
+
+    def _put(
+        self,
+        table: delta_log.Table,
+        made: Sequence[AddAction],
+        gone: Sequence[Removal] = (),
+        marks: Mapping[str, int] | None = None,
+    ) -> None:
+        """One commit that adds files and takes others out. Raises CommitFailedError where another runner was faster:
+        the files are gone then."""
+        try:
+            commit(table, self.path, [*made, *gone], marks=marks)
+        except CommitFailedError:
+            for action in made:
+                (self.path / action.path).unlink(missing_ok=True)
+            raise
 
     def settle(self, row: R, *, application: str) -> R | None:
         """Commit a row that stands for its epoch, and read back which row does: another runner's, if it came first."""
@@ -240,38 +252,21 @@ class ControlTable(Generic[R]):
             length = sum(1 for _ in same)
             made.append(self._written(owner, rows.slice(begin, length)))
             begin += length
-        gone = [
-            RemoveAction(
-                file.path,
-                data_change=False,
-                deletion_timestamp=_now(),
-                size=file.size,
-                partition_values={"owner": owner},
-            )
-            for file in chosen
-        ]
+        gone = [Removal(file.name, file.size, {"owner": owner}, news=False) for file in chosen]
         try:
-            table.create_write_transaction(
-                [*made, *gone],
-                "append",
-                table.schema(),
-                partition_by=["owner"],
-                commit_properties=CommitProperties(max_commit_retries=0),
-                post_commithook_properties=delta_log.NO_CLEANING,
-            )
+            self._put(table, made, gone)
         except CommitFailedError:
-            for action in made:
-                (self.path / unquote(action.path)).unlink(missing_ok=True)
             return 0
         for file in chosen:  # dated as of now: a reader may still be at it
             with suppress(FileNotFoundError):
                 os.utime(self.path / file.path)
         return len(chosen) - len(made)
 
-    def _written(self, owner: str, part: pa.Table) -> AddAction:
-        """A file with a block's rows, or those of several, which no commit names yet."""
-        (self.path / BLOCKS).mkdir(exist_ok=True)
-        name = f"{BLOCKS}/{uuid.uuid4().hex}.parquet"
+    def _written(self, owner: str, part: pa.Table, *, news: bool = False) -> AddAction:
+        """A file with rows of one owner, which no commit names yet; `news`: they are in no other file."""
+        if not news:
+            (self.path / BLOCKS).mkdir(exist_ok=True)
+        name = f"{uuid.uuid4().hex}.parquet" if news else f"{BLOCKS}/{uuid.uuid4().hex}.parquet"
         pq.write_table(part, self.path / name, row_group_size=BLOCK, compression="zstd")
         columns = {column: part[column].to_pylist() for column in ("generation", "epoch")}
         stats = {
@@ -281,16 +276,20 @@ class ControlTable(Generic[R]):
             "nullCount": {"generation": 0, "epoch": 0},
         }
         size = (self.path / name).stat().st_size
-        return AddAction(name, size, {"owner": owner}, _now(), False, json.dumps(stats))
+        return AddAction(name, size, {"owner": owner}, _now(), news, json.dumps(stats))
 
     def _files(self) -> list[_File]:
         """The data files, of all owners."""
         table = self.refresh()
         if table is None:
             return []
-        if self._listed is None or not self._listed.follow(table):
-            self._listed = _Listing.of(table)
-        return list(self._listed.files.values())
+        seen, version, known = self._listed
+        if seen is not table or version != table.version():
+            young = map(_File.of, delta_log.files_of(table, *_TOLD, but=known))
+            names = [file["path"] for file in delta_log.files_of(table, "path")]
+            known = {name: known[name] for name in names if name in known} | {file.name: file for file in young}
+            self._listed = (table, table.version(), known)
+        return list(known.values())
 
     def _index(self, owner: str) -> list[_File]:
         return [file for file in self._files() if file.owner == owner]
@@ -309,6 +308,16 @@ class ControlTable(Generic[R]):
         ]
 
 
+_TOLD = (
+    *("partition.owner", "path", "num_records", "size_bytes"),
+    *("min.epoch", "max.epoch", "min.generation", "max.generation"),
+)
+
+
+def _owner(row: Record) -> str:
+    return row.owner
+
+
 def _place(row: Mapping[str, Any]) -> tuple[int, int]:
     return row["generation"], row["epoch"]
 
@@ -324,9 +333,10 @@ def _now() -> int:
 
 @dataclass(frozen=True)
 class _File:
-    """A data file and what its epochs and generations are: first and last."""
+    """A data file, its `name` in the log, and what its epochs and generations are: first and last."""
 
     owner: str
+    name: str
     path: str
     epochs: tuple[int, int]
     generations: tuple[int, int]
@@ -338,25 +348,12 @@ class _File:
         """Of what the log says of it: epochs and generations are bounds."""
         return cls(
             action["partition.owner"],
+            action["path"],
             unquote(action["path"]),
             (action["min.epoch"], action["max.epoch"]),
             (action["min.generation"], action["max.generation"]),
             action["num_records"],
             action["size_bytes"],
-        )
-
-    @classmethod
-    def added(cls, action: Mapping[str, Any]) -> _File:
-        """Of an `add` of a commit."""
-        stats = json.loads(action["stats"])
-        low, high = stats["minValues"], stats["maxValues"]
-        return cls(
-            action["partitionValues"]["owner"],
-            unquote(action["path"]),
-            (low["epoch"], high["epoch"]),
-            (low["generation"], high["generation"]),
-            stats["numRecords"],
-            action["size"],
         )
 
     def may_hold(self, generation: int | None, low: int, high: int | None) -> bool:
@@ -371,41 +368,6 @@ class _File:
             return [(first, last)]
         edges = range(last + 1, first, -STEP)
         return [(max(edge - STEP, first), edge - 1) for edge in reversed(edges)]
-
-
-@dataclass
-class _Listing:
-    """The data files of a table as of one version of it."""
-
-    version: int
-    files: dict[str, _File]
-
-    @classmethod
-    def of(cls, table: DeltaTable) -> _Listing:
-        """By the whole table."""
-        names = ["partition.owner", "path", "num_records", "size_bytes"]
-        names += [f"{bound}.{column}" for bound in ("min", "max") for column in ("epoch", "generation")]
-        files = map(_File.of, delta_log.files_of(table, *names))
-        return cls(table.version(), {file.path: file for file in files})
-
-    def follow(self, table: DeltaTable) -> bool:
-        """Take in what the commits since have changed; False where they can not tell."""
-        log, newest = delta_log.root_of(table) / "_delta_log", table.version()
-        if newest < self.version or newest - self.version > FEW:
-            return False
-        try:
-            while self.version < newest:
-                text = (log / f"{self.version + 1:020}.json").read_text()
-                actions = [json.loads(line) for line in text.splitlines() if line]
-                added = [_File.added(action["add"]) for action in actions if "add" in action]
-                for action in actions:
-                    if "remove" in action:
-                        self.files.pop(unquote(action["remove"]["path"]), None)
-                self.files.update({file.path: file for file in added})
-                self.version += 1
-        except (OSError, ValueError, KeyError, TypeError):  # cleaned up, or of a writer that says less of its files
-            return False
-        return True
 
 
 class _Decoded:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import by_name
+from tidegate.pipelines.lake.by_name import TableState
 
 if TYPE_CHECKING:  # what looks at a lake's state alone does without: their import takes longer than the look
     import pyarrow.dataset as ds
@@ -38,38 +40,43 @@ def damage_told(path: Path, remedy: str) -> Iterator[None]:
         ) from error
 
 
-_open: dict[tuple[str, int], DeltaTable] = {}
+Table = TableState | DeltaTable
+"""A table that is looked at: by the names of its log's files, or, where it asks more of its readers, by delta-rs."""
+
+_open: dict[tuple[str, int], Table] = {}
 _lock = threading.Lock()
 
 OWN = {"delta.logRetentionDuration": "interval 7 days"}
 """How a table is made that is Tidegate's alone (a source's, a control table): how long it keeps the log of its commits,
 which nobody reads as a history."""
 
-NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""A log is cleaned by upkeep alone: a commit would list all of it to find what is old."""
-
 PLAIN_READER, MAPPING_READER = 1, 2
 """The reader version of tables whose rows are just what their Parquet files hold, and of those that may give columns
 other names there; from the next one on, features are told one by one."""
 
 
-def opened(path: Path) -> DeltaTable | None:
-    """The table at `path` as it is now; None when there is none."""
+def opened(path: Path, remedy: str | None = None) -> Table | None:
+    """The table at `path` as it is now; None when there is none. Raises LakeError where it is damaged; `remedy`: what
+    to do then."""
     try:
         key = (str(path), (path / "_delta_log").stat().st_ino)
     except FileNotFoundError:
         return None
     with _lock:
-        table = _open.get(key)
-        with damage_told(path, f"bring {path} back from a backup, then run the same command again"):
-            if table is None:
-                if not DeltaTable.is_deltatable(str(path)):
+        known = _open.get(key)
+        table = known.newer() if isinstance(known, TableState) else None
+        if table is None and not (isinstance(known, DeltaTable) and not plain(known)):
+            table = by_name.read(path)
+        if table is None:
+            with damage_told(path, remedy or f"bring {path} back from a backup, then run the same command again"):
+                if isinstance(known, DeltaTable):
+                    table = brought_up_to_date(known)
+                elif DeltaTable.is_deltatable(str(path)):
+                    table = DeltaTable(str(path))
+                else:
                     return None
-                table = DeltaTable(str(path))
-                _open[key] = table
-            else:
-                table = _open[key] = brought_up_to_date(table)
-            return table
+        _open[key] = table
+        return table
 
 
 def brought_up_to_date(table: DeltaTable) -> DeltaTable:
@@ -97,7 +104,7 @@ def committed(path: Path, application: str) -> int:
     return -1 if found is None else int(found)
 
 
-def plain(table: DeltaTable) -> bool:
+def plain(table: Table) -> bool:
     """Whether the Parquet files alone tell the rows (no deletion vectors, no column mapping)."""
     protocol = table.protocol()
     features = set(protocol.reader_features or ())
@@ -106,8 +113,10 @@ def plain(table: DeltaTable) -> bool:
     return protocol.min_reader_version <= PLAIN_READER or features <= {"timestampNtz"}
 
 
-def root_of(table: DeltaTable) -> Path:
+def root_of(table: Table) -> Path:
     """The folder that the paths of a table's log are relative to."""
+    if isinstance(table, TableState):
+        return table.root
     return Path(unquote(table.table_uri.removeprefix("file://")))
 
 
@@ -123,27 +132,38 @@ def read(table: DeltaTable, *columns: str, where: ds.Expression | None = None) -
     return table.to_pyarrow_table(columns=list(columns) or None, filters=where, filesystem=files)
 
 
-def files_of(table: DeltaTable, *columns: str) -> list[dict[str, Any]]:
-    """What a table's log says of its files. (`pa.table` of it would import pandas.)"""
-    actions = table.get_add_actions(flatten=True)
-    if not actions.num_rows:
-        return []
-    values = [actions.column(name).to_pylist() for name in columns]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+def files_of(table: Table, *columns: str, but: Container[str] = ()) -> list[dict[str, Any]]:
+    """What a table's log says of its files, but of some (by their paths in it): path, size_bytes, num_records,
+    partition.x, min.x, max.x, null_count.x; times in us, None where it says nothing."""
+    if isinstance(table, TableState):
+        files = [file for file in table.files.values() if file.path not in but]
+        values = [table.column(name, files) for name in columns]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+    actions = table.get_add_actions(flatten=True)  # `pa.table` of it would import pandas
+    there, size = set(actions.schema.names), actions.num_rows
+    values = [_values(actions.column(name)) if name in there else [None] * size for name in ("path", *columns)]
+    return [dict(zip(columns, row[1:], strict=True)) for row in zip(*values, strict=True) if row[0] not in but]
 
 
-def all_files(table: DeltaTable) -> list[str]:
+def _values(column: Any) -> list[Any]:
+    found = pa.chunked_array(column)
+    if pa.types.is_timestamp(found.type):
+        found = found.cast(pa.timestamp("us", tz=found.type.tz)).cast(pa.int64())
+    return found.to_pylist()
+
+
+def all_files(table: Table) -> list[str]:
     """The absolute paths of the table's files."""
-    return paths_of(table, pa.table(table.get_add_actions())["path"].to_pylist())
+    return paths_of(table, [file["path"] for file in files_of(table, "path")])
 
 
 def size_of(path: Path) -> int:
     """The bytes of all files of the table at `path`; 0 where there is none."""
     table = opened(path)
-    return 0 if table is None else sum(pa.table(table.get_add_actions())["size_bytes"].to_pylist())
+    return 0 if table is None else sum(file["size_bytes"] for file in files_of(table, "size_bytes"))
 
 
-def paths_of(table: DeltaTable, names: Sequence[str]) -> list[str]:
+def paths_of(table: Table, names: Sequence[str]) -> list[str]:
     """The absolute paths of files as the table's log names them."""
     root = root_of(table)
     return [str(root / unquote(name)) for name in names]
@@ -159,11 +179,10 @@ class DataFiles:
     names: list[str]
 
 
-def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> DataFiles:
+def data_files(table: Table, generation: int, after: int, upto: int) -> DataFiles:
     """The files that may hold rows of `generation` with after < epoch <= upto."""
-    actions = pa.table(table.get_add_actions(flatten=True))
     columns = [f"{bound}.{name}" for bound in ("min", "max", "null_count") for name in ("_epoch", "_generation")]
-    files = actions.select([name for name in ("path", *columns) if name in actions.column_names]).to_pylist()
+    files = files_of(table, "path", *columns)
     wanted = {"_epoch": (after + 1, upto), "_generation": (generation, generation)}
     meeting = [file for file in files if all(_meets(file, name, *span) for name, span in wanted.items())]
     return DataFiles(
@@ -173,7 +192,7 @@ def data_files(table: DeltaTable, generation: int, after: int, upto: int) -> Dat
     )
 
 
-def rows_of(table: DeltaTable, generation: int, upto: int | None = None) -> int | None:
+def rows_of(table: Table, generation: int, upto: int | None = None) -> int | None:
     """The rows of a generation, of its epochs up to one, by the statistics of its files, or by a look into those that
     hold others too; None where its files alone do not tell the rows."""
     if not plain(table):
@@ -184,9 +203,7 @@ def rows_of(table: DeltaTable, generation: int, upto: int | None = None) -> int 
     wanted = {"_generation": (generation, generation), **({} if upto is None else {"_epoch": (0, upto)})}
     chosen = pc.field("_generation") == generation
     chosen = chosen if upto is None else chosen & (pc.field("_epoch") <= upto)
-    actions = pa.table(table.get_add_actions(flatten=True))
-    names = ("path", "num_records", *(f"{bound}.{name}" for name in wanted for bound in ("min", "max")))
-    files = actions.select([name for name in names if name in actions.column_names]).to_pylist()
+    files = files_of(table, "path", "num_records", *(f"{bound}.{name}" for name in wanted for bound in ("min", "max")))
     root, found = root_of(table), 0
     for file in files:
         known = {**file, **{f"null_count.{name}": 0 for name in wanted}}

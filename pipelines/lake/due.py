@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.areas import Area, Part, any_of, micros
@@ -132,7 +131,7 @@ class Due:
             return read(spark, path).where(self.condition())
         return of_files(spark, table, self.files(table)).where(self.condition())
 
-    def files(self, table: DeltaTable) -> list[str]:
+    def files(self, table: delta_log.Table) -> list[str]:
         """The files of the landed table that may hold a due row."""
         root = delta_log.root_of(table)
         areas = [area for part in self.parts for area in part.areas]
@@ -154,14 +153,14 @@ def settled(path: Path, generation: int, since: int, upto: int, watermark: int) 
     return max(since, min([*waiting, upto]))
 
 
-def over(table: DeltaTable, generation: int, upto: int, bound: int) -> set[str]:
+def over(table: delta_log.Table, generation: int, upto: int, bound: int) -> set[str]:
     """The files of a landed table, as its log names them, that hold no row of an epoch after `upto`, and none with a
     time > bound (us)."""
     found = _statistics(table, generation)
     return {file.path for file in found if file.greatest_epoch <= upto and file.over(bound)}
 
 
-def whole_up_to(table: DeltaTable, generation: int, upto: int) -> int:
+def whole_up_to(table: delta_log.Table, generation: int, upto: int) -> int:
     """The greatest epoch, of those up to `upto`, up to which no file holds rows of later epochs as well."""
     spans = [(file.least_epoch, file.greatest_epoch) for file in _statistics(table, generation)]
     while cut := [least for least, greatest in spans if least <= upto < greatest]:
@@ -212,39 +211,26 @@ def _at_most(told: int) -> int:
     return told if told % 1000 else told + 999
 
 
-def _statistics(table: DeltaTable, generation: int) -> list[_File]:
-    actions = pa.table(table.get_add_actions(flatten=True))
-    size = actions.num_rows
+_TOLD = tuple(f"{bound}.{name}" for name in ("_epoch", "_generation", "_rowtime") for bound in ("min", "max"))
 
-    def column(name: str) -> list[int | None]:
-        if name not in actions.column_names:
-            return [None] * size
-        values = actions[name]
-        if pa.types.is_timestamp(values.type):
-            values = values.cast(pa.timestamp("us", tz=values.type.tz))
-        return values.cast(pa.int64()).to_pylist()
 
-    def bounds(name: str) -> tuple[list[int | None], list[int | None]]:
-        return column(f"min.{name}"), column(f"max.{name}")
-
-    epochs, generations, times = bounds("_epoch"), bounds("_generation"), bounds("_rowtime")
-    nulls, rows = column("null_count._rowtime"), column("num_records")
-    latest = [None if most is None else _at_most(most) for most in times[1]]
+def _statistics(table: delta_log.Table, generation: int) -> list[_File]:
     found = []
-    for index, path in enumerate(actions["path"].to_pylist()):
-        low, high = (bound[index] for bound in generations)
+    for file in delta_log.files_of(table, "path", "num_records", "null_count._rowtime", *_TOLD):
+        low, high = file["min._generation"], file["max._generation"]
         if low is not None and high is not None and not low <= generation <= high:
             continue
-        first, last = (bound[index] for bound in epochs)
+        first, last, latest = file["min._epoch"], file["max._epoch"], file["max._rowtime"]
+        nulls, rows = file["null_count._rowtime"], file["num_records"]
         found.append(
             _File(
-                path,
+                file["path"],
                 0 if first is None else first,
                 MAX_TIMESTAMP if last is None else last,
-                times[0][index],
-                latest[index],
-                nulls[index] != 0,
-                rows[index] is not None and nulls[index] == rows[index],
+                file["min._rowtime"],
+                None if latest is None else _at_most(latest),
+                nulls != 0,
+                rows is not None and nulls == rows,
             )
         )
     return found

@@ -1,13 +1,13 @@
 """Where everything of a lake lies.
 
     <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,stuck,leases,definitions,ledger} control tables
-    <lake>/tables/<table>                                                 landed rows, adopted by delta-rs
+    <lake>/tables/<table>                                                 landed rows, adopted by a commit
     <lake>/tables/<table>/_quarantine                                     what a source could not read as rows
-    <lake>/targets/<target>                                               published rows, adopted by delta-rs
+    <lake>/targets/<target>                                               published rows, adopted by a commit
     <lake>/targets/<target>/_data/<insert>/<attempt>                      files of the target, once a commit names them
-    <lake>/targets/<target>/_quarantine/<insert>                          quarantined rows, adopted by delta-rs
+    <lake>/targets/<target>/_quarantine/<insert>                          quarantined rows, adopted by a commit
     <lake>/targets/<target>/_quarantine/<insert>/_staged/<attempt>        files of it, once a commit names them
-    <lake>/state/<insert>                                                 the state of a process, adopted by delta-rs
+    <lake>/state/<insert>                                                 the state of a process, adopted by a commit
 
 An attempt at an epoch is staged inside of the tables that will adopt its files, in folders whose names start with `_`:
 VACUUM, whoever's, passes over them, so that it takes no file that waits for its verdict. In a lake of format 1 or 2 the

@@ -10,6 +10,7 @@ only another one of them can take it before the reservation is over.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -17,21 +18,23 @@ import threading
 import uuid
 import weakref
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time_ns
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.progress import Progress, Task
 
 TIME_TO_LIVE_MS = 120_000
@@ -52,6 +55,9 @@ _SCHEMA = pa.schema(
         pa.field("released", pa.bool_()),
     ]
 )
+
+_STORED = pa.schema([field for field in _SCHEMA if field.name != "owner"])
+"""What a data file holds: the partition's column is not in it."""
 
 log = logging.getLogger(__name__)
 
@@ -270,17 +276,18 @@ class Leases:
                 raise LeaseHeld(owner, held.describe())
         self._write(table, lease)
 
-    def _write(self, table: DeltaTable, lease: Lease) -> None:
+    def _write(self, table: delta_log.Table, lease: Lease) -> None:
         """Replace the row of an owner as `table` has it. Raises CommitFailedError where anything was written since."""
-        quoted = lease.owner.replace("'", "''")
-        write_deltalake(
-            table,
-            pa.Table.from_pylist([asdict(lease)], schema=_SCHEMA),
-            mode="overwrite",
-            predicate=f"owner = '{quoted}'",
-            commit_properties=CommitProperties(max_commit_retries=0),
-            post_commithook_properties=delta_log.NO_CLEANING,
-        )
+        name, of_owner = f"{uuid.uuid4().hex}.parquet", {"owner": lease.owner}
+        pq.write_table(pa.Table.from_pylist([asdict(lease)], schema=_STORED), self._path / name)
+        old = [
+            Removal(file["path"], file["size_bytes"], of_owner)
+            for file in delta_log.files_of(table, "path", "size_bytes", "partition.owner")
+            if file["partition.owner"] == lease.owner
+        ]
+        size, stats = (self._path / name).stat().st_size, json.dumps({"numRecords": 1})
+        added = AddAction(name, size, of_owner, time_ns() // 1_000_000, True, stats)
+        commit(table, self._path, [added, *old])
 
     def _renew(self) -> None:
         if self._renewer is None:
@@ -319,11 +326,13 @@ def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:
 def read_leases(root: Path, owner: str | None = None) -> list[Lease]:
     """All leases of a lake's control folder, or those of one owner."""
     path = root / "leases"
-    return _rows(_there(path), owner) if DeltaTable.is_deltatable(str(path)) else []
+    table = _there(path)
+    return [] if table is None else _rows(table, owner)
 
 
-def _rows(table: DeltaTable, owner: str | None) -> list[Lease]:
-    with _damage_told(delta_log.root_of(table)):
+def _rows(table: delta_log.Table, owner: str | None) -> list[Lease]:
+    path = delta_log.root_of(table)
+    with delta_log.damage_told(path, _remedy(path)):
         return [
             Lease(**row, owner=file["partition.owner"])
             for file in delta_log.files_of(table, "path", "partition.owner")
@@ -332,23 +341,23 @@ def _rows(table: DeltaTable, owner: str | None) -> list[Lease]:
         ]
 
 
-def _open(path: Path) -> DeltaTable:
-    if DeltaTable.is_deltatable(str(path)):
-        return _there(path)
-    path.mkdir(parents=True, exist_ok=True)
-    return DeltaTable.create(
-        str(path), schema=_SCHEMA, mode="ignore", partition_by=["owner"], configuration={**delta_log.OWN}
-    )
+def _open(path: Path) -> delta_log.Table:
+    table = _there(path)
+    if table is None:
+        path.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            str(path), schema=_SCHEMA, mode="ignore", partition_by=["owner"], configuration={**delta_log.OWN}
+        )
+        return _open(path)
+    return table
 
 
-def _there(path: Path) -> DeltaTable:
-    with _damage_told(path):
-        return DeltaTable(str(path))
+def _there(path: Path) -> delta_log.Table | None:
+    return delta_log.opened(path, _remedy(path))
 
 
-def _damage_told(path: Path) -> AbstractContextManager[None]:
-    remedy = f"stop every run on this lake, remove {path} (it only says who works on what), and run the command again"
-    return delta_log.damage_told(path, remedy)
+def _remedy(path: Path) -> str:
+    return f"stop every run on this lake, remove {path} (it only says who works on what), and run the command again"
 
 
 def machine() -> str:

@@ -64,12 +64,12 @@ def ensure_table(
     Through delta-rs, which takes ms where Spark takes s. Raises LakeError that names the difference.
     """
     wanted = Schema.from_json(struct_type(columns).json())
-    if DeltaTable.is_deltatable(str(path)):
-        table = DeltaTable(str(path))
+    table = delta_log.opened(path)
+    if table is not None:
         there = {field.name: field.type for field in table.schema().fields}
         if later := [field for field in wanted.fields if field.name in added and _grows(there.get(field.name), field)]:
-            table.alter.add_columns(later)
-        _compare(DeltaTable(str(path)) if later else table, wanted, path, name, whole, added)
+            DeltaTable(str(path)).alter.add_columns(later)
+        _compare(delta_log.opened(path) or table, wanted, path, name, whole, added)
         return
     configuration = {"delta.dataSkippingNumIndexedCols": "-1" if len(columns) < 60 else "32"}
     if whole:
@@ -106,7 +106,7 @@ def _types(struct: delta_schema.StructType) -> dict[str, str]:
 
 
 def _compare(
-    table: DeltaTable, wanted: Schema, path: Path, name: str, whole: bool, added: Collection[str] = ()
+    table: delta_log.Table, wanted: Schema, path: Path, name: str, whole: bool, added: Collection[str] = ()
 ) -> None:
     there = {field.name: field.type for field in table.schema().fields}
     if divided := table.metadata().partition_columns:
@@ -204,7 +204,7 @@ def between(
     return rows if files.exact else rows.where(wanted)
 
 
-def of_files(spark: SparkSession, table: DeltaTable, paths: Sequence[str]) -> DataFrame:
+def of_files(spark: SparkSession, table: delta_log.Table, paths: Sequence[str]) -> DataFrame:
     """All rows of some data files of a table whose rows are just what its files hold (`delta_log.plain`)."""
     schema = table.schema().to_json()
     if not paths:

@@ -10,6 +10,7 @@ import re
 import shutil
 import time
 import uuid
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,12 +21,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import ColumnProperties, DeltaTable, PostCommitHookProperties, WriterProperties
+from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import replace, survey
+from tidegate.pipelines.lake.commits import NO_CLEANING, UNFINISHED
 from tidegate.pipelines.parquet import bounded
 
 SMALL_FILES = 16
@@ -69,7 +71,7 @@ def compact(path: Path) -> None:
     none = {name: ColumnProperties(statistics_enabled="NONE") for name, kind in kinds.items() if kind in _FLOATING}
     table.optimize.compact(
         writer_properties=WriterProperties(column_properties=none) if none else None,
-        post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
+        post_commithook_properties=NO_CLEANING,
     )
 
 
@@ -98,10 +100,13 @@ def _tidied(path: Path, keep: timedelta, together: Callable[[Path], None] | None
         gone = DeltaTable(str(path)).vacuum(
             retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
         )
+        if (log := log_keep(path, keep)) is not None:
+            for _ in clean_log(path, keep=log):
+                pass
         return Tidied(path, before, len(live_files(path)), len(gone), max(size - _size(path), 0))
 
 
-def put_together(path: Path, may: Callable[[DeltaTable], Collection[str]] | None = None) -> int:
+def put_together(path: Path, may: Callable[[delta_log.Table], Collection[str]] | None = None) -> int:
     """Put some small files of about one size together, by Arrow; how many went. `may` names those that it may take, as
     the log names them; all, where it is None. The caller holds the leases of all that writes to the table.
 
@@ -111,22 +116,21 @@ def put_together(path: Path, may: Callable[[DeltaTable], Collection[str]] | None
     table = delta_log.opened(path)
     if table is None or not delta_log.plain(table):
         return 0
-    actions = pa.table(table.get_add_actions(flatten=True))
-    names = [name for name in ("path", "size_bytes", "num_records", "min._epoch") if name in actions.column_names]
-    chosen = _of_one_size(actions.select(names).to_pylist(), None if may is None else set(may(table)))
+    files = delta_log.files_of(table, "path", "size_bytes", "num_records", "min._epoch")
+    chosen = _of_one_size(files, None if may is None else set(may(table)))
     if not chosen:
         return 0
     paths = delta_log.paths_of(table, chosen)
-    files = [pq.ParquetFile(file) for file in paths]
+    stored = [pq.ParquetFile(file) for file in paths]
     try:
-        schema = pa.unify_schemas([file.schema_arrow.remove_metadata() for file in files])
+        schema = pa.unify_schemas([file.schema_arrow.remove_metadata() for file in stored])
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return 0
     folder = path / f"together-{uuid.uuid4().hex[:8]}"
     folder.mkdir()
     statistics = bounded(schema)
     with pq.ParquetWriter(folder / "0.parquet", schema, write_statistics=statistics) as writer:  # pyright: ignore[reportArgumentType] also a list
-        for file in files:
+        for file in stored:
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group)
                 columns = [
@@ -164,34 +168,51 @@ def _of_one_size(files: list[dict[str, object]], may: set[str] | None) -> list[s
 
 
 _OF_A_VERSION = re.compile(r"(\d{20})\.(json|crc|checkpoint(\..+)?\.parquet|compacted\.json)$")
+_UNFINISHED = re.compile(rf"{UNFINISHED}.+|\d{{20}}\.json#\d+")
+"""Commits, of Tidegate and of delta-rs, that a kill has left before they were linked to their version's name."""
 
 
 def clean_log(path: Path, *, keep: timedelta) -> Iterator[int]:
-    """Remove the log of versions before the newest one that was a checkpoint `keep` ago, piece by piece: how many
-    files each has removed. Every version from that one on can be read as before."""
+    """Remove the log of versions before the newest one that was a checkpoint `keep` ago, and commits that were never
+    finished, piece by piece: how many files each has removed. Every version from that one on can be read as before.
+
+    The oldest version goes first: who finds one in the log knows that no later one has been removed
+    (`tidegate.pipelines.lake.by_name`).
+    """
     log, oldest = path / "_delta_log", time.time() - keep.total_seconds()
-    checkpoint = -1
+    checkpoint, versions, others = -1, array("q"), defaultdict[int, list[str]](list)
     for names in _pieces(log):
         for entry in names:
             found = _OF_A_VERSION.fullmatch(entry.name)
-            if found is None or found[2] != "checkpoint.parquet" or int(found[1]) <= checkpoint:
+            if found is None:
+                if _UNFINISHED.fullmatch(entry.name):
+                    _remove_old(entry, oldest)
                 continue
-            with suppress(FileNotFoundError):
-                if entry.stat().st_mtime < oldest:
-                    checkpoint = int(found[1])
-        yield 0
-    for names in _pieces(log):
-        gone = 0
-        for entry in names:
-            found = _OF_A_VERSION.fullmatch(entry.name)
-            if found is not None and int(found[1]) < checkpoint:
+            version = int(found[1])
+            versions.append(version)
+            if found[2] != "json":
+                others[version].append(entry.name)
+            if found[2] == "checkpoint.parquet" and version > checkpoint:
                 with suppress(FileNotFoundError):
-                    os.unlink(entry.path)
-                    gone += 1
-            if gone == REMOVED:
-                yield gone
-                gone = 0
-        yield gone
+                    if entry.stat().st_mtime < oldest:
+                        checkpoint = version
+        yield 0
+    gone = 0
+    for version in sorted(version for version in versions if version < checkpoint):
+        for name in (f"{version:020}.json", *others.pop(version, ())):
+            with suppress(FileNotFoundError):
+                os.unlink(log / name)
+                gone += 1
+        if gone >= REMOVED:
+            yield gone
+            gone = 0
+    yield gone
+
+
+def _remove_old(entry: os.DirEntry[str], oldest: float) -> None:
+    with suppress(FileNotFoundError):
+        if entry.stat().st_mtime < oldest:
+            os.unlink(entry.path)
 
 
 def log_keep(path: Path, keep: timedelta) -> timedelta | None:
@@ -225,6 +246,8 @@ def remove_dead(
                 spared = entry.name == "_delta_log" or (without is not None and entry.name.startswith(without))
                 if not spared and (hidden or not entry.name.startswith("_")):
                     old = entry.stat().st_mtime < oldest
+                    yield gone
+                    gone = 0
                     yield from remove_dead(Path(entry.path), live, keep=keep, hidden=hidden)
                     if old:
                         with suppress(OSError):  # it is not empty
@@ -286,10 +309,8 @@ def sweep(staged: Path, finished: Sequence[Path], live: set[Path], *, keep: time
 
 def live_files(path: Path) -> set[Path]:
     """The files that the table at `path` names now; none when there is no table."""
-    if not DeltaTable.is_deltatable(str(path)):
-        return set()
-    actions = pa.table(DeltaTable(str(path)).get_add_actions(flatten=True))
-    return {path / unquote(name) for name in actions["path"].to_pylist()}
+    table = delta_log.opened(path)
+    return set() if table is None else {path / unquote(file["path"]) for file in delta_log.files_of(table, "path")}
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.errors import LakeError
@@ -52,7 +51,7 @@ class Compaction:
         if opened is None or not delta_log.plain(opened):
             compact(path)
             return
-        files = pa.table(opened.get_add_actions()).select(["path", "size_bytes", "num_records"]).to_pylist()
+        files = delta_log.files_of(opened, "path", "size_bytes", "num_records")
         chosen = [file for file in files if file["size_bytes"] < SMALL and file["num_records"] is not None]
         if len(chosen) < SMALL_FILES:
             return

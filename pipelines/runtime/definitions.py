@@ -14,12 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
-
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHeld, TidegateError
 from tidegate.pipelines.lake import DefinitionRow, Lake
-from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.delta_log import committed, opened
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
@@ -388,9 +386,10 @@ class Definitions:
 
 def _unlike(owner: str, path: Path, table: Table, part: str, *, whole: bool) -> Iterator[Difference]:
     """What the Delta table at `path` has as other columns than `table`; with `whole` it may not have more either."""
-    if not DeltaTable.is_deltatable(str(path)):
+    stored = opened(path)
+    if stored is None:
         return
-    fields = DeltaTable(str(path)).schema().fields
+    fields = stored.schema().fields
     there = {item.name: _SPARK.get(str(getattr(item.type, "type", ""))) for item in fields}
     given = {column.name: column for column in table.stored_columns}
     more = [name for name in there if whole and not name.startswith("_")]

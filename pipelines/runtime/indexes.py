@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.errors import LakeError
@@ -76,7 +75,7 @@ class Indexed:
         return delta_log.plain(self._opened)
 
     @cached_property
-    def _opened(self) -> DeltaTable:
+    def _opened(self) -> delta_log.Table:
         name, path = self.table, self.lake.table_path(self.table)
         found = delta_log.opened(path)
         if found is None:

@@ -19,12 +19,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake.adopt import Epochs, replace, without
+from tidegate.pipelines.lake.adopt import Epochs, replace, there, without
 from tidegate.pipelines.lake.areas import Part
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.due import settled, whole_up_to
@@ -114,7 +113,7 @@ class LandedRetention:
 
     def _removed(self, path: Path, table: str, epochs: Epochs, before: Gone, rows: int) -> int:
         """Take all rows of some first epochs out, and mark how far that has gone, in one commit."""
-        delta = DeltaTable(str(path))
+        delta = there(path)
         old, kept = without(delta, path, epochs)
         latest = _latest(delta_log.paths_of(delta, old), epochs)
         if before.time is not None:
@@ -209,8 +208,8 @@ def _inputs(plan: ReleasePlan) -> list[str]:
     return [plan.probe] if plan.process is None else [span.table for span in plan.process.inputs]
 
 
-def _rows_of(table: DeltaTable, names: Sequence[str]) -> int:
-    files = pa.table(table.get_add_actions()).select(["path", "num_records"]).to_pylist()
+def _rows_of(table: delta_log.Table, names: Sequence[str]) -> int:
+    files = delta_log.files_of(table, "path", "num_records")
     chosen = set(names)
     return sum(file["num_records"] or 0 for file in files if file["path"] in chosen)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.lake import Lake, delta_log
@@ -96,7 +95,9 @@ class QuarantineRetention:
             return []
         return decided(kept_out(history_of(self.lake, self.pipeline, insert)))
 
-    def _removed(self, insert: Insert, path: Path, opened: DeltaTable, going: Sequence[Kept], upto: int) -> Retained:
+    def _removed(
+        self, insert: Insert, path: Path, opened: delta_log.Table, going: Sequence[Kept], upto: int
+    ) -> Retained:
         epochs: dict[str, list[int]] = defaultdict(list)
         for item in going:
             epochs[item.reason].append(item.epoch)
@@ -118,7 +119,7 @@ class QuarantineRetention:
         if rows < looked_at * WORTH_IT:
             few = f"{rows:,} of {looked_at:,} rows may go, which is not worth writing the rest anew"
             return Retained(insert.id, GENERATION, looked_at, reason=few, what="quarantined rows")
-        old, kept = without(DeltaTable(str(path)), path, wholes)
+        old, kept = without(opened, path, wholes)
         marks = {removal(self.lake, insert): upto}
         replace(path, path, kept, old, note=f"{QUARANTINE_RETENTION}: {rows_in_words(rows)} went", marks=marks)
         return Retained(insert.id, GENERATION, looked_at, rows, what="quarantined rows")

@@ -30,6 +30,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.gone import MARKS, Gone, gone
+from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
@@ -184,14 +185,14 @@ class Retention:
         if oldest < removed.time and (pin.horizon is None or pin.horizon < removed.time):
             return False
         # A version that came late may have taken the place of one that the epoch had met without it.
-        log = self.lake.watermarks.rows(pin.table, generation=pin.generation)
-        return not any(row.late is None or row.late for row in log if row.epoch > pin.epoch)
+        log = self.lake.watermarks.rows(pin.table, generation=pin.generation, since=pin.epoch + 1)
+        return not any(row.late is None or row.late for row in log)
 
     def lost_before(self, table: Table, generation: int) -> int:
         """Versions that were valid before this (ms, UTC) may be gone: MIN where all rows that ever landed are there,
         MAX where rows are gone and nobody can tell how far back."""
         opened = delta_log.opened(self.lake.table_path(table.name))
-        landed = sum(row.rows for row in self.lake.watermarks.rows(table.name, generation=generation))
+        landed = sums(self.lake, table.name, generation).rows
         if landed == 0 or (opened is not None and delta_log.rows_of(opened, generation) == landed):
             return MIN_TIMESTAMP
         known = gone(self.lake, table.name, generation).time
@@ -235,7 +236,7 @@ class Retention:
         removed = over + (before.rows or 0)
         if before.rows is None and not before.nothing:
             # Of an older lake: what is not there now was removed; what is lost from here on is found.
-            landed = sum(row.rows for row in self.lake.watermarks.rows(last.owner, generation=last.generation))
+            landed = sums(self.lake, last.owner, last.generation).rows
             opened = delta_log.opened(self.lake.table_path(last.owner))
             there = None if opened is None else delta_log.rows_of(opened, last.generation)
             removed = None if there is None else max(landed - there, 0) + over

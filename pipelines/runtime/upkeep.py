@@ -46,7 +46,7 @@ from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 log = logging.getLogger(__name__)
 
-Read = Callable[[DeltaTable], Collection[str]]
+Read = Callable[[delta_log.Table], Collection[str]]
 
 FAILED = (TidegateError, DeltaError, OSError, pa.ArrowException)
 AFTER_A_FAILURE_S = 60.0
@@ -231,7 +231,7 @@ class Upkeep:
         if not probing:
             return None
 
-        def may(table: DeltaTable) -> Collection[str]:
+        def may(table: delta_log.Table) -> Collection[str]:
             found: set[str] | None = None
             for insert in probing:
                 row = self.lake.epochs.last(insert_owner(insert.id))

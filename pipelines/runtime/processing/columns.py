@@ -10,6 +10,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake.delta_log import opened
 from tidegate.pipelines.process.engine.bucket import StateColumns
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.state.declared import StateDeclaration, column_type
@@ -75,11 +76,11 @@ def ensure_state(path: Path, columns: StateColumns, name: str) -> None:
     """
     wanted = columns.schema
     try:
-        if not DeltaTable.is_deltatable(str(path)):
+        there = opened(path)
+        if there is None:
             path.mkdir(parents=True, exist_ok=True)
             DeltaTable.create(str(path), schema=Schema.from_arrow(wanted), mode="ignore")
             return
-        there = DeltaTable(str(path))
         stored = {field.name: field for field in pa.schema(there.schema().to_arrow())}
         for field in wanted:
             if field.name in stored and not _grows(stored[field.name].type, field.type):

@@ -72,7 +72,7 @@ def test_an_optimize_in_between_doubles_no_row(table: Path, monkeypatch: pytest.
         DeltaTable(table).optimize.compact()
         write_deltalake(table, rows(5, 50), mode="append")
     folder, files = staged(table)
-    looked, find = [], adopting._without
+    looked, find = [], adopting.without
 
     def and_then_others_rewrite(*arguments: object) -> object:
         found = find(*arguments)  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def test_an_optimize_in_between_doubles_no_row(table: Path, monkeypatch: pytest.
             DeltaTable(table).optimize.compact()
         return found
 
-    monkeypatch.setattr(adopting, "_without", and_then_others_rewrite)
+    monkeypatch.setattr(adopting, "without", and_then_others_rewrite)
     adopt(table, folder, files, application="a", epoch=4, instead_of=Epochs(1, ((2, 2),), rows=2))
     assert there(table) == sorted([*REPLACED, *([(5, 50)] if together else [])])
     assert len(looked) == 2
@@ -89,14 +89,14 @@ def test_an_optimize_in_between_doubles_no_row(table: Path, monkeypatch: pytest.
 
 def test_a_table_that_never_rests_is_told(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, files = staged(table)
-    find = adopting._without
+    find = adopting.without
 
     def and_then_others_write(*arguments: object) -> object:
         found = find(*arguments)  # type: ignore[arg-type]
         write_deltalake(table, rows(9, 90), mode="append")
         return found
 
-    monkeypatch.setattr(adopting, "_without", and_then_others_write)
+    monkeypatch.setattr(adopting, "without", and_then_others_write)
     with pytest.raises(ConcurrentRun, match="changed 5 times while epoch 4"):
         adopt(table, folder, files, application="a", epoch=4, instead_of=Epochs(1, ((2, 2),)))
     assert (2, 20) in there(table)

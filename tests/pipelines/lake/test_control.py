@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import EpochRow, Lake, StuckRow, WatermarkRow
@@ -204,7 +205,7 @@ def test_what_a_look_decodes_does_not_grow_with_the_history(
 def test_an_append_cleans_no_log(table: ControlTable[EpochRow]) -> None:
     """It would list all of it."""
     _many(table, (1, 1, 1))
-    table.create().alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    DeltaTable(table.path).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     _many(table, *((1, epoch, 1) for epoch in range(2, 130)))
     assert len(list((table.path / "_delta_log").glob("*.json"))) == 131
 
@@ -226,7 +227,7 @@ def test_a_damaged_table_says_which_file_to_bring_back(
 ) -> None:
     row: Any = EpochRow("t", 1, 1, "source", 0, {}, "d") if record is EpochRow else StuckRow("t", 1, 1, 0, 0)
     ControlTable(tmp_path, record).append([row], application="a", version=1)
-    (data,) = (tmp_path / record.table).glob("owner=t/*.parquet")
+    (data,) = (tmp_path / record.table).glob("*.parquet")
     log = max((tmp_path / record.table / "_delta_log").glob("*.json"))
     DAMAGE[damage](data, log)
     with pytest.raises(LakeError, match=remedy) as caught:

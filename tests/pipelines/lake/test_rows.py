@@ -9,7 +9,9 @@ from deltalake import DeltaTable, Schema
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake import by_name, delta_log
+from tidegate.pipelines.lake.adopt import adopt, survey
+from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.rows import ensure_table, struct_type
 
 COLUMNS = {"id": "INT", "day": "DATE"}
@@ -34,3 +36,34 @@ def test_columns_that_have_other_names_in_the_files_are_for_delta_to_read(spark:
     assert table is not None
     assert table.protocol().min_reader_version == 2
     assert not delta_log.plain(table)
+
+
+def test_spark_reads_commits_by_name_and_goes_on_from_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Statistics skip the right files, paths are decoded, and what Spark commits (its checkpoint too) is followed."""
+    path = tmp_path / "a table of 100% ü"
+    ensure_table(path, {"_generation": "INT", "_epoch": "BIGINT", "at": "TIMESTAMP_NTZ"}, "t")
+
+    def add(epoch: int) -> None:
+        folder = path / f"é 50%25 = {epoch}"
+        at = f"TIMESTAMP_NTZ'2026-01-0{epoch} 00:00:00.123456'"
+        spark.sql(f"SELECT 1 AS _generation, {epoch}L AS _epoch, {at} AS at").write.parquet(str(folder))
+        assert adopt(path, folder, survey(folder), application="a", epoch=epoch) == 1
+
+    def there() -> list[int]:
+        table = delta_log.opened(path)
+        assert isinstance(table, TableState)
+        assert sorted(delta_log.all_files(table)) == sorted(delta_log.all_files(DeltaTable(str(path))))
+        read = spark.read.format("delta").load(str(path))
+        assert [row._epoch for row in read.where("at = TIMESTAMP_NTZ'2026-01-02 00:00:00.123456'").collect()] == [2]
+        return sorted(row._epoch for row in read.collect())
+
+    for epoch in (1, 2):
+        add(epoch)
+    assert there() == [1, 2]
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE _epoch = 1")
+    assert there() == [2]
+    add(3)
+    spark.read.format("delta").load(str(path)).limit(0).write.format("delta").mode("append").save(str(path))
+    assert there() == [2, 3]
+    assert by_name.last_checkpoint(path / "_delta_log") is not None

@@ -34,6 +34,7 @@ from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, source_row
 from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.sources.protocol import SourceContext, Step
@@ -130,6 +131,7 @@ def looked_at(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Coun
         newest = lake.watermarks.last("clicks")
         assert newest is not None
         with_sums(lake, replace(newest, epoch=newest.epoch + 1))
+        Retention(lake, made.pipeline, system_clock, None).lost_before(made.pipeline.table("clicks"), 1)
     fresh = Lake(made.root)
     with decoded(monkeypatch) as shown:
         found = status(fresh, made.pipeline)
@@ -339,7 +341,7 @@ def expired(path: Path, versions: int) -> None:
 
 def in_files_of_few_rows(table: ControlTable[Any], owner: str, files: int) -> None:
     """Rewrite what an owner has, into many files, in one commit."""
-    stored = table.refresh()
+    stored = DeltaTable(table.path)
     assert stored is not None
     old = [file for file in table._files() if file.owner == owner]
     rows = pa.concat_tables([pq.ParquetFile(table.path / file.path).read() for file in old]).sort_by("epoch")

@@ -1,0 +1,210 @@
+"""One commit to a Delta table: the version after the one that was looked at, or none.
+
+Written under a name of its own and linked to the version's name, which fails where that is taken: so of two writers
+one gets the version. delta-rs does the same, and lists the log first, and again after it. Spark's writer for local
+files looks whether the name is taken and is alone inside its JVM only, for this writer as for delta-rs. What a table
+asks of its writers that is not known here is left to delta-rs.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from tidegate.pipelines.lake.by_name import MOST, TableState, checkpoint_of, file_of, last_checkpoint, seen
+
+log = logging.getLogger(__name__)
+
+NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""A log is cleaned by upkeep alone: a commit would list all of it to find what is old."""
+
+WRITER_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
+"""What a table may ask of its writers: tables of Tidegate ask for the first, and version 2 means the other two."""
+
+CHECKPOINT_EVERY = "100"
+"""Commits from one checkpoint to the next, where the table does not say otherwise; as in delta-rs."""
+
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+"""What a file system says that has no hard links."""
+
+UNFINISHED = "_commit_"
+"""How the name of a commit begins that is not linked yet. No reader knows it; upkeep removes what a kill has left."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A file that leaves a table, by its name in the log. `news`: so do its rows."""
+
+    path: str
+    size: int
+    partition: Mapping[str, str | None]
+    news: bool = True
+
+
+def commit(
+    table: TableState | DeltaTable,
+    root: Path,
+    actions: Sequence[AddAction | Removal],
+    *,
+    marks: Mapping[str, int] | None = None,
+    note: str | None = None,
+) -> None:
+    """Make the version after that of `table`, which lies at `root`. Raises CommitFailedError where that is there
+    already, OSError and DeltaError where it cannot be written.
+
+    The paths of what is added are not encoded; `marks` are transaction versions (application -> version).
+    """
+    if not isinstance(table, TableState) or not _writable(table):
+        return _by_delta_rs(table, root, actions, marks or {}, note)
+    version, lines = table.at + 1, _lines(table, actions, marks or {}, note)
+    unfinished = table.log / f"{UNFINISHED}{uuid.uuid4().hex}.json.tmp"
+    try:
+        unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        os.link(unfinished, file_of(table.log, version))
+    except FileExistsError:
+        raise CommitFailedError(f"version {version} of {root} was committed by another writer") from None
+    except OSError as error:
+        if error.errno in NO_LINKS:
+            return _by_delta_rs(table, root, actions, marks or {}, note)
+        raise
+    finally:
+        unfinished.unlink(missing_ok=True)
+    if seen(table.log, table.at) is None:
+        # What was looked at has been cleaned up meanwhile, so this version had been there before, and went too.
+        file_of(table.log, version).unlink()
+        raise CommitFailedError(f"the log of {root} went on past version {table.at} and was cleaned up")
+    every = int(table.described.configuration.get("delta.checkpointInterval", CHECKPOINT_EVERY))
+    if version % every == 0:
+        checkpoint(root, version)
+    return None
+
+
+def checkpoint(root: Path, version: int) -> None:
+    """Write the checkpoint of a version, by delta-rs in a folder that has links to the commits since the last one
+    alone. Where it can not be written the log only gets longer: that is logged, and the next interval tries again."""
+    folder = root / "_delta_log"
+    try:
+        needed = _since_checkpoint(folder, version)
+        if needed is None:
+            return DeltaTable(str(root)).create_checkpoint()
+        with tempfile.TemporaryDirectory(prefix="tidegate-checkpoint-") as apart:
+            links = Path(apart) / "_delta_log"
+            links.mkdir()
+            for path in needed:
+                (links / path.name).symlink_to(path.absolute())
+            DeltaTable(apart).create_checkpoint()
+            for made in (checkpoint_of(links, version), links / "_last_checkpoint"):
+                unfinished = folder / f"{UNFINISHED}{uuid.uuid4().hex}.json.tmp"
+                shutil.copyfile(made, unfinished)
+                os.replace(unfinished, folder / made.name)
+    except (DeltaError, OSError, ValueError) as error:
+        log.warning("%s: no checkpoint of version %d was written: %s", root, version, error)
+
+
+def _since_checkpoint(folder: Path, version: int) -> list[Path] | None:
+    """The files of a log that tell a version; None where that takes a listing."""
+    last = last_checkpoint(folder)
+    first = 0 if last is None else last + 1
+    needed = [] if last is None else [checkpoint_of(folder, last), folder / "_last_checkpoint"]
+    needed += [file_of(folder, each) for each in range(first, min(version, first + MOST) + 1)]
+    return needed if version <= first + MOST and all(map(Path.exists, needed)) else None
+
+
+def _writable(table: TableState) -> bool:
+    versions, configuration = table.versions, table.described.configuration
+    known = versions.min_writer_version <= 2 or (
+        versions.min_writer_version == 7 and set(versions.writer_features or ()) <= WRITER_FEATURES
+    )
+    demands = (
+        configuration.get("delta.appendOnly", "false").lower() == "true" or "delta.invariants" in table.described.schema
+    )
+    return known and not demands
+
+
+def _lines(
+    table: TableState, actions: Sequence[AddAction | Removal], marks: Mapping[str, int], note: str | None
+) -> list[str]:
+    now = time.time_ns() // 1_000_000
+    parts = json.dumps(table.described.partition_columns)
+    info: dict[str, Any] = {
+        "timestamp": now,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": parts},
+        "engineInfo": "tidegate",
+        **({"userMetadata": note} if note else {}),
+    }
+    found: list[Mapping[str, Any]] = [{"commitInfo": info}]
+    for action in actions:
+        if isinstance(action, AddAction):
+            added = {
+                "path": quote(action.path, safe="/=~!$&'()*+,;@"),
+                "partitionValues": dict(action.partition_values),
+                "size": action.size,
+                "modificationTime": action.modification_time,
+                "dataChange": action.data_change,
+                "stats": action.stats,
+            }
+            found.append({"add": added})
+        else:
+            removed = {
+                "path": action.path,
+                "deletionTimestamp": now,
+                "dataChange": action.news,
+                "extendedFileMetadata": True,
+                "partitionValues": dict(action.partition),
+                "size": action.size,
+            }
+            found.append({"remove": removed})
+    found += [{"txn": {"appId": name, "version": version, "lastUpdated": now}} for name, version in marks.items()]
+    return [json.dumps(action, separators=(",", ":")) for action in found]
+
+
+def _by_delta_rs(
+    table: TableState | DeltaTable,
+    root: Path,
+    actions: Sequence[AddAction | Removal],
+    marks: Mapping[str, int],
+    note: str | None,
+) -> None:
+    delta = DeltaTable(str(root))
+    if delta.version() != table.version():
+        raise CommitFailedError(f"{root} has gone on from version {table.version()} to {delta.version()}")
+    now = time.time_ns() // 1_000_000
+    delta.create_write_transaction(
+        [
+            action
+            if isinstance(action, AddAction)
+            else RemoveAction(
+                unquote(action.path),
+                data_change=action.news,
+                deletion_timestamp=now,
+                size=action.size,
+                partition_values=dict(action.partition),
+            )
+            for action in actions
+        ],
+        "append",
+        delta.schema(),
+        partition_by=list(delta.metadata().partition_columns),
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(name, version) for name, version in marks.items()],
+            custom_metadata={"userMetadata": note} if note else None,
+            max_commit_retries=0,
+        ),
+        post_commithook_properties=NO_CLEANING,
+    )

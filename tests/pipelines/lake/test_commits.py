@@ -1,0 +1,268 @@
+"""A commit makes the next version or none, beside whatever else writes, and looks at no folder."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+
+from tidegate.pipelines.lake import EpochRow, by_name, commits, delta_log
+from tidegate.pipelines.lake.adopt import adopt, survey
+from tidegate.pipelines.lake.commits import commit
+from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.upkeep import clean_log
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "a table of 100% ü"
+    write_deltalake(path, rows(0))
+    return path
+
+
+def staged(table: Path, number: int) -> Path:
+    folder = table / f"é 50%25 = {number}"
+    folder.mkdir()
+    pq.write_table(rows(number), folder / "a b.parquet")
+    return folder
+
+
+def add(table: Path, number: int, application: str = "a") -> int:
+    folder = staged(table, number)
+    return adopt(table, folder, survey(folder), application=application, epoch=number)
+
+
+def there(table: Path) -> list[int]:
+    return sorted(DeltaTable(table).to_pyarrow_table()["id"].to_pylist())
+
+
+def versions(table: Path) -> list[int]:
+    return sorted(int(file.stem) for file in (table / "_delta_log").glob("*.json"))
+
+
+@pytest.fixture
+def listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The listings of logs: those of Python, and what makes delta-rs list."""
+    found: list[str] = []
+
+    def counted(of: Any, name: str) -> None:
+        true = getattr(of, name)
+
+        def listed(*args: Any, **kwargs: Any) -> Any:
+            if of is DeltaTable or "_delta_log" in str(args[:1]):
+                found.append(name)
+            return true(*args, **kwargs)
+
+        monkeypatch.setattr(of, name, listed)
+
+    for name in ("scandir", "listdir"):
+        counted(os, name)
+    for name in ("__init__", "update_incremental", "is_deltatable"):
+        counted(DeltaTable, name)
+    return found
+
+
+def test_ordinary_commits_list_no_log(table: Path, tmp_path: Path, listings: list[str]) -> None:
+    control, leases = ControlTable(tmp_path, EpochRow), Leases(tmp_path, label="one")
+    control.append([EpochRow("t", 1, 1, "source", 0, {}, "d")], application="c", version=1)
+    leases.acquire("t")
+    listings.clear()
+    for number in range(2, 30):
+        assert control.append([EpochRow("t", 1, number, "source", 0, {}, "d")], application="c", version=number)
+        assert [row.epoch for row in control.rows("t", since=number - 1)][-1] == number
+        assert add(table, number) == 1
+    leases.renew()
+    leases.close()
+    assert not listings
+    assert there(table) == [0, *range(2, 30)]
+    assert len(DeltaTable(control.path).to_pyarrow_table()) == 29
+
+
+def test_a_checkpoint_lists_no_log_and_is_delta_rs_s(table: Path, listings: list[str]) -> None:
+    DeltaTable(table).alter.set_table_properties({"delta.checkpointInterval": "5"})
+    listings.clear()
+    for number in range(1, 15):
+        add(table, number)
+    assert listings == ["__init__"] * 3  # of folders with links to five commits
+    log = table / "_delta_log"
+    assert [int(file.name[:20]) for file in sorted(log.glob("*.checkpoint.parquet"))] == [5, 10, 15]
+    assert json.loads((log / "_last_checkpoint").read_text())["version"] == 15
+    for version in range(15):
+        by_name.file_of(log, version).unlink()
+    assert there(table) == list(range(15))
+    assert DeltaTable(table).transaction_version("a") == 14
+    state = by_name.read(table)
+    assert state is not None
+    assert state.transaction_version("a") == 14
+
+
+def test_a_checkpoint_that_can_not_be_written_costs_no_commit(
+    table: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    DeltaTable(table).alter.set_table_properties({"delta.checkpointInterval": "2"})
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(commits.shutil, "copyfile", full)
+    assert add(table, 1) == 1
+    assert there(table) == [0, 1]
+    assert "no checkpoint of version 2 was written: [Errno 28] No space" in caplog.text
+
+
+ADD = """
+import sys
+from pathlib import Path
+from tests.pipelines.lake.test_commits import add
+for number in range(1, 41):
+    add(Path(sys.argv[1]), number + int(sys.argv[2]), sys.argv[2])
+"""
+
+
+def test_of_two_processes_each_version_is_ones(table: Path) -> None:
+    writers = [subprocess.Popen([sys.executable, "-c", ADD, str(table), offset]) for offset in ("100", "200")]
+    for number in range(1, 21):
+        write_deltalake(table, rows(number), mode="append")
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert there(table) == [*range(21), *range(101, 141), *range(201, 241)]
+    assert versions(table) == list(range(101))
+
+
+def test_what_another_writer_commits_in_between_stays(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, turn = os.link, iter([True, True])
+
+    def overtaken(unfinished: Path, version: Path) -> None:
+        if next(turn, False):
+            write_deltalake(table, rows(99), mode="append")
+        link(unfinished, version)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    assert add(table, 1) == 1
+    assert there(table) == [0, 1, 99, 99]
+    assert versions(table) == [0, 1, 2, 3]
+
+
+def test_the_same_epoch_of_another_runner_is_not_added_twice(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, turn = os.link, iter([True])
+
+    def overtaken(unfinished: Path, version: Path) -> None:
+        if next(turn, False):
+            add(table, 1)
+        link(unfinished, version)
+
+    folder = table / "other"
+    folder.mkdir()
+    pq.write_table(rows(1), folder / "a.parquet")
+    monkeypatch.setattr(os, "link", overtaken)
+    assert adopt(table, folder, survey(folder), application="a", epoch=1) == 0
+    assert there(table) == [0, 1]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.pipelines.lake.test_commits import add
+os.link = lambda *_: os._exit(9)
+add(Path(sys.argv[1]), 1)
+"""
+
+
+def test_a_kill_before_the_link_leaves_what_no_reader_sees_and_upkeep_removes(table: Path) -> None:
+    assert subprocess.run([sys.executable, "-c", KILLED, str(table)], check=False).returncode == 9
+    log = table / "_delta_log"
+    (left,) = log.glob("_commit_*")
+    assert there(table) == [0]
+    state = by_name.read(table)
+    assert state is not None
+    assert state.version() == 0
+    assert sum(clean_log(table, keep=timedelta(hours=1))) == 0
+    assert left.exists()
+    os.utime(left, (0, time.time() - 7200))
+    sum(clean_log(table, keep=timedelta(hours=1)))
+    assert not left.exists()
+    assert versions(table) == [0]
+
+
+STRANGE: dict[str, Callable[[Path], object]] = {
+    "change data": lambda path: DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"}),
+    "only appended to": lambda path: DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"}),
+    "a constraint": lambda path: DeltaTable(path).alter.add_constraint({"small": "id < 10"}),
+}
+
+
+@pytest.mark.parametrize("feature", STRANGE)
+def test_what_a_writer_has_to_know_more_for_is_left_to_delta_rs(
+    table: Path, monkeypatch: pytest.MonkeyPatch, feature: str
+) -> None:
+    STRANGE[feature](table)
+    left: list[Path] = []
+    by_delta_rs = commits._by_delta_rs
+    monkeypatch.setattr(commits, "_by_delta_rs", lambda *args: left.append(args[1]) or by_delta_rs(*args))
+    assert add(table, 1) == 1
+    assert left == [table]
+    assert there(table) == [0, 1]
+
+
+def test_a_file_system_without_links_is_left_to_delta_rs(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", none)
+    assert add(table, 1) == 1
+    assert there(table) == [0, 1]
+    assert not list((table / "_delta_log").glob("_commit_*"))
+
+
+@pytest.mark.parametrize("by_delta_rs", [False, True])
+def test_a_version_that_is_not_the_next_is_not_made(table: Path, by_delta_rs: bool) -> None:
+    old = DeltaTable(table) if by_delta_rs else delta_log.opened(table)
+    assert old is not None
+    write_deltalake(table, rows(1), mode="append")
+    with pytest.raises(CommitFailedError):
+        commit(old, table, [])
+    assert versions(table) == [0, 1]
+
+
+def test_who_was_stopped_while_the_log_was_cleaned_up_makes_no_version_that_was_there_before(table: Path) -> None:
+    old = delta_log.opened(table)
+    assert old is not None
+    for number in range(1, 4):
+        add(table, number)
+    DeltaTable(table).create_checkpoint()
+    sum(clean_log(table, keep=timedelta(0)))
+    assert versions(table) == [3]
+    with pytest.raises(CommitFailedError, match="cleaned up"):
+        commit(old, table, [AddAction("lost.parquet", 1, {}, 0, True, "{}")])
+    assert versions(table) == [3]
+    assert there(table) == [0, 1, 2, 3]
+
+
+def test_the_oldest_version_leaves_first(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who finds a version in the log takes one that is not there for one that never was."""
+    for number in range(1, 13):
+        add(table, number)
+    DeltaTable(table).create_checkpoint()
+    left: list[int] = []
+    unlink = os.unlink
+    monkeypatch.setattr(os, "unlink", lambda path, **_: left.append(int(Path(path).name[:20])) or unlink(path))
+    sum(clean_log(table, keep=timedelta(0)))
+    assert left == list(range(12))
