@@ -17,7 +17,7 @@ from tests.pipelines.runtime.handmade import HandmadeLake
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processing.test_processes import event, wrapped
-from tests.pipelines.runtime.test_event_time import Play
+from tests.pipelines.runtime.test_event_time import Play, told
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
@@ -265,6 +265,28 @@ def test_a_quarantine_that_gets_no_row_gets_no_commit(
     assert play.kept_out.keys() == {10}
     assert play.upto() == []
     assert play.kept_out.keys() == {10, 50}
+    play.prove()
+
+
+def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    play = Play(spark, tmp_path)
+    harness, insert = play.harness, play.harness.pipeline.insert("converted")
+    quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), insert)
+    play.rate("EUR", 100, 10)
+    play.order(1, "XXX", 10)
+    play.upto(rates=10, orders=10)
+    play.rate("XXX", 7, 5)
+    play.upto()
+    harness.runner.backfill("converted", told(0), told(15))
+    assert lake_rows.read(spark, quarantine).count() == 0
+    remove(max((quarantine / "_delta_log").glob("*.json")))
+    delta_log._open.clear()
+    assert lake_rows.read(spark, quarantine).count() == 1
+    harness.restart()
+    play.upto(rates=20, orders=20)
+    assert lake_rows.read(spark, quarantine).count() == 0
     play.prove()
 
 
