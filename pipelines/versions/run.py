@@ -214,13 +214,27 @@ def _rank_by_sorting(parts: Sequence[Numbers]) -> Numbers:
 
 def _ordered(hashes: Hashes, times: Numbers, rank: Numbers) -> Numbers:
     """The rows by hash, time and seq."""
-    order = np.lexsort((times, hashes))
-    tied = (np.diff(hashes[order]) == 0) & (np.diff(times[order]) == 0)
+    order = _by_hash_and_time(hashes, times)
+    tied = (np.diff(hashes.take(order)) == 0) & (np.diff(times.take(order)) == 0)
     if tied.any():
         places = np.flatnonzero(np.append(tied, False) | np.insert(tied, 0, False))
         rows = order[places]
         order[places] = rows[np.lexsort((rank[rows], times[rows], hashes[rows]))]
     return order
+
+
+def _by_hash_and_time(hashes: Hashes, times: Numbers) -> Numbers:
+    """Where a key's number among the keys and the time together fit into 63 bits, two sorts of numbers take a third of
+    the time of one by two columns."""
+    order = np.argsort(hashes)
+    if not len(order):
+        return order
+    ordered = hashes.take(order)
+    number = np.cumsum(np.append(False, ordered[1:] != ordered[:-1]))
+    least, bits = int(times.min()), (int(times.max()) - int(times.min())).bit_length()
+    if int(number[-1]).bit_length() + bits > 63:
+        return np.lexsort((times, hashes))
+    return order.take(np.argsort((number << bits) | (times.take(order) - least)))
 
 
 def _keys_alike(parts: Sequence[Word], order: Numbers, alike: Flags) -> bool:
