@@ -82,13 +82,13 @@ class Joining:
             for alias, table in named.items()
         }
 
-    def _expressions(self) -> list[str]:
+    def _expressions(self, *, keys: bool = True) -> list[str]:
         insert = self.insert
         found = [item.expression for item in insert.projections]
         found += [condition.expression for condition in insert.conditions]
         found += [each.condition for each in insert.constraints]
         found += [join.predicate or "" for join in insert.joins]
-        return found + [key.probe for join in insert.joins for key in join.keys]
+        return found + [key.probe for join in insert.joins for key in join.keys if keys]
 
     @cached_property
     def _refs(self) -> dict[str, tuple[str, str]]:
@@ -105,7 +105,7 @@ class Joining:
 
     def _own(self) -> Columns:
         """What travels of the landed row beside the probe's columns."""
-        found = {name: LAKE_COLUMNS[column] for name, column in OWN.items()}
+        found = {name: LAKE_COLUMNS[column] for name, column in OWN.items()} | {"_probe_op": "SMALLINT"}
         found |= {"_probe_time": "BIGINT"} if self.insert.time == "event" else {}
         return found | ({"_instant": "TIMESTAMP"} if self._asks_instant else {})
 
@@ -117,8 +117,16 @@ class Joining:
         return found | ({f"_build{number}_seq": SEQ_TYPE} if self.insert.proof else {})
 
     def _of_probe(self) -> Columns:
-        probe = self.insert.probe_alias
-        return {**{flat(probe, name): kind for name, kind in self._types[probe].items()}, **self._own()}
+        """What travels of the probe behind the first look-up: no column that is a key of it and nothing else."""
+        probe, insert = self.insert.probe_alias, self.insert
+        later = [
+            key.probe for number, join in enumerate(insert.joins) for key in join.keys if number not in self._groups[0]
+        ]
+        text = "\n".join([*self._expressions(keys=False), *later]).lower()
+        found = {
+            name: kind for name, kind in self._types[probe].items() if f"{quoted(probe)}.{quoted(name)}".lower() in text
+        }
+        return {**{flat(probe, name): kind for name, kind in found.items()}, **self._own()}
 
     @cached_property
     def _groups(self) -> list[list[int]]:
@@ -226,6 +234,7 @@ class Joining:
         alias, event = self.insert.probe_alias, self.insert.time == "event"
         if probe.rows is not None:
             names = {quoted(flat(alias, name)): quoted(name) for name in self._types[alias]} | OWN
+            names["_probe_op"] = "CAST(256 * ascii(_op) + ascii(substr(_op, 2)) AS SMALLINT)"
             names |= {"_probe_time": "unix_micros(_rowtime)"} if event else {}
             rows = probe.rows.selectExpr(*(f"{expression} AS {name}" for name, expression in names.items()))
             return _mapped(rows, frames_of, *work, writer)
@@ -246,8 +255,8 @@ class Joining:
         with as_views({"rows": rows}) as views:
             query = Query(views["rows"], [quoted(name) for name in columns])
             for alias, types in self._types.items():
-                if types and quoted(flat(alias, next(iter(types)))) in query.columns:
-                    query.scope[alias] = list(types)
+                if there := [name for name in types if quoted(flat(alias, name)) in query.columns]:
+                    query.scope[alias] = there
             for number in looked_up:
                 if self.insert.joins[number].predicate is not None:
                     self._test(query, number)

@@ -2,8 +2,9 @@
 row meets.
 
 Rows are frames, name -> Arrow array, of one length. A column of a table travels as `alias$column`; beside them are
-    _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; the last three may be NULL where a row
-                                                             can not be kept out any more
+    _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; its op as a number (`op_numbers`); the
+                                                             last three may be NULL where a row can not be kept out any
+                                                             more
     _probe_time                                              in event time: us, UTC
     _instant                                                 what PROCTIME() is in this release
     _why<n>, _build<n>_epoch, _build<n>_seq, _outside<n>     of the n-th join: why it gave no version (NULL: it gave
@@ -76,6 +77,7 @@ class Reading:
         for rows in _together(_batches(groups, schema, due)):
             frame = {flat(self.alias, name): rows.column(name) for name in self.types}
             frame |= {name: rows.column(column) for name, column in OWN.items()}
+            frame["_probe_op"] = op_numbers(frame["_probe_op"])
             if self.event:
                 frame["_probe_time"] = rows.column("_rowtime").cast(pa.int64())
             yield frame
@@ -86,6 +88,19 @@ def _batches(groups: Sequence[Groups], schema: pa.Schema, due: ds.Expression) ->
         chosen = _FORMAT.make_fragment(each.path, LocalFileSystem()).subset(row_group_ids=list(each.numbers))
         ahead = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
         yield from chosen.to_batches(schema=schema, filter=due, batch_size=AT_ONCE, **ahead)
+
+
+def op_numbers(ops: pa.DictionaryArray) -> pa.Array:
+    """The two letters of an op as a number, which crosses to Spark and back in no time."""
+    letters = [int.from_bytes(op.encode().ljust(2, b"\0"), "big") for op in ops.dictionary.to_pylist()]
+    return masked(np.array(letters, np.int16).take(ops.indices.to_numpy()))
+
+
+def ops_of(numbers: pa.Array) -> pa.DictionaryArray:
+    """Ops by their numbers."""
+    found = numbers.dictionary_encode()
+    texts = [number.to_bytes(2, "big").rstrip(b"\0").decode() for number in found.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(found.indices, pa.array(texts, pa.string()))
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

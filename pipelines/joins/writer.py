@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.joins.outcome import MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
-from tidegate.pipelines.joins.task import Frame
+from tidegate.pipelines.joins.task import Frame, ops_of
 from tidegate.pipelines.joins.violations import MASK
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.parquet import BatchWriter
@@ -110,7 +110,7 @@ class Writer:
 
         types = {item.name: arrow_type(item.spark_type) for item in self.insert.projections}
         columns = {name: _as(own(source), types[name]) for name, source in self.columns.items()}
-        columns["_op"] = _as(own("_probe_op"), pa.string())
+        columns["_op"] = ops_of(own("_probe_op"))
         columns["_generation"] = pa.repeat(pa.scalar(self.release.generation, pa.int32()), size)
         columns["_epoch"] = pa.repeat(pa.scalar(self.release.epoch, pa.int64()), size)
         for name, column in (("_probe_epoch", "_epoch"), ("_split", "_split"), ("_offset", "_offset")):
