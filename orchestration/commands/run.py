@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -121,11 +121,7 @@ def run(
     them before; ahead of the stream or behind it, in any order. A later run without them releases what is left, and
     nothing twice.
     """
-    from tidegate.orchestration.console.standing import imbalances
-    from tidegate.orchestration.console.views import of_run, run_tables
-    from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
-    from tidegate.pipelines.runtime.status import settled_status
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -151,12 +147,21 @@ def run(
         if dry:
             _dry_run(screen, pipeline, lake, master, resnapshot or [])
             return
-        if continuous:
-            _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval, patience, kept)
-            return
-        with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate run", interval) as active:
-            inserts = _to_fill(pipeline) if between else None
-            report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [], wait=waits or 0.0)
+        with session_ahead(lake, master, certain=continuous) as spark:
+            if continuous:
+                _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval, patience, kept, spark)
+                return
+            with (
+                Bars(screen.err) as bars,
+                runner(pipeline, lake, master, bars, "tidegate run", interval, spark(bars)) as active,
+            ):
+                inserts = _to_fill(pipeline) if between else None
+                report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [], wait=waits or 0.0)
+        from tidegate.orchestration.console.standing import imbalances
+        from tidegate.orchestration.console.views import of_run, run_tables
+        from tidegate.pipelines.lake import Lake
+        from tidegate.pipelines.runtime.status import settled_status
+
         found = settled_status(Lake(lake), pipeline)
         wrong = [item.insert for item in found.imbalanced]
         screen.result(
@@ -220,7 +225,13 @@ def _to_fill(pipeline: Any) -> list[str] | None:
 
 
 def runner(
-    pipeline: Any, lake: Path, master: str | None, bars: Bars, label: str, interval: timedelta | None = None
+    pipeline: Any,
+    lake: Path,
+    master: str | None,
+    bars: Bars,
+    label: str,
+    interval: timedelta | None = None,
+    spark: Callable[[], Any] | None = None,
 ) -> Any:
     """The runner that a command uses; close it to let its leases go."""
     from tidegate.pipelines.lake import Lake
@@ -230,7 +241,7 @@ def runner(
         pipeline,
         Lake(lake),
         say=lambda line: bars.console.print(escape(line), soft_wrap=True),
-        spark=session(lake, master, bars),
+        spark=spark or session(lake, master, bars),
         progress=bars,
         label=label,
         auto_watermark_interval=interval,
@@ -244,6 +255,22 @@ def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
     return partial(start_session, master=master, progress=bars, log=lake / "_scratch" / "spark.log")
 
 
+@contextlib.contextmanager
+def session_ahead(lake: Path, master: str | None, certain: bool) -> Iterator[Callable[[Bars], Callable[[], Any]]]:
+    """The same, started beside what a run does first where it is `certain` to be needed, as in a new lake. Where jars
+    are to be downloaded it is not: that is shown."""
+    from tidegate.pipelines.jars import is_complete
+    from tidegate.pipelines.lake import Layout
+
+    if not is_complete() or not (certain or not (Layout(lake).root / "_control").exists()):
+        yield partial(session, lake, master)
+        return
+    from tidegate.pipelines.runtime.session import SessionAhead
+
+    with SessionAhead(master=master, log=lake / "_scratch" / "spark.log") as start:
+        yield lambda bars: partial(start, bars)
+
+
 def _continuous(
     screen: Screen,
     pipeline: Any,
@@ -254,6 +281,7 @@ def _continuous(
     interval: timedelta | None,
     give_up_after: float | None,
     keep: float,
+    spark: Callable[[Bars], Callable[[], Any]],
 ) -> None:
     from tidegate.orchestration.console.views import of_tick, stuck_lines, tick_line
     from tidegate.pipelines.errors import GateHeld
@@ -282,7 +310,7 @@ def _continuous(
             screen.say(escape(screen.commands.filled(str(held))))
 
     label = "tidegate run --continuous"
-    with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label, interval) as active:
+    with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label, interval, spark(bars)) as active:
         # Spark puts a handler of its own in place when it starts, so it starts before ours.
         active.session()
         with stopped_by_signals(stop):

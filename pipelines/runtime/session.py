@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import IO
+from types import TracebackType
+from typing import IO, Any, NoReturn, Self
 
 from delta import configure_spark_with_delta_pip  # noqa: F401  (fails early, and clearly, where delta-spark is missing)
 from py4j.protocol import Py4JError
@@ -27,14 +32,16 @@ def start_session(
     config: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     log: Path | None = None,
+    started: Callable[[Engine], None] = lambda engine: None,
 ) -> SparkSession:
     """The active session, or a new one on `master` ($TIDEGATE_MASTER, else all cores of this machine).
 
     `config` is laid over `settings`; both are laid over what spark-defaults.conf says. What the JVM
-    prints goes into the file `log`, unless $TIDEGATE_SPARK_LOG is set. Starting takes 6 to 8 s.
+    prints goes into the file `log`, unless $TIDEGATE_SPARK_LOG is set. `started` is given the JVM before it can be
+    reached. Starting takes 6 to 8 s.
     Raises JavaMissing, JarsUnavailable and EngineNotStarted.
     """
-    active = SparkSession.getActiveSession()
+    active = SparkSession.getActiveSession() or _of_another_thread()
     if active is not None:
         return active
     java()
@@ -53,7 +60,7 @@ def start_session(
         builder = builder.config(key, value)
     try:
         with step(progress, "start Spark"):
-            _start_engine(given, log)
+            _start_engine(given, log, started)
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel(os.environ.get("TIDEGATE_SPARK_LOG", "ERROR"))
     except (PySparkException, Py4JError, EOFError) as error:
@@ -67,7 +74,17 @@ def start_session(
     return session
 
 
-def _start_engine(config: Mapping[str, str], log: Path | None) -> None:
+def _of_another_thread() -> SparkSession | None:
+    """The session of this process, made the active one of this thread."""
+    found = SparkSession._instantiatedSession
+    if found is None or found._sc._jsc is None or SparkContext._jvm is None:
+        return None
+    of_java: Any = SparkSession._get_j_spark_session_class(SparkContext._jvm)
+    of_java.setActiveSession(found._jsparkSession)
+    return found
+
+
+def _start_engine(config: Mapping[str, str], log: Path | None, started: Callable[[Engine], None]) -> None:
     """Start the JVM, unless this process has one. Where it fails or is interrupted, no JVM is left behind."""
     if SparkContext._gateway is not None:
         return
@@ -77,6 +94,7 @@ def _start_engine(config: Mapping[str, str], log: Path | None) -> None:
     with _opened(log) as file:
         engine = Engine(config, file)
     try:
+        started(engine)
         SparkContext._ensure_initialized(gateway=engine.gateway())
     except BaseException:
         engine.kill()
@@ -86,5 +104,74 @@ def _start_engine(config: Mapping[str, str], log: Path | None) -> None:
 def _opened(log: Path | None) -> AbstractContextManager[IO[bytes] | None]:
     if log is None or "TIDEGATE_SPARK_LOG" in os.environ:  # a person wants to read along
         return nullcontext()
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # a lake makes it so, and may not be there yet
     return log.open("ab")
+
+
+ENDS_WITHIN_S = 10.0
+"""How long a start that was given up may take to see it."""
+
+
+class SessionAhead:
+    """A session that a thread starts while its owner gets ready. To be used as a context: what is left before the
+    session is there gives it up, and its JVM.
+
+    Called, it returns the session, or raises what its start has raised. `progress` shows what is still waited for.
+    """
+
+    def __init__(self, *, master: str | None = None, progress: Progress | None = None, log: Path | None = None) -> None:
+        self._start = partial(start_session, master=master, log=log)
+        self._progress = progress or SilentProgress()
+        self._engine: Engine | None = None
+        self._given_up = False
+        self._threads = ThreadPoolExecutor(1, "start Spark")
+
+    def __enter__(self) -> Self:
+        self._session = self._threads.submit(self._start, started=self._started)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._session.done():
+            self._given_up = True
+            if self._engine is not None:
+                self._engine.kill()
+            wait([self._session], ENDS_WITHIN_S)
+            if self._engine is not None:
+                _forget()
+        self._threads.shutdown(wait=False)
+
+    def __call__(self, progress: Progress | None = None) -> SparkSession:
+        if not self._session.done():
+            with step(progress or SilentProgress(), "start Spark"):
+                self._session.result()
+        self._session.result()
+        session = self._start(progress=progress)
+        if threading.current_thread() is threading.main_thread():
+            _cancel_jobs_on_interrupt(session.sparkContext)
+        return session
+
+    def _started(self, engine: Engine) -> None:
+        self._engine = engine
+        if self._given_up:
+            engine.kill()
+
+
+def _forget() -> None:
+    """The engine of this process is gone: whoever asks for a session gets another one."""
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _cancel_jobs_on_interrupt(context: SparkContext) -> None:
+    """What Spark does of itself where the main thread has started it."""
+
+    def interrupted(number: int, frame: object) -> NoReturn:
+        try:
+            context.cancelAllJobs()
+        finally:
+            raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupted)

@@ -58,6 +58,18 @@ def test_an_old_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         jars.resolve([COORDINATE])
 
 
+def test_the_version_of_java_is_read_and_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(tmp_path, monkeypatch, "", 0)
+    program = tmp_path / "jdk" / "bin" / "java"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    release = tmp_path / "jdk" / "release"
+    release.write_text('IMPLEMENTOR="Debian"\nJAVA_VERSION="21.0.2"\n')
+    assert jars.java() == str(program)
+    release.write_text('JAVA_VERSION="11.0.2"\n')
+    with pytest.raises(jars.JavaMissing):
+        jars.java()
+
+
 def jar(folder: Path, coordinate: str, name: str, text: bytes) -> Path:
     """A jar in the cache folder, as if it had been downloaded."""
     path = folder / "jars" / coordinate.replace(":", "_") / name

@@ -34,6 +34,26 @@ if "interrupted" in sys.argv:  # as Dagster has it in the process of a run
 session.start_session(master="local[1]")
 """
 
+AHEAD = """
+import sys
+import time
+from pathlib import Path
+from tidegate.pipelines.runtime import session
+
+session.java = lambda: "java"
+session.resolve = lambda *_, **__: []
+_, number, what = sys.argv
+with session.SessionAhead(master="local[1]") as ahead:
+    while not Path(number).exists():
+        time.sleep(0.01)
+    if what == "wrong":
+        raise SystemExit("the source is wrong")
+    try:
+        ahead()
+    except session.EngineNotStarted as error:
+        print(error.what, error.where, sep="; ")
+"""
+
 
 def play(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> Path:
     """A `spark-submit` that does this, and the file that it leaves its number in."""
@@ -150,3 +170,23 @@ def test_an_engine_is_given_its_settings_and_asked_for_its_address(
     assert os.getpgid(started.process.pid) == started.process.pid, "no signal for this process reaches it"
     started.kill()
     assert started.process.returncode == -signal.SIGKILL
+
+
+def test_what_fails_beside_the_start_ends_the_process_and_its_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = play(tmp_path, monkeypatch, ENDLESS)
+    command = [sys.executable, "-c", AHEAD, str(number), "wrong"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (1, "the source is wrong\n")
+    assert gone(int(number.read_text()))
+    assert list((tmp_path / "tmp").glob("tidegate-engine-*")) == []
+
+
+def test_a_start_ahead_that_fails_says_what_any_start_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = play(tmp_path, monkeypatch, "exit 1")
+    command = [sys.executable, "-c", AHEAD, str(number), "start"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=300)
+    expected = "Spark did not start: its JVM ended before it could be reached; master local[1], driver memory 2g\n"
+    assert done.stdout == expected
+    assert list((tmp_path / "tmp").glob("tidegate-engine-*")) == []

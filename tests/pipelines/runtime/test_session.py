@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
@@ -33,15 +34,24 @@ def test_what_a_component_says_is_laid_over_all(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_engine_that_does_not_start_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ends(config: Mapping[str, str], log: None) -> None:
+    def ends(config: Mapping[str, str], log: None, started: object) -> None:
         assert config["spark.driver.memory"] == "abc"
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
     monkeypatch.setenv("TIDEGATE_DRIVER_MEMORY", "abc")
     monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(session.SparkSession, "_instantiatedSession", None)
     monkeypatch.setattr(session, "java", lambda: None)
     monkeypatch.setattr(session, "resolve", lambda *_, **__: [])
     monkeypatch.setattr(session, "_start_engine", ends)
     with pytest.raises(session.EngineNotStarted, match=r"\$TIDEGATE_DRIVER_MEMORY") as caught:
         session.start_session(master="local[1]")
     assert caught.value.where == "master local[1], driver memory abc"
+
+
+def test_the_folder_of_an_engines_log_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be made before the lake is."""
+    monkeypatch.delenv("TIDEGATE_SPARK_LOG", raising=False)
+    with session._opened(tmp_path / "lake" / "_scratch" / "spark.log") as file:
+        assert file is not None
+    assert (tmp_path / "lake" / "_scratch").stat().st_mode & 0o777 == 0o700
