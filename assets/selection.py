@@ -32,7 +32,7 @@ def selected(pipeline: Pipeline, look: Presentation) -> Parts:
     known = [*(table.name for table in pipeline.sources), *(insert.id for insert in pipeline.inserts)]
     wanted = _with_inputs(pipeline, _matched(look.select, known, "select")) if look.select else set(known)
     wanted -= _matched(look.exclude, known, "exclude")
-    if not wanted:
+    if known and not wanted:
         raise PlanningError(
             f"`select` and `exclude` leave nothing of {pipeline.name}",
             state="nothing was loaded",
