@@ -5,14 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 
 def empty_frame(spark: SparkSession, schema: DataType) -> DataFrame:
     """No rows of `schema`. Unlike createDataFrame([], …) it starts no Python worker."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
     assert isinstance(schema, StructType)
     return spark.range(0).select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in schema])
 

@@ -201,6 +201,8 @@ class _Reading:
         try:
             if self.known is None:
                 self._begin(log)
+            elif not self.known.there():  # cleaned up past it, or another table was put in its place
+                return None
             elif not file_of(log, self.known.at + 1).exists():
                 return self.known if self.known.there() else None
             else:

@@ -103,6 +103,16 @@ def _another_table_lies_there(log: Path) -> None:
         (log / "away").unlink()
 
 
+def _a_longer_table_lies_there(log: Path) -> None:
+    other = log.parent / "other"
+    for number in range(10, 15):
+        write_deltalake(other, rows(number), mode="append")
+    for file in log.iterdir():
+        file.unlink()
+    for file in (other / "_delta_log").iterdir():
+        file.rename(log / file.name)
+
+
 def _cleaned_up(log: Path) -> None:
     write_deltalake(log.parent, rows(5), mode="append")
     DeltaTable(log.parent).create_checkpoint()
@@ -111,7 +121,7 @@ def _cleaned_up(log: Path) -> None:
         file.unlink()
 
 
-@pytest.mark.parametrize("change", [_last_is_lost, _another_table_lies_there, _cleaned_up])
+@pytest.mark.parametrize("change", [_last_is_lost, _another_table_lies_there, _a_longer_table_lies_there, _cleaned_up])
 def test_a_log_that_does_not_go_on_where_it_was_is_read_anew(tmp_path: Path, change: Callable[[Path], None]) -> None:
     for number in range(3):
         write_deltalake(tmp_path, rows(number), mode="append")
