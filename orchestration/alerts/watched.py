@@ -22,14 +22,15 @@ from tidegate.pipelines.sql.keyed_joins import KeyedJoin
 
 @dataclass(frozen=True)
 class WatchedInsert:
-    """An INSERT. `staged_at` is the folder that its epochs are staged in; `script` is empty where nobody knows it."""
+    """An INSERT. `published_at` is the folder that its epochs stage published rows in; `script` is empty where nobody
+    knows it."""
 
     pipeline: str
     insert: str
     lake: str
     script: str
     staged: dg.AssetKey
-    staged_at: Path
+    published_at: Path
     joins: tuple[KeyedJoin, ...]
 
     @property
@@ -53,11 +54,16 @@ class WatchedInsert:
     @property
     def target(self) -> Path:
         """Where the target's table lies (tidegate.pipelines.lake.Layout)."""
-        return self.staged_at.parent.parent.parent
+        return self.published_at.parent.parent
 
     @property
     def quarantine(self) -> Path:
-        return self.staged_at.parent
+        return self.target / "_quarantine" / self.insert
+
+    @property
+    def staged_at(self) -> Path:
+        """The folder that its epochs stage the rows in that they quarantine."""
+        return self.quarantine / "_staged"
 
 
 @dataclass(frozen=True)
@@ -149,8 +155,8 @@ def _told(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def _insert(key: dg.AssetKey, told: Mapping[str, Any]) -> WatchedInsert:
     joins = tuple(KeyedJoin(**join) for join in told.get(JOINS, ()))
     script = str(told.get(SCRIPT, ""))
-    pipeline, staged_at = str(told[PIPELINE]), Path(str(told["path"]))
-    return WatchedInsert(pipeline, told[INSERT], str(told[LAKE]), script, key, staged_at, joins)
+    pipeline, published_at = str(told[PIPELINE]), Path(str(told["path"]))
+    return WatchedInsert(pipeline, told[INSERT], str(told[LAKE]), script, key, published_at, joins)
 
 
 def opened(folder: str) -> Lake | None:

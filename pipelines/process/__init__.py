@@ -147,3 +147,7 @@ def __getattr__(name: str) -> Any:
     if name in ("Arrived", "LocalRun"):
         return getattr(import_module(f"{__name__}.local"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

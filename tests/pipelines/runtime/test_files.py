@@ -139,7 +139,7 @@ def test_an_older_lake_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     assert ids(play) == [1, 2, 3, 5]
     assert play.kept_out.keys() == {4}
     play.prove()
-    harness.runner.backfill("converted", told(0), told(15))
+    harness.runner.backfill("converted", (told(0), told(15)))
     harness.runner.maintenance(timedelta(0)).run()
     harness.restart()
     vacuum(play)

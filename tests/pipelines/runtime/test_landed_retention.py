@@ -160,8 +160,7 @@ class ByHand:
     @property
     def there(self) -> list[int]:
         """The epochs of the rows that the table has."""
-        table = delta_log.opened(self.lake.table_path("orders"))
-        assert table is not None
+        table = DeltaTable(self.lake.table_path("orders"))
         return sorted(delta_log.read(table, "_epoch")["_epoch"].to_pylist())
 
     @property
@@ -465,10 +464,10 @@ def test_a_backfill_begins_after_the_last_epoch_that_had_rows_which_are_gone(tmp
     )
     epochs = history_by(hand)
     last = epochs[-1].plan
-    error = refused(lambda: planner.backfill(last, epochs, 9_000, MAX_TIMESTAMP))
+    error = refused(lambda: planner.backfill(last, epochs, [(9_000, MAX_TIMESTAMP)]))
     assert "none of them has a time after 1970-01-01T00:00:12.000Z" in error.what
     assert error.next_command == "tidegate run SCRIPT --from 1970-01-01T00:00:16.001Z"
-    plan = planner.backfill(last, epochs, 16_001, MAX_TIMESTAMP)
+    plan = planner.backfill(last, epochs, [(16_001, MAX_TIMESTAMP)])
     assert isinstance(plan, ReleasePlan)
     assert plan.backfill is not None
     assert plan.backfill.replaces == ((3, 3),)

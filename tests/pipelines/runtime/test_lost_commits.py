@@ -279,7 +279,7 @@ def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(
     play.upto(rates=10, orders=10)
     play.rate("XXX", 7, 5)
     play.upto()
-    harness.runner.backfill("converted", told(0), told(15))
+    harness.runner.backfill("converted", (told(0), told(15)))
     assert lake_rows.read(spark, quarantine).count() == 0
     remove(max((quarantine / "_delta_log").glob("*.json")))
     delta_log._open.clear()

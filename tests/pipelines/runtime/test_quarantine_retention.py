@@ -28,6 +28,7 @@ from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.releasing.processing_time import ProcessingTimePlanner
 from tidegate.pipelines.runtime.releasing.standing import Standing
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 from tidegate.quality_checks.reconcile import reconcile
 
 ABSENT, DELETED = "unmatched:key-absent@u", "unmatched:deleted@u"
@@ -103,9 +104,7 @@ class Kept:
 
     @property
     def there(self) -> list[tuple[int, str]]:
-        table = delta_log.opened(self.path)
-        assert table is not None
-        rows = delta_log.read(table, "_epoch", "_reason").to_pylist()
+        rows = delta_log.read(DeltaTable(self.path), "_epoch", "_reason").to_pylist()
         return sorted({(row["_epoch"], row["_reason"].removeprefix("unmatched:")) for row in rows})
 
 
@@ -169,9 +168,7 @@ def test_a_row_without_a_reason_stays(tmp_path: Path) -> None:
     compact(kept.path)
     kept.take(5, reasons=("key-absent",))
     assert kept.remove() == (8, "")
-    table = delta_log.opened(kept.path)
-    assert table is not None
-    assert delta_log.read(table, "_reason")["_reason"].null_count == 1
+    assert delta_log.read(DeltaTable(kept.path), "_reason")["_reason"].null_count == 1
 
 
 def test_where_rows_are_lost_none_goes(tmp_path: Path) -> None:
@@ -240,7 +237,7 @@ def test_released_rows_leave_the_disk_and_backfills_know_it(spark: SparkSession,
     insert = harness.pipeline.insert("converted")
     assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
     with pytest.raises(BeyondRetention, match="would have to be joined again"):
-        harness.runner.backfill("converted", high=told(50))
+        harness.runner.backfill("converted", (MIN_TIMESTAMP, told(50)))
     harness.runner.backfill("converted")
     rows = sorted((row["id"], row["rate"]) for row in harness.published("converted"))
     assert rows == [(0, 100), (1, 200), (2, 100), (3, 200)]
