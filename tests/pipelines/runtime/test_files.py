@@ -69,15 +69,20 @@ def ids(play: Play) -> list[int]:
 
 
 def vacuum(play: Play) -> None:
-    """What Spark does to the target and its quarantine with no retention at all."""
-    lake, table = play.harness.lake, play.harness.pipeline.table("converted")
-    spark, name = play.harness.spark, "spark.databricks.delta.retentionDurationCheck.enabled"
-    spark.conf.set(name, "false")
+    """What Spark does to the target and its quarantine with no retention at all; it lists by 10,000 tasks otherwise."""
+    lake, table, spark = play.harness.lake, play.harness.pipeline.table("converted"), play.harness.spark
+    check, tasks = (
+        "spark.databricks.delta.retentionDurationCheck.enabled",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism",
+    )
+    spark.conf.set(check, "false")
+    spark.conf.set(tasks, "2")
     try:
         for path in (lake.target_path(table), lake.quarantine_path(table, play.harness.pipeline.insert("converted"))):
             spark.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS").collect()
     finally:
-        spark.conf.unset(name)
+        spark.conf.unset(check)
+        spark.conf.unset(tasks)
 
 
 def staged(play: Play) -> set[str]:
