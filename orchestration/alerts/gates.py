@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from itertools import takewhile
-from pathlib import Path
 
 import dagster as dg
 import pyarrow as pa
@@ -86,7 +85,7 @@ def _keys(
     """Some keys of an epoch's rows without a match; none where the rows can not be read: they are evidence, and the
     alert does not wait for it."""
     try:
-        return tuple(missed_keys(lake, watched.joins, watched.staged_at, plan, staged, options.keys))
+        return tuple(missed_keys(lake, watched.joins, watched.places.staged, plan, staged, options.keys))
     except (pa.ArrowException, DeltaError, OSError, KeyError) as error:
         logger.warning("keys of %s can not be told: %s", watched.name, type(error).__name__)
         return ()
@@ -148,7 +147,7 @@ def growing_quarantine(
     if sum(row.counts.get("to:quarantine", 0) for row in late) <= options.quarantine_rows:
         return None
     epochs = [
-        item for item in history(lake, watched.insert, Path(watched.target)) if item.plan.generation == generation
+        item for item in history(lake, watched.insert, watched.places.target) if item.plan.generation == generation
     ]
     had = {item.plan.epoch: item.staged.counts.get("to:quarantine", 0) for item in epochs if item.staged}
     there = [item for item in epochs if item.published and item.staged and item.staged.staged_at >= since]

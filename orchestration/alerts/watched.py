@@ -16,21 +16,21 @@ from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.runtime.plans import insert_owner
 from tidegate.pipelines.sql.keyed_joins import KeyedJoin
 
 
 @dataclass(frozen=True)
 class WatchedInsert:
-    """An INSERT. `published_at` is the folder that its epochs stage published rows in; `script` is empty where nobody
-    knows it."""
+    """An INSERT. `script` is empty where nobody knows it."""
 
     pipeline: str
     insert: str
     lake: str
     script: str
     staged: dg.AssetKey
-    published_at: Path
+    places: Places
     joins: tuple[KeyedJoin, ...]
 
     @property
@@ -50,20 +50,6 @@ class WatchedInsert:
     def subject(self) -> str:
         """What keys of its incidents begin with, after their kind."""
         return f"{self.lake} {self.insert}"
-
-    @property
-    def target(self) -> Path:
-        """Where the target's table lies (tidegate.pipelines.lake.Layout)."""
-        return self.published_at.parent.parent
-
-    @property
-    def quarantine(self) -> Path:
-        return self.target / "_quarantine" / self.insert
-
-    @property
-    def staged_at(self) -> Path:
-        """The folder that its epochs stage the rows in that they quarantine."""
-        return self.quarantine / "_staged"
 
 
 @dataclass(frozen=True)
@@ -155,8 +141,8 @@ def _told(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def _insert(key: dg.AssetKey, told: Mapping[str, Any]) -> WatchedInsert:
     joins = tuple(KeyedJoin(**join) for join in told.get(JOINS, ()))
     script = str(told.get(SCRIPT, ""))
-    pipeline, published_at = str(told[PIPELINE]), Path(str(told["path"]))
-    return WatchedInsert(pipeline, told[INSERT], str(told[LAKE]), script, key, published_at, joins)
+    pipeline, places = str(told[PIPELINE]), Places.of_published(Path(str(told["path"])))
+    return WatchedInsert(pipeline, told[INSERT], str(told[LAKE]), script, key, places, joins)
 
 
 def opened(folder: str) -> Lake | None:

@@ -201,10 +201,10 @@ class _Reading:
         try:
             if self.known is None:
                 self._begin(log)
-            elif not self.known.there():  # cleaned up past it, or another table was put in its place
-                return None
             elif not file_of(log, self.known.at + 1).exists():
                 return self.known if self.known.there() else None
+            elif not self.known.there():  # cleaned up past it, or another table was put in its place
+                return None
             else:
                 self._go_on(self.known)
             begun = self.at

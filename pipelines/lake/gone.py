@@ -35,6 +35,11 @@ class Gone:
     epoch: int | None = None
     rows: int | None = None
 
+    def marks(self, lake: Lake, table: str, generation: int) -> dict[str, int]:
+        """The transactions that store it, for the commit that removes the rows."""
+        reached = zip(MARKS, (self.time, self.epoch, self.rows), strict=True)
+        return {lake.application(table, mark, generation): value for mark, value in reached if value is not None}
+
     @property
     def nothing(self) -> bool:
         return self == Gone()

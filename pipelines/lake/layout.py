@@ -16,10 +16,39 @@ target's files too were staged in the quarantine's folder, which says so to whoe
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.pipelines.sources.paths import local, roots
 from tidegate.pipelines.sql.model import Insert, Table
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the rows of one INSERT lie inside of its target's folder."""
+
+    target: Path
+    insert: str
+
+    @classmethod
+    def of_published(cls, path: Path) -> Places:
+        """Those of whose `published` is known."""
+        return cls(path.parent.parent, path.name)
+
+    @property
+    def published(self) -> Path:
+        """Where its epochs stage the rows that they publish: their files stay there."""
+        return self.target / "_data" / self.insert
+
+    @property
+    def quarantine(self) -> Path:
+        """The rows that its gate kept out of the target."""
+        return self.target / "_quarantine" / self.insert
+
+    @property
+    def staged(self) -> Path:
+        """Where its epochs stage the rows that they quarantine; in older lakes, all rows."""
+        return self.quarantine / "_staged"
 
 
 class Layout:
@@ -44,15 +73,15 @@ class Layout:
 
     def quarantine_path(self, target: Table, insert: Insert) -> Path:
         """The rows that were kept out of `target` by this INSERT's gate."""
-        return self.target_path(target) / "_quarantine" / insert.id
+        return Places(self.target_path(target), insert.id).quarantine
 
     def published_path(self, target: Table, insert: Insert) -> Path:
         """Where this INSERT's epochs stage the rows that they publish into `target`: its files stay there."""
-        return self.target_path(target) / "_data" / insert.id
+        return Places(self.target_path(target), insert.id).published
 
     def staged_path(self, target: Table, insert: Insert) -> Path:
         """Where this INSERT's epochs stage the rows that they quarantine; in older lakes, all rows."""
-        return self.quarantine_path(target, insert) / "_staged"
+        return Places(self.target_path(target), insert.id).staged
 
     def staged_paths(self, target: Table, insert: Insert) -> dict[str, Path]:
         """Both, by the disposition of the rows."""

@@ -23,11 +23,11 @@ import pyarrow.dataset as ds
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake.adopt import Epochs, replace, there, without
+from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.lake.areas import Part
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.due import settled, whole_up_to
-from tidegate.pipelines.lake.gone import MARKS, Gone, gone
+from tidegate.pipelines.lake.gone import Gone, gone
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.runtime.accounting import newest_of, rows_in_words
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history, target_of
@@ -108,22 +108,17 @@ class LandedRetention:
             landed = rows_landed(self.lake, table.name, generation, 0, upto) - (before.rows or 0)
             if upto <= after or landed == 0:
                 return nothing("few rows may go, which is not worth writing the rest of their files anew")
-        removed = self._removed(path, table.name, Epochs(generation, [(0, upto)]), before, landed)
+        removed = self._removed(opened, path, table.name, Epochs(generation, [(0, upto)]), before, landed)
         return Retained(table.name, generation, looked_at, removed, what="landed rows", more=more)
 
-    def _removed(self, path: Path, table: str, epochs: Epochs, before: Gone, rows: int) -> int:
+    def _removed(self, opened: delta_log.Table, path: Path, table: str, epochs: Epochs, before: Gone, rows: int) -> int:
         """Take all rows of some first epochs out, and mark how far that has gone, in one commit."""
-        delta = there(path)
-        old, kept = without(delta, path, epochs)
-        latest = _latest(delta_log.paths_of(delta, old), epochs)
+        old, kept = without(opened, path, epochs)
+        latest = _latest(delta_log.paths_of(opened, old), epochs)
         if before.time is not None:
             latest = before.time if latest is None else max(latest, before.time)
-        reached = (latest, epochs.spans[0][1], rows + (before.rows or 0))
-        marks = {
-            self.lake.application(table, mark, epochs.generation): value
-            for mark, value in zip(MARKS, reached, strict=True)
-            if value is not None
-        }
+        reached = Gone(latest, epochs.spans[0][1], rows + (before.rows or 0))
+        marks = reached.marks(self.lake, table, epochs.generation)
         replace(path, path, kept, old, note=f"{LANDED_RETENTION}: {rows_in_words(rows)} went", marks=marks)
         return rows
 

@@ -29,7 +29,7 @@ from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.areas import micros
-from tidegate.pipelines.lake.gone import MARKS, Gone, gone
+from tidegate.pipelines.lake.gone import Gone, gone
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.definitions import inserts_beside
@@ -240,12 +240,8 @@ class Retention:
             opened = delta_log.opened(self.lake.table_path(last.owner))
             there = None if opened is None else delta_log.rows_of(opened, last.generation)
             removed = None if there is None else max(landed - there, 0) + over
-        reached = (max(time, before.time or 0), max(epoch, before.epoch or 0), removed)
-        return {
-            self.lake.application(last.owner, mark, last.generation): value
-            for mark, value in zip(MARKS, reached, strict=True)
-            if value is not None
-        }
+        reached = Gone(max(time, before.time or 0), max(epoch, before.epoch or 0), removed)
+        return reached.marks(self.lake, last.owner, last.generation)
 
     def _judged(self, rows: DataFrame, table: Table, generation: int, horizon: Horizon) -> DataFrame:
         """The rows, with `_after`, when the key's next version begins, and `_over`, whether it may go. A truncate never

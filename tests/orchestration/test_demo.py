@@ -510,10 +510,11 @@ def _switched(page: Page, ui: Ui, kind: str, name: str, standing: str) -> bool:
     loaded anew where that has moved nothing in 20 s."""
     if ui.standing(kind, name) == standing:
         return True
-    box = page.locator("label:has(input[type=checkbox])").locator("input")
+    switch = page.locator("label:has(input[type=checkbox])")
+    box = switch.locator("input")
     expect(box).to_be_checked(checked=standing == "STOPPED")
     expect(box).to_be_enabled()
-    page.locator("label:has(input[type=checkbox])").click()
+    switch.click()
     with suppress(AssertionError):
         return until(lambda: ui.standing(kind, name) == standing, "the click has moved it", patience=20)
     page.reload()

@@ -30,15 +30,24 @@ def definitions(harness: Harness, look: Presentation = BY_DAY) -> dg.Definitions
     return build_pipeline_definitions(harness.pipeline, lake=harness.lake.root, look=look)
 
 
-def test_partitions_release_their_days_alone_together_and_again(harness: Harness) -> None:
+def push_days(harness: Harness, count: int) -> None:
+    """A rate and two orders of each of the first days, all of which are over."""
     for table in ("rates", "orders"):
-        harness.watermark(table, told(4 * DAY))
-    harness.push("rates", [{"currency": "EUR", "rate": 100 + n, "valid_from": moment(n * DAY)} for n in range(4)])
-    harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY // 2)} for n in range(8)])
-    defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
-    key = dg.AssetKey(["shop", "converted_by_time"])
+        harness.watermark(table, told(count * DAY))
+    harness.push("rates", [{"currency": "EUR", "rate": 100 + n, "valid_from": moment(n * DAY)} for n in range(count)])
+    harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY // 2)} for n in range(2 * count)])
+
+
+def land(defs: dg.Definitions, instance: dg.DagsterInstance) -> None:
     sources = [dg.AssetKey(["shop", "rates"]), dg.AssetKey(["shop", "orders"])]
     assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+
+
+def test_partitions_release_their_days_alone_together_and_again(harness: Harness) -> None:
+    push_days(harness, 4)
+    defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
+    key = dg.AssetKey(["shop", "converted_by_time"])
+    land(defs, instance)
     job = defs.resolve_job_def("shop_backfill")
     one = job.execute_in_process(instance=instance, partition_key="2026-01-03")
     assert one.success
@@ -71,8 +80,7 @@ def test_a_day_of_which_rows_wait_fails_and_says_for_what(
         harness.watermark(table, told(0 if reached is None else reached))
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
     key = dg.AssetKey(["shop", "converted_by_time"])
-    sources = [dg.AssetKey(["shop", "rates"]), dg.AssetKey(["shop", "orders"])]
-    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    land(defs, instance)
     job = defs.resolve_job_def("shop_backfill")
     done = job.execute_in_process(instance=instance, partition_key="2026-01-03", raise_on_error=False)
     assert sorted(row["id"] for row in harness.published("converted")) == ids
@@ -98,8 +106,7 @@ def test_a_held_backfill_has_a_failed_verdict_for_each_of_its_days(spark: SparkS
         harness.watermark(table, told(4 * DAY))
     harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY)} for n in range(3)])
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
-    sources = [dg.AssetKey(["shop", "rates"]), dg.AssetKey(["shop", "orders"])]
-    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    land(defs, instance)
     tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-02"}
     done = defs.resolve_job_def("shop_backfill").execute_in_process(instance=instance, tags=tags, raise_on_error=False)
     assert not done.success
@@ -117,8 +124,7 @@ def test_of_several_days_those_that_are_reached_are_done(harness: Harness) -> No
         harness.watermark(table, told(2 * DAY + DAY // 4))
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
     key = dg.AssetKey(["shop", "converted_by_time"])
-    sources = [dg.AssetKey(["shop", "rates"]), dg.AssetKey(["shop", "orders"])]
-    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    land(defs, instance)
     tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-04"}
     job = defs.resolve_job_def("shop_backfill")
     assert not job.execute_in_process(instance=instance, tags=tags, raise_on_error=False).success
@@ -134,14 +140,10 @@ def test_partitions_are_there_where_they_are_asked_for(harness: Harness) -> None
 
 
 def test_days_that_are_apart_are_one_epoch_of_all_runs_of_a_backfill(harness: Harness) -> None:
-    for table in ("rates", "orders"):
-        harness.watermark(table, told(5 * DAY))
-    harness.push("rates", [{"currency": "EUR", "rate": 100 + n, "valid_from": moment(n * DAY)} for n in range(5)])
-    harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY // 2)} for n in range(10)])
+    push_days(harness, 5)
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
     key = dg.AssetKey(["shop", "converted_by_time"])
-    sources = [dg.AssetKey(["shop", "rates"]), dg.AssetKey(["shop", "orders"])]
-    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    land(defs, instance)
     days = ["2026-01-01", "2026-01-03", "2026-01-05"]
     now = datetime.now(UTC).timestamp()
     wanted = PartitionBackfill.from_asset_partitions(
@@ -159,7 +161,7 @@ def test_days_that_are_apart_are_one_epoch_of_all_runs_of_a_backfill(harness: Ha
     assert [run(day) for day in days[:2]] == ["", "epoch 1, with the other partitions of this backfill"]
     assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 4, 5, 8, 9]
     harness.push("orders", [{"id": 10, "currency": "EUR", "at": moment(4 * DAY)}])  # late, and landed since
-    assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
+    land(defs, instance)
     assert run(days[2]) == "", "what has landed since is in no epoch yet"
     assert instance.get_materialized_partitions(key) == set(days)
     assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 4, 5, 8, 9, 10]

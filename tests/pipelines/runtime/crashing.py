@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import pytest
 
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.testing import Harness
@@ -57,6 +61,22 @@ def meanwhile(act: Callable[[], object], at: str, owner: str | None = None) -> I
         yield
     finally:
         disarm()
+
+
+@contextmanager
+def killed(module: ModuleType, name: str, *, before: bool) -> Iterator[None]:
+    """A KeyboardInterrupt ends the block where `module` calls its `name`: `before` that has begun, or after it."""
+    called = getattr(module, name)
+
+    def interrupted(*args: Any, **more: Any) -> None:
+        if not before:
+            called(*args, **more)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def crash_at(harness: Harness, *points: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
+from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.test_event_time import Play
 from tidegate.orchestration.console.standing import standing
@@ -378,24 +379,13 @@ def test_where_rows_are_lost_none_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_kill_before_or_after_the_commit_leaves_no_row_unmarked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
-) -> None:
+def test_a_kill_before_or_after_the_commit_leaves_no_row_unmarked(tmp_path: Path, before: bool) -> None:
     hand = ByHand(tmp_path, epochs=40)
     hand.released(40)
     compact(hand.lake.table_path("orders"))
     hand.now = 30_000
-    committing = landed_retention.replace
-
-    def killed(*args: Any, **more: Any) -> None:
-        if not before:
-            committing(*args, **more)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(landed_retention, "replace", killed)
-        with pytest.raises(KeyboardInterrupt):
-            hand.remove()
+    with killed(landed_retention, "replace", before=before):
+        hand.remove()
     assert (len(hand.there), hand.gone) == ((40, Gone()) if before else (20, Gone(20_000, 20, 20)))
     assert hand.remove() == ((20, "") if before else (0, "no row may go"))
     assert (len(hand.there), hand.gone) == (20, Gone(20_000, 20, 20))

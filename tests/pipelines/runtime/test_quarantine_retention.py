@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
@@ -180,22 +181,11 @@ def test_where_rows_are_lost_none_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_kill_before_or_after_the_commit_leaves_no_row_unmarked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
-) -> None:
+def test_a_kill_before_or_after_the_commit_leaves_no_row_unmarked(tmp_path: Path, before: bool) -> None:
     kept = Kept(tmp_path)
     kept.take(5, reasons=("key-absent",))
-    committing = quarantine_retention.replace
-
-    def killed(*args: Any, **more: Any) -> None:
-        if not before:
-            committing(*args, **more)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(quarantine_retention, "replace", killed)
-        with pytest.raises(KeyboardInterrupt):
-            kept.remove()
+    with killed(quarantine_retention, "replace", before=before):
+        kept.remove()
     assert (len(kept.there), kept.upto) == ((8, 0) if before else (4, 5))
     assert kept.remove() == ((8, "") if before else (0, EMPTY))
     assert (len(kept.there), kept.upto) == (4, 5)
