@@ -154,7 +154,8 @@ def _priority(tables: Sequence[Table]) -> dict[str, str]:
 def _observed(
     context: dg.AssetExecutionContext, runner: "Runner", table: Table, key: dg.AssetKey, epoch: "LandedEpoch"
 ) -> None:
-    """While a table loads, each epoch is told at once: its materialisation comes when the step is over."""
+    """Log a landed epoch, and observe the asset where it is one of a bounded phase. Dagster stores both while the step
+    runs; the materialisation comes when it is over."""
     from tidegate.assets.metadata import of_loading
 
     context.log.info(f"{table.name}: epoch {epoch.epoch} ({epoch.phase}): {epoch.rows:,} rows, {epoch.summary}")

@@ -7,6 +7,9 @@ from pathlib import Path
 _SETTINGS = """\
 telemetry:
   enabled: false
+# The dialog that asks for an address, for news of Dagster.
+nux:
+  enabled: false
 concurrency:
   runs:
     # Runs of one pipeline would wait for each other's leases, and each starts a Spark of its own.

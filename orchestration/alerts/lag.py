@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorType
 
-from tidegate.assets.names import Names
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.logs import ANSWER_WITHIN, declared
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
@@ -30,6 +29,7 @@ class Asked:
         even: when it last said that there is nothing (ms, UTC); None where it never did after this epoch.
         mute: it can not be asked without being read.
         rest: how much there is, in words; empty for nothing.
+        number: the same as a number; 0 in what an older Tidegate has remembered.
         since: when the oldest of it was there (ms, UTC), where the source knows.
     """
 
@@ -39,6 +39,7 @@ class Asked:
     rest: str = ""
     since: int | None = None
     mute: bool = False
+    number: int = 0
 
     def is_of(self, log: WatermarkRow) -> bool:
         return (self.generation, self.epoch) == (log.generation, log.epoch)
@@ -73,7 +74,7 @@ def after(before: Asked | None, log: WatermarkRow, told: Unread | None, now: int
     if not told.rest:
         return Asked(log.generation, log.epoch, even=now)
     even = before.even if before is not None and before.is_of(log) else None
-    return Asked(log.generation, log.epoch, even, told.rest, told.since)
+    return Asked(log.generation, log.epoch, even, told.rest, told.since, number=told.number)
 
 
 def lagging(
@@ -98,26 +99,27 @@ def lagging(
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(
             watched.commands.filled("tidegate status SCRIPT"),
-            watched.commands.filled(_start(instance, watched.pipeline)),
+            watched.commands.filled(_start(instance, watched)),
         ),
         details={"table": watched.table, "lag_ms": lag, "lake": watched.lake},
         subject=f"the lag of {watched.name}",
     )
 
 
-def _have(rest: str) -> str:
-    return "has" if rest.startswith("1 ") else "have"
-
-
-def _start(instance: dg.DagsterInstance, pipeline: str) -> str:
-    """How to bring it up to date. A schedule that is on says what became of its last tick."""
-    run, name = "tidegate run SCRIPT", Names(pipeline).schedule
+def _start(instance: dg.DagsterInstance, watched: WatchedTable) -> str:
+    """How to bring it up to date. A schedule that is on, by what Dagster has stored of it, else by default, says what
+    became of its last tick."""
+    run = "tidegate run SCRIPT"
     stored = instance.schedule_storage is not None
     states = instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE) if stored else ()
-    on = next((state for state in states if state.instigator_name == name and state.is_running), None)
+    known = {state.instigator_name: state for state in sorted(states, key=lambda state: state.is_running)}
+    on = next(
+        (name for name, default in watched.schedules if (known[name].is_running if name in known else default)), None
+    )
     if on is None:
-        return f"{run}   (or turn its schedule on)"
-    ticks = instance.get_ticks(on.instigator_origin_id, on.selector_id, limit=1)
+        return f"{run}   (or turn its schedule on)" if watched.schedules else run
+    state = known.get(on)
+    ticks = [] if state is None else instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
     if not ticks:
         return f"{run}   (its schedule is on, and has not come round yet)"
     last = ticks[0]
@@ -149,9 +151,8 @@ def _told(lake: Lake, watched: WatchedTable, log: WatermarkRow, asked: Asked | N
         found.append((under_way, f"{behind} epoch {plan.epoch} has been under way for {seconds(under_way)}"))
     since = asked.unread_since(log) if asked else None
     if asked is not None and since is not None:
-        found.append(
-            (now - since, f"{behind} {asked.rest} {_have(asked.rest)} not landed, for up to {seconds(now - since)}")
-        )
+        have = "has" if asked.number == 1 else "have"
+        found.append((now - since, f"{behind} {asked.rest} {have} not landed, for up to {seconds(now - since)}"))
     if asked is not None and asked.mute and not told and not _ended(log):
         untouched = now - max([log.landed_at, *(lease.held_at for lease in read_leases(lake.control, watched.table))])
         told_by = "what it has that has not landed is only known to who reads it"

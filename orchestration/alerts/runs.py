@@ -206,13 +206,22 @@ def _what(failed: bool, steps: list[str], checks: _Checks) -> str:
 
 def launching(run: DagsterRun) -> str:
     """The command that starts a run like this one; one of no job, started from the asset graph, names its assets."""
+    of = _chosen(partition_of(run))
     if not run.job_name.startswith(_OF_NO_JOB):
-        return f"dg launch --job {run.job_name}"
+        return f"dg launch --job {run.job_name}{of}"
     chosen = set(run.asset_selection or ()) or {key.asset_key for key in run.asset_check_selection or ()}
     names = ",".join(f'key:"{key.to_user_string()}"' for key in sorted(chosen))
-    one, first, last = (run.tags.get(f"dagster/{tag}") for tag in _PARTITION_TAGS)
-    of = f" --partition {one}" if one else f" --partition-range {first}...{last}" if first and last else ""
     return f"dg launch --assets {shlex.quote(names)}{of}"
+
+
+def _chosen(partition: list[str] | None) -> str:
+    """The options of `dg launch` for these partitions."""
+    if partition is None:
+        return ""
+    first, last = partition
+    if first == last:
+        return f" --partition {shlex.quote(first)}"
+    return f" --partition-range {shlex.quote(f'{first}...{last}')}"
 
 
 def _is_of_a_gate(result: dg.AssetCheckEvaluation, gates: set[dg.AssetKey]) -> bool:

@@ -55,7 +55,8 @@ class WatchedInsert:
 @dataclass(frozen=True)
 class WatchedTable:
     """A source table. `waits`: (INSERT, probe) of the INSERTs that wait for its flip. `asset` and `step`: its key, and
-    the name of the step that makes it, where they are not as Tidegate calls them."""
+    the name of the step that makes it, where they are not as Tidegate calls them. `schedules`: (name, whether it is on
+    by default) of those that start a run which makes it."""
 
     pipeline: str
     table: str
@@ -64,6 +65,7 @@ class WatchedTable:
     waits: tuple[tuple[str, str], ...] = ()
     asset: dg.AssetKey | None = None
     step: str = ""
+    schedules: tuple[tuple[str, bool], ...] = ()
 
     @property
     def commands(self) -> Commands:
@@ -116,7 +118,7 @@ def watched(repository: dg.RepositoryDefinition) -> Watched:
     for item in inserts:
         for join in item.joins:
             waits.setdefault((item.pipeline, join.build), {})[item.insert, join.probe] = None
-    tables, keys = [], {}
+    tables, keys, starting = [], {}, _schedules(repository)
     for key in sorted(graph.get_all_asset_keys()):
         told = _told(graph.get(key).metadata)
         if PIPELINE in told:
@@ -125,8 +127,19 @@ def watched(repository: dg.RepositoryDefinition) -> Watched:
             pipeline, table = str(told[PIPELINE]), str(told[TABLE])
             script = str(told.get(SCRIPT, ""))
             own = tuple(waits.get((pipeline, table), ()))
-            tables.append(WatchedTable(pipeline, table, str(told[LAKE]), script, own, key, _step(repository, key)))
+            step, starts = _step(repository, key), tuple(starting.get(key, ()))
+            tables.append(WatchedTable(pipeline, table, str(told[LAKE]), script, own, key, step, starts))
     return Watched(inserts, tuple(tables), keys)
+
+
+def _schedules(repository: dg.RepositoryDefinition) -> dict[dg.AssetKey, list[tuple[str, bool]]]:
+    """(name, whether it is on by default) of the schedules that start a run of a job which makes the asset."""
+    found: dict[dg.AssetKey, list[tuple[str, bool]]] = {}
+    for schedule in repository.schedule_defs:
+        on = schedule.default_status == dg.DefaultScheduleStatus.RUNNING
+        for key in repository.get_job(schedule.job_name).asset_layer.executable_asset_keys:
+            found.setdefault(key, []).append((schedule.name, on))
+    return found
 
 
 def _step(repository: dg.RepositoryDefinition, key: dg.AssetKey) -> str:

@@ -352,11 +352,25 @@ class KeepsALog(Protocol):
 
 @dataclass(frozen=True)
 class Unread:
-    """What a source has that has not landed. `rest`: how much, for people ("2 versions"); empty for nothing. `since`
-    (ms, UTC): the oldest of it is from then; None where only reading it would tell."""
+    """What a source has that has not landed.
 
-    rest: str = ""
+    Attributes:
+        number: how much; 0 for nothing.
+        unit: what is counted, in the singular ("version").
+        since: the time of the oldest of it (ms, UTC); None where only reading it would tell.
+        of: what it is counted in, where the unit does not say so ("the server's binlog").
+    """
+
+    number: int = 0
+    unit: str = ""
     since: int | None = None
+    of: str = ""
+
+    @property
+    def rest(self) -> str:
+        """How much, for people ("2 versions"); empty for nothing."""
+        plural, of = "" if self.number == 1 else "s", f" of {self.of}" if self.of else ""
+        return f"{self.number:,} {self.unit}{plural}{of}" if self.number else ""
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import command, dagster_home, environment
 from tidegate.assets.presentation import Partitions
 from tidegate.orchestration.definitions import of_folder, of_scripts, scripts, spans
+from tidegate.orchestration.history import prepare
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.sql import compile_script
@@ -33,6 +34,13 @@ def test_dg_check_defs_loads_the_components_of_this_project(tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All component YAML validated successfully" in done.stdout
     assert "All definitions loaded successfully" in done.stdout
+
+
+def test_the_ui_asks_nobody_for_an_address(tmp_path: Path):
+    prepare(tmp_path)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert not instance.nux_enabled
+        assert not instance.telemetry_enabled
 
 
 def test_workspace_yaml_loads_the_scripts_that_the_environment_names(tmp_path: Path, clicks: Path):

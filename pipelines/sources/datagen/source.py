@@ -113,7 +113,7 @@ class DatagenSource:
         rest = self._schedule.count(self._context.clock() - base) - stop
         if rest <= 0:
             return Unread()
-        return Unread(f"{rest:,} row{'' if rest == 1 else 's'}", base + self._schedule.due_us(stop) // 1000)
+        return Unread(rest, "row", base + self._schedule.due_us(stop) // 1000)
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """The runtime emits."""

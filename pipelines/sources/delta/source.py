@@ -215,7 +215,7 @@ class DeltaSource:
         stop, latest = self._context.previous.step.ranges["to"], self._log.latest()
         if latest <= stop:
             return Unread()
-        return Unread(f"{latest - stop:,} version{'' if latest == stop + 1 else 's'}", self._timestamp(stop + 1))
+        return Unread(latest - stop, "version", self._timestamp(stop + 1))
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a row that does not fit, and of files that VACUUM or the log's cleanup took."""

@@ -166,7 +166,7 @@ class FilesystemSource:
         if not rest:
             return Unread()
         oldest = min(file.modified for file in rest) // 1_000_000
-        return Unread(f"{len(rest):,} file{'' if len(rest) == 1 else 's'}", oldest)
+        return Unread(len(rest), "file", oldest)
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a line that does not fit, and of a file that changed while it was read."""

@@ -400,7 +400,7 @@ class MysqlCdcSource:
         with self._session.cursor() as cursor:
             end = status_position(cursor, self._server_facts())
             behind = log_files(cursor).bytes_between(position_after(step), end)
-        return Unread(f"{behind:,} bytes of the server's binlog" if behind else "")
+        return Unread(behind, "byte", of="the server's binlog") if behind > 0 else Unread()
 
     def comparison(self) -> MysqlComparison:
         """`protocol.Comparable`: the table as it is now."""

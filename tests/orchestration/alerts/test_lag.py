@@ -5,20 +5,29 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    InstigatorType,
+    ScheduleInstigatorData,
+)
 
+from tests.assets.clicks import pipeline
 from tests.conftest import Database
 from tests.orchestration.conftest import SHOP
 from tests.orchestration.control_rows import ControlRows
+from tidegate.assets.factories import build_pipeline_definitions
 from tidegate.orchestration.alerts import AlertOptions
 from tidegate.orchestration.alerts.lag import Asked, after, ask, lagging
 from tidegate.orchestration.alerts.memory import Memory
-from tidegate.orchestration.alerts.watched import WatchedTable
+from tidegate.orchestration.alerts.watched import WatchedTable, watched
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
@@ -27,7 +36,7 @@ from tidegate.pipelines.sources.protocol import Step, Unread
 
 MINUTE = 60_000
 NOW = 1_000 * MINUTE
-SOME = "9 rows"
+SOME = Unread(9, "row")
 
 
 def landed(**values: Any) -> WatermarkRow:
@@ -40,12 +49,14 @@ def landed(**values: Any) -> WatermarkRow:
     [
         pytest.param(0, [], None, id="nobody has asked"),
         pytest.param(0, [(5, Unread())], None, id="nothing is left"),
-        pytest.param(0, [(5, Unread(SOME))], -60, id="all there was had landed then"),
-        pytest.param(7 * MINUTE, [(5, Unread(SOME))], -67, id="it was behind when it landed"),
-        pytest.param(None, [(5, Unread(SOME))], -60, id="nobody knew then"),
-        pytest.param(0, [(5, Unread()), (4, Unread(SOME))], -5, id="nothing was left later on"),
-        pytest.param(0, [(9, Unread()), (5, Unread(SOME)), (3, Unread(SOME))], -9, id="it stays the last such time"),
-        pytest.param(0, [(5, Unread()), (4, Unread(SOME, NOW - 8 * MINUTE))], -8, id="the source knows since when"),
+        pytest.param(0, [(5, SOME)], -60, id="all there was had landed then"),
+        pytest.param(7 * MINUTE, [(5, SOME)], -67, id="it was behind when it landed"),
+        pytest.param(None, [(5, SOME)], -60, id="nobody knew then"),
+        pytest.param(0, [(5, Unread()), (4, SOME)], -5, id="nothing was left later on"),
+        pytest.param(0, [(9, Unread()), (5, SOME), (3, SOME)], -9, id="it stays the last such time"),
+        pytest.param(
+            0, [(5, Unread()), (4, replace(SOME, since=NOW - 8 * MINUTE))], -8, id="the source knows since when"
+        ),
     ],
 )
 def test_since_when_there_is_something_that_has_not_landed(
@@ -58,7 +69,7 @@ def test_since_when_there_is_something_that_has_not_landed(
     assert found == (None if since is None else NOW + since * MINUTE)
     if asked is not None:
         assert asked.unread_since(landed(epoch=4)) is None, "an epoch has landed since then"
-        assert after(asked, landed(epoch=4), Unread(SOME), NOW) == Asked(1, 4, rest=SOME)
+        assert after(asked, landed(epoch=4), SOME, NOW) == Asked(1, 4, rest="9 rows", number=9)
         assert after(asked, log, None, NOW) == Asked(1, 3, mute=True), "a source that can not be asked"
         memory = Memory(unread={"lake t": asked})
         assert Memory.of(memory.cursor()) == memory
@@ -85,6 +96,59 @@ def test_what_the_lake_alone_tells(tmp_path: Path, lag_ms: int | None, minutes: 
     assert (found is None) == (told is None)
     if found is not None and told is not None:
         assert told in found.title
+
+
+@pytest.mark.parametrize(
+    ("unread", "told"),
+    [
+        (Unread(1, "file", NOW - 40 * MINUTE), "1 file has not landed, for up to 40 min"),
+        (Unread(21_000, "version", NOW - 40 * MINUTE), "21,000 versions have not landed, for up to 40 min"),
+        (Unread(1, "byte", NOW - 40 * MINUTE, "the binlog"), "1 byte of the binlog has not landed, for up to 40 min"),
+    ],
+    ids=["one", "many", "one of many"],
+)
+def test_one_has_not_landed_and_two_have_not(tmp_path: Path, unread: Unread, told: str) -> None:
+    rows = ControlRows(tmp_path / "lake")
+    rows.planned(rows.probe, 1, NOW - 50 * MINUTE)
+    rows.landed(rows.probe, 1, NOW - 50 * MINUTE, lag_ms=0)
+    asked = after(None, landed(epoch=1), unread, NOW)
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = lagging(WatchedTable("p", rows.probe, str(tmp_path / "lake"), ""), instance, AlertOptions(), NOW, asked)
+    assert found is not None
+    assert told in found.title
+
+
+@pytest.mark.parametrize(
+    ("by_default", "stored", "told"),
+    [
+        (False, None, "(or turn its schedule on)"),
+        (True, None, "(its schedule is on, and has not come round yet)"),
+        (True, InstigatorStatus.DECLARED_IN_CODE, "(its schedule is on, and has not come round yet)"),
+        (True, InstigatorStatus.STOPPED, "(or turn its schedule on)"),
+        (False, InstigatorStatus.RUNNING, "(its schedule is on, and has not come round yet)"),
+    ],
+)
+def test_nobody_is_asked_to_turn_on_a_schedule_that_is_on(
+    tmp_path: Path, by_default: bool, stored: InstigatorStatus | None, told: str
+) -> None:
+    rows = ControlRows(tmp_path / "lake")
+    rows.planned(rows.probe, 1, NOW - 50 * MINUTE)
+    rows.landed(rows.probe, 1, NOW - 50 * MINUTE, lag_ms=20 * MINUTE)
+    status = dg.DefaultScheduleStatus.RUNNING if by_default else dg.DefaultScheduleStatus.STOPPED
+    nightly = dg.ScheduleDefinition("nightly", job_name="clicks", cron_schedule="0 1 * * *", default_status=status)
+    definitions = build_pipeline_definitions(pipeline(), lake=tmp_path / "lake")
+    repository = dg.Definitions.merge(definitions, dg.Definitions(schedules=[nightly])).get_repository_def()
+    (table,) = [item for item in watched(repository).tables if item.table == rows.probe]
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        if stored is not None:
+            place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+            origin = place.get_instigator_origin("nightly")
+            instance.add_instigator_state(
+                InstigatorState(origin, InstigatorType.SCHEDULE, stored, ScheduleInstigatorData("0 1 * * *"))
+            )
+        found = lagging(table, instance, AlertOptions(), NOW)
+    assert found is not None
+    assert told in found.next[-1]
 
 
 TOPIC = """
@@ -120,12 +184,12 @@ def test_a_cluster_that_only_a_run_can_ask_may_be_ahead_when_nobody_runs(
     if held is not None:
         with closing(rows.lake.leases("tidegate run", clock=lambda: now - held * MINUTE)) as leases:
             leases.acquire(rows.probe)
-    watched = WatchedTable("p", rows.probe, str(tmp_path / "lake"), str(script))
-    asked = ask(watched, None, now)
+    table = WatchedTable("p", rows.probe, str(tmp_path / "lake"), str(script))
+    asked = ask(table, None, now)
     assert asked == Asked(1, 1, mute=True), "nobody is connected to for it"
     with dg.DagsterInstance.ephemeral() as instance:
-        found = lagging(watched, instance, AlertOptions(), now, asked)
-        assert lag_ms or lagging(watched, instance, AlertOptions(), now) is None, (
+        found = lagging(table, instance, AlertOptions(), now, asked)
+        assert lag_ms or lagging(table, instance, AlertOptions(), now) is None, (
             "whether it can be asked is not known yet"
         )
     assert (found is None) == (told is None)
@@ -147,25 +211,25 @@ def test_a_server_that_nobody_reads_is_asked_how_far_it_has_come(
     rows = ControlRows(tmp_path / "lake")
     rows.planned("person", 1, now - 60 * MINUTE, Step(step.to_json()))
     rows.landed("person", 1, now - 60 * MINUTE, lag_ms=0, flip=True)
-    watched = WatchedTable("shop", "person", str(tmp_path / "lake"), str(script), (("named_call", "call"),))
-    quiet = ask(watched, None, now)
+    shop = WatchedTable("shop", "person", str(tmp_path / "lake"), str(script), (("named_call", "call"),))
+    quiet = ask(shop, None, now)
     assert quiet == Asked(1, 1, even=now)
     database.execute("INSERT INTO noise VALUES (REPEAT('x', 5000000))")
     before = _sent(database)
-    asked = ask(watched, quiet, now + 1)
+    asked = ask(shop, quiet, now + 1)
     assert _sent(database) - before < 100_000, "the log is not read for it"
     assert asked is not None
     assert asked.rest.endswith(" bytes of the server's binlog")
     assert (asked.even, asked.since) == (now, None)
     with dg.DagsterInstance.ephemeral() as instance:
-        assert lagging(watched, instance, AlertOptions(), now + 14 * MINUTE, asked) is None
-        found = lagging(watched, instance, AlertOptions(), now + 16 * MINUTE, asked)
+        assert lagging(shop, instance, AlertOptions(), now + 14 * MINUTE, asked) is None
+        found = lagging(shop, instance, AlertOptions(), now + 16 * MINUTE, asked)
         assert found is not None
         assert f"{asked.rest} have not landed, for up to 16 min" in found.title
         assert found.details["lag_ms"] == 16 * MINUTE
         rows.planned("person", 2, now)
         rows.landed("person", 2, now, lag_ms=0)
-        assert lagging(watched, instance, AlertOptions(), now + 16 * MINUTE, asked) is None
+        assert lagging(shop, instance, AlertOptions(), now + 16 * MINUTE, asked) is None
 
 
 def _sent(database: Database) -> int:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
 from tidegate.assets.jobs import PIPELINE_TAG
@@ -16,7 +16,7 @@ from tidegate.orchestration.alerts import AlertOptions, Incident
 from tidegate.orchestration.alerts.causes import queued, rooted
 from tidegate.orchestration.alerts.memory import Memory, Open, Seen
 from tidegate.orchestration.alerts.remedies import mends
-from tidegate.orchestration.alerts.runs import Outcome, same
+from tidegate.orchestration.alerts.runs import Outcome, launching, same
 from tidegate.orchestration.alerts.watched import Watched, WatchedTable
 
 NOTHING: dict[str, Any] = {"failed_steps": [], "checks_not_run": [], "failed_checks": []}
@@ -84,6 +84,30 @@ def test_a_partition_that_failed_is_over_when_that_very_partition_is_made():
         item
     )
     assert of_partition("2026-01-01").ends(item)
+
+
+@pytest.mark.parametrize(
+    ("job", "tags", "command"),
+    [
+        ("clicks", {}, "dg launch --job clicks"),
+        ("clicks_backfill", {"partition": "2026-01-01"}, "dg launch --job clicks_backfill --partition 2026-01-01"),
+        ("__ASSET_JOB", {}, "dg launch --assets 'key:\"clicks/a\"'"),
+        ("__ASSET_JOB", {"partition": "x y"}, "dg launch --assets 'key:\"clicks/a\"' --partition 'x y'"),
+        (
+            "__ASSET_JOB",
+            {"asset_partition_range_start": "2026-01-01", "asset_partition_range_end": "2026-01-01"},
+            "dg launch --assets 'key:\"clicks/a\"' --partition 2026-01-01",
+        ),
+        (
+            "__ASSET_JOB",
+            {"asset_partition_range_start": "2026-01-01", "asset_partition_range_end": "2026-01-03"},
+            "dg launch --assets 'key:\"clicks/a\"' --partition-range 2026-01-01...2026-01-03",
+        ),
+    ],
+)
+def test_a_run_like_it_makes_the_same_partitions(job: str, tags: dict[str, str], command: str):
+    named = {f"dagster/{name}": value for name, value in tags.items()}
+    assert launching(DagsterRun(job, tags=named, asset_selection=frozenset([AssetKey(["clicks", "a"])]))) == command
 
 
 def test_lag_follows_from_the_lost_run_and_is_no_incident_of_its_own():

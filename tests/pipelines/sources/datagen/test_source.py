@@ -62,7 +62,7 @@ def test_what_is_due_and_not_made_is_told_without_making_it():
     base = run.steps[0].step.ranges["base"]
     done = run.steps[-1].step.ranges["to"]
     found = run.source().unread()
-    assert found == Unread("15 rows", base + done * 100)
+    assert found == Unread(15, "row", base + done * 100)
     run.now += 60_000
     run.plan()
     run.plan()

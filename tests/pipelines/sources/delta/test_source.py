@@ -296,7 +296,7 @@ def test_lag_is_since_the_first_commit_that_is_not_read(lake):
     written = (lake.path / "_delta_log" / f"{1:020d}.json").stat().st_mtime
     bench.now = int(written * 1000) + 1234
     assert bench.source().landed(bench.steps[0], None).lag_ms == 1234
-    assert bench.source().unread() == Unread("2 versions", int(written * 1000))
+    assert bench.source().unread() == Unread(2, "version", int(written * 1000))
 
 
 def test_what_is_unread_is_told_without_reading_it(lake):
