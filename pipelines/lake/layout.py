@@ -1,6 +1,7 @@
 """Where everything of a lake lies.
 
     <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,stuck,leases,definitions,ledger} control tables
+    <lake>/completeness                                                   how far all is complete, for any reader
     <lake>/tables/<table>                                                 landed rows, adopted by a commit
     <lake>/tables/<table>/_quarantine                                     what a source could not read as rows
     <lake>/targets/<target>                                               published rows, adopted by a commit
@@ -56,6 +57,11 @@ class Layout:
 
     def __init__(self, root: str | Path) -> None:
         self.root = local(root, "the lake")
+
+    @property
+    def completeness_path(self) -> Path:
+        """How far each table and target is complete, for readers without Tidegate."""
+        return self.root / "completeness"
 
     def table_path(self, table: str) -> Path:
         """The changelog of a build side, or the landed rows of a probe."""

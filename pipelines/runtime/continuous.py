@@ -50,6 +50,8 @@ LOST_ENGINE = (TidegateError, PySparkException, Py4JError, OSError)
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """A step that failed is tried again after so long; after twice as long each further time, up to the second."""
+SHOWN_EVERY_S = 10.0
+"""How often readers of the lake are shown how far all is complete, while ticks go on."""
 ENDS_ALL = (GateHeld, LeaseHeld, ConcurrentRun, DefinitionChanged)
 """What is no failure of a step, or stands in the way of all of them."""
 
@@ -124,6 +126,7 @@ class Continuous:
     stuck: dict[str, Stuck] = field(default_factory=dict, init=False)
     abandoned_by: Exception | None = field(default=None, init=False)
     held: dict[str, GateHeld] = field(default_factory=dict, init=False)
+    _shown_at: float = field(default=float("-inf"), init=False)
 
     def run(self, max_ticks: int | None = None) -> Ending:
         """Tick until `stop` is set, or `max_ticks` are done.
@@ -147,11 +150,17 @@ class Continuous:
                 self.abandoned_by = error
                 return "abandoned"
             self.on_tick(tick)
+            self._show()
             next_one = started if tick.behind else started + self._pause(tick)
             self._upkeep(next_one)
             if not tick.behind:
                 self.stop.wait(max(0.0, next_one - time.monotonic()))
         return "stopped"
+
+    def _show(self) -> None:
+        if self.now() - self._shown_at >= SHOWN_EVERY_S:
+            self.runner.show_completeness()
+            self._shown_at = self.now()
 
     def _upkeep(self, end: float) -> None:
         """A piece of upkeep, and more until `end`."""

@@ -96,6 +96,7 @@ class Maintenance:
             owners = [insert_owner(insert.id) for insert in inserts]
             found.append(self._leased(target, owners, lambda target=target, own=inserts: self._target(target, own)))
             task.advance(1, target)
+        vacuum(self.lake.completeness_path, keep=self.keep)
         return found
 
     def upkeep(self) -> Upkeep:

@@ -25,6 +25,7 @@ from tidegate.pipelines.lake import Lake, StagedRow, StuckRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.leases import Reservation
 from tidegate.pipelines.progress import Progress, SilentProgress
+from tidegate.pipelines.runtime import completeness
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
@@ -112,6 +113,7 @@ class Runner:
         self.leases = self.lake.leases(self.label, reservation=self.reservation)
         self._ready: set[Path] = set()
         self.notes: list[str] = []
+        self._moved = False
         self.definitions = Definitions(self.lake, self.pipeline, self._environment, self.clock, self._say)
         self.pipeline = self.definitions.pipeline
 
@@ -124,8 +126,15 @@ class Runner:
         self.close()
 
     def close(self) -> None:
-        """Let every lease go."""
+        """Let every lease go, once readers of the lake can see how far this has come."""
+        self.show_completeness()
         self.leases.close()
+
+    def show_completeness(self) -> None:
+        """Bring `<lake>/completeness` up to date, where anything may have moved since the last time."""
+        if self._moved:
+            self._moved = False
+            completeness.publish(self.lake, self.pipeline, self.clock)
 
     def hand_on(self, insert: str) -> None:
         """Let the next step of this one's reservation, and nobody else, go on with the epoch of an INSERT."""
@@ -174,6 +183,7 @@ class Runner:
 
     def landing(self, table: str) -> Landing:
         """The runner of one source table."""
+        self._moved = True
         return Landing(
             lake=self.lake,
             table=self.pipeline.table(table),
@@ -238,6 +248,7 @@ class Runner:
 
     def releasing(self, insert: str, until: int | None = None) -> Releasing:
         """The runner of one INSERT, or of a process; its timers follow the clock no further than `until` (ms, UTC)."""
+        self._moved = True
         found = self.pipeline.insert(insert)
         kind = Releasing if found.process is None else partial(ProcessReleasing, until=until)
         return kind(

@@ -182,7 +182,8 @@ class Upkeep:
         if not self._due("control", CONTROL_KEEP):
             return
         keep = min(CONTROL_KEEP, self.keep)
-        for path in [*(table.path for table in self.lake.control_tables), self.lake.control / "leases"]:
+        control = [*(table.path for table in self.lake.control_tables), self.lake.control / "leases"]
+        for path in (*control, self.lake.completeness_path):
             if not DeltaTable.is_deltatable(str(path)):
                 continue
             for _ in remove_dead(path, live_files(path), keep=keep, hidden=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ PRINTED = {
 }
 """What the first run of an example prints: all that its README promises."""
 
+RATES_KNOWN_UNTIL = datetime(2026, 1, 2, 10, tzinfo=UTC)
 THOROUGH = pytest.mark.thorough
 
 
@@ -65,6 +67,12 @@ def test_an_example_runs_as_it_is_shipped(name: str, story: Story) -> None:
     shown = "".join(story.follow(block) for block in blocks(read_me(name)))
     assert printed(shown) == sorted(PRINTED[name])
     assert contents(EXAMPLES / name) == before, "an example's folder is only read"
+    complete = DeltaTable(story.lake / "completeness").to_pyarrow_table().to_pylist()
+    targets = {row["name"]: row for row in complete if row["insert"]}
+    assert {row["verdict"] for row in targets.values()} == {"passed"}
+    if name == "rates":
+        found = targets["converted_order"]
+        assert (found["complete_until"], found["waiting"], found["quarantined"]) == (RATES_KNOWN_UNTIL, 2, 1)
 
 
 @pytest.mark.parametrize(

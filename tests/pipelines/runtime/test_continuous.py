@@ -47,6 +47,10 @@ class ScriptedRunner:
             inserts=[insert("first", "user_info"), insert("second")],
         )
         self.told: list[tuple[str, str]] = []
+        self.shown = 0
+
+    def show_completeness(self) -> None:
+        self.shown += 1
 
     def stuck(self, owner: str, error: TidegateError) -> None:
         self.told.append((owner, error.what))
@@ -85,6 +89,15 @@ def test_a_tick_lands_every_source_then_releases_every_insert() -> None:
     runner = ScriptedRunner()
     assert loop(runner).run(max_ticks=2) == "limit"
     assert runner.asked == ["user_info", "click_event", "first", "second"] * 2
+
+
+def test_readers_see_how_far_it_is_every_ten_seconds() -> None:
+    runner, times = ScriptedRunner(), iter(range(0, 400, 4))
+    loop(runner, now=lambda: next(times)).run(max_ticks=3)
+    few = runner.shown
+    assert few >= 1
+    loop(runner, now=lambda: 7.0).run(max_ticks=50)
+    assert runner.shown == few + 1
 
 
 def test_stop_is_seen_between_two_steps() -> None:

@@ -1,0 +1,213 @@
+"""How far every table and target of a lake is complete, published as a small Delta table for readers without Tidegate.
+
+A row for each source table, and for each INSERT of a target: what `tidegate status` says of it, in columns. It is
+written after what it speaks of was committed, when a run ends and every few seconds of one that goes on, so it may be
+behind and is never ahead. Nothing of Tidegate reads it.
+
+FLIP-326: a watermark is a time, or says "now" (`use_processing_time`); before the flip there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
+from tidegate.pipelines.lake.areas import micros
+from tidegate.pipelines.lake.commits import Removal, commit
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
+
+log = logging.getLogger(__name__)
+
+_TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    {
+        "name": pa.string(),
+        "insert": pa.string(),
+        "generation": pa.int32(),
+        "flipped_at": _TIME,
+        "complete_until": _TIME,
+        "complete_until_now": pa.bool_(),
+        "epoch": pa.int64(),
+        "verdict": pa.string(),
+        "waiting": pa.int64(),
+        "quarantined": pa.int64(),
+        "as_of": _TIME,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Complete:
+    """One row; times in us, UTC.
+
+    Attributes:
+        name: the source table, or the target.
+        insert: of a target: the INSERT that the row speaks of.
+        flipped_at: of a table: when the end of its snapshot was proved; of a target: when that of the last of its
+            inputs was, once an epoch is published. None before.
+        complete_until: no row up to this time is missing but late ones; for a target as of its last published epoch.
+            None before the flip, before there is a watermark, and where `complete_until_now`.
+        complete_until_now: it has all that its source had when it was last asked: its time is the clock's.
+        epoch: the last landed one of a table; the last one of an INSERT, whatever its verdict.
+        verdict: of that epoch: `passed` or `held`; None before there is one, and of a table.
+        waiting, quarantined: rows of the INSERT's probe that are not released, and that were kept out; of a table,
+            rows that its source could not read are `quarantined`.
+    """
+
+    name: str
+    insert: str | None
+    generation: int
+    flipped_at: int | None
+    complete_until: int | None
+    complete_until_now: bool
+    epoch: int
+    verdict: str | None
+    waiting: int
+    quarantined: int
+
+
+def completeness(lake: Lake, pipeline: Pipeline, clock: Clock) -> list[Complete]:
+    """The rows of one script, as of what is committed now."""
+    found = status(lake, pipeline, clock)
+    rows = [_of_source(source) for source in found.sources]
+    for insert in found.inserts:
+        process = pipeline.insert(insert.insert).process
+        targets = [pipeline.insert(insert.insert).target] if process is None else process.outputs
+        rows += [_of_target(lake, pipeline, insert, target) for target in targets]
+    return rows
+
+
+def publish(lake: Lake, pipeline: Pipeline, clock: Clock) -> bool:
+    """Bring the rows of one script up to date in `<lake>/completeness`; whether that took a commit. Rows of other
+    scripts on the lake stay. A disk that cannot be written is logged: the run itself has done its work."""
+    try:
+        return _published(lake.completeness_path, completeness(lake, pipeline, clock), micros(clock()))
+    except (DeltaError, LakeError, OSError, pa.ArrowException) as error:
+        log.warning("%s was not brought up to date: %s", lake.completeness_path, error)
+        return False
+
+
+@retry(
+    retry=retry_if_exception_type(CommitFailedError),
+    stop=stop_after_attempt(50),
+    wait=wait_random_exponential(multiplier=0.001, max=0.2),
+    reraise=True,
+)
+def _published(path: Path, rows: list[Complete], at: int) -> bool:
+    table = delta_log.opened(path)
+    if table is None:
+        DeltaTable.create(str(path), schema=SCHEMA, mode="ignore", configuration=delta_log.OWN)
+        return _published(path, rows, at)
+    files = delta_log.files_of(table, "path", "size_bytes")
+    given = {(row.name, row.insert): asdict(row) for row in rows}
+    before = {(row["name"], row["insert"]): row for row in _stored(delta_log.all_files(table))}
+    if all(key in before and before[key] | row == before[key] for key, row in given.items()):
+        return False
+    after = before | {key: {**row, "as_of": at} for key, row in given.items()}
+    made = pa.Table.from_pylist([after[key] for key in sorted(after, key=lambda key: (key[0], key[1] or ""))], SCHEMA)
+    name = f"{uuid.uuid4().hex}.parquet"
+    pq.write_table(made, path / name)
+    stats = json.dumps({"numRecords": made.num_rows})
+    added = AddAction(name, (path / name).stat().st_size, {}, time.time_ns() // 1_000_000, True, stats)
+    gone = [Removal(str(file["path"]), int(str(file["size_bytes"])), {}) for file in files]
+    try:
+        commit(table, path, [added, *gone])
+    except CommitFailedError:
+        (path / name).unlink(missing_ok=True)
+        raise
+    return True
+
+
+def _stored(files: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows that files of the table have, their times in us, UTC."""
+    numbers = pa.schema([field.with_type(pa.int64()) if field.type == _TIME else field for field in SCHEMA])
+    return [row for file in files for row in pq.ParquetFile(file).read().cast(numbers).to_pylist()]
+
+
+def _of_source(source: SourceStatus) -> Complete:
+    until = source.watermark if source.watermark not in (None, MIN_TIMESTAMP) else None
+    now = source.watermark is not None and source.use_processing_time
+    return Complete(
+        name=source.table,
+        insert=None,
+        generation=source.generation,
+        flipped_at=micros(source.flip.at) if source.flip and source.flip.at is not None else None,
+        complete_until=None if until is None or now else micros(until),
+        complete_until_now=now,
+        epoch=source.epochs,
+        verdict=None,
+        waiting=0,
+        quarantined=source.rejected,
+    )
+
+
+def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str) -> Complete:
+    owner = insert_owner(insert.insert)
+    application = lake.application(owner, "publish", insert.generation)
+    published = committed(lake.target_path(pipeline.table(target)), application)
+    stored = lake.epochs.rows(owner, generation=insert.generation, epoch=published) if published > 0 else []
+    plan = ReleasePlan.of(stored[-1]) if stored else None
+    inputs = _inputs(lake, plan) if plan else []
+    watermark = _watermark(plan, inputs) if plan else Watermark(MIN_TIMESTAMP)
+    flips = [row.flipped_at for row in inputs if row.flipped_at is not None]
+    timed = not watermark.use_processing_time and watermark.timestamp > MIN_TIMESTAMP
+    rows = insert.rows
+    return Complete(
+        name=target,
+        insert=insert.insert,
+        generation=insert.generation,
+        flipped_at=micros(max(flips)) if flips else None,
+        complete_until=micros(watermark.timestamp) if timed else None,
+        complete_until_now=watermark.use_processing_time,
+        epoch=insert.epoch,
+        verdict={"held": "held", "passed": "passed", "published": "passed"}.get(insert.state or ""),
+        waiting=rows.waiting if rows else 0,
+        quarantined=sum(rows.quarantined.values()) if rows else 0,
+    )
+
+
+def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
+    """What the log of each input said at the epoch that a plan reads it up to."""
+    read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
+    if plan.process is None:
+        read.append((plan.probe, plan.probe_generation, plan.upto))
+    else:
+        read += [(span.table, span.generation, span.upto) for span in plan.process.inputs]
+    log = lake.watermarks
+    return [row for table, generation, epoch in read for row in log.rows(table, generation=generation, epoch=epoch)]
+
+
+def _watermark(plan: ReleasePlan, inputs: list[WatermarkRow]) -> Watermark:
+    """The watermark of what is published with a plan: FLIP-326's combination of its inputs, and in event time no
+    further than the plan has released."""
+    if plan.process is not None:
+        return Watermark(*plan.process.watermark)
+    words: dict[Hashable, tuple[Watermark, bool]] = {
+        row.owner: (Watermark(row.timestamp, row.use_processing_time), row.idle) for row in inputs
+    }
+    combined = CombinedWatermarkStatus(list(words))
+    combined.input_all(words)
+    found = combined.watermark
+    if plan.time is None or (found.use_processing_time and plan.time.watermark >= plan.instant):
+        return found
+    return Watermark(plan.time.watermark)

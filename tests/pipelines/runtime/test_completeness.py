@@ -1,0 +1,143 @@
+"""What readers without Tidegate see of how far a lake is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.stories.story import blocks
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime import completeness
+from tidegate.pipelines.runtime.upkeep import Upkeep
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> HandmadeLake:
+    return HandmadeLake(tmp_path / "lake")
+
+
+def second(number: int) -> datetime:
+    return datetime.fromtimestamp(number, UTC)
+
+
+def shown(lake: Lake) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in DeltaTable(str(lake.completeness_path)).to_pyarrow_table().to_pylist()}
+
+
+def publish(made: HandmadeLake, at: int = 1_000_000) -> bool:
+    return completeness.publish(made.lake, made.pipeline, lambda: at)
+
+
+def flipped(made: HandmadeLake) -> None:
+    made.landed("users", 1, 3, flip=1, phase="bounded")
+    made.landed("clicks", 1, 5, flip=1)
+
+
+def test_nothing_is_complete_before_the_flip(made: HandmadeLake) -> None:
+    assert publish(made)
+    assert {name: row["epoch"] for name, row in shown(made.lake).items()} == {"users": 0, "clicks": 0, "enriched": 0}
+    made.landed("users", 1, 3, phase="bounded")
+    made.landed("clicks", 1, 5, flip=1)
+    assert publish(made)
+    rows = shown(made.lake)
+    users = rows["users"]
+    assert (users["epoch"], users["flipped_at"], users["complete_until"], users["complete_until_now"]) == (
+        *(1, None, None),
+        False,
+    )
+    assert rows["clicks"]["flipped_at"] == second(1)
+    enriched = rows["enriched"]
+    assert (enriched["insert"], enriched["verdict"], enriched["waiting"]) == ("enriched", None, 5)
+    assert (enriched["complete_until"], enriched["complete_until_now"]) == (None, False)
+
+
+def test_a_target_is_as_far_as_its_last_published_epoch(made: HandmadeLake) -> None:
+    flipped(made)
+    publish(made)
+    assert not shown(made.lake)["enriched"]["complete_until_now"], "nothing of it is published"
+    plan = made.planned(1, after=0, upto=1)
+    made.staged(plan, matched=4, unmatched_key_absent_u=1)
+    made.judged(plan)
+    publish(made)
+    assert not shown(made.lake)["enriched"]["complete_until_now"], "staged and judged is not published"
+    made.published(plan)
+    publish(made)
+    enriched = shown(made.lake)["enriched"]
+    assert enriched["flipped_at"] == second(1)
+    assert enriched["complete_until_now"], "no input has event time, so all is as it was when last asked"
+    assert (enriched["epoch"], enriched["verdict"], enriched["waiting"], enriched["quarantined"]) == (1, "passed", 0, 1)
+
+    made.landed("clicks", 2, 7, flip=1)
+    held = made.planned(2, after=1, upto=2)
+    made.staged(held, matched=7)
+    made.judged(held, "too many rows were late")
+    publish(made)
+    enriched = shown(made.lake)["enriched"]
+    assert (enriched["epoch"], enriched["verdict"], enriched["waiting"]) == (2, "held", 7)
+
+
+def test_what_has_not_changed_takes_no_commit_and_other_scripts_rows_stay(made: HandmadeLake) -> None:
+    flipped(made)
+    assert publish(made, 1_000_000)
+    assert not publish(made, 2_000_000)
+    assert shown(made.lake)["clicks"]["as_of"] == second(1000)
+    stranger = completeness.Complete("other", None, 1, None, None, False, 3, None, 0, 0)
+    completeness._published(made.lake.completeness_path, [stranger], 3_000_000_000)
+    made.landed("clicks", 2, 7, flip=1)
+    assert publish(made, 4_000_000)
+    assert {name: row["epoch"] for name, row in shown(made.lake).items()} == {
+        **{"users": 1, "clicks": 2},
+        **{"enriched": 0, "other": 3},
+    }
+
+
+def test_a_place_that_cannot_be_written_is_logged(made: HandmadeLake, caplog: pytest.LogCaptureFixture) -> None:
+    flipped(made)
+    made.lake.completeness_path.write_text("in the way")
+    assert not publish(made)
+    assert "was not brought up to date" in caplog.text
+
+
+def test_dead_files_go_with_upkeep(made: HandmadeLake) -> None:
+    flipped(made)
+    for epoch in range(2, 6):
+        made.landed("clicks", epoch, 7, flip=1)
+        assert publish(made)
+    path = made.lake.completeness_path
+    assert len(list(path.glob("*.parquet"))) == 4
+    leases = made.lake.leases("a test")
+    upkeep = Upkeep(made.lake, made.pipeline, leases, lambda: 0, timedelta(0), least=0.0)
+    upkeep.until(upkeep.now() + 60)
+    leases.close()
+    assert len(list(path.glob("*.parquet"))) == 1
+    assert shown(made.lake)["clicks"]["epoch"] == 5
+
+
+@pytest.fixture
+def reader() -> Callable[[str, str, datetime], bool]:
+    """The reader of docs/lake.md."""
+    names: dict[str, Any] = {}
+    exec("".join(block.text for block in blocks("docs/lake.md") if "def complete(" in block.text), names)
+    return names["complete"]
+
+
+def test_the_pages_reader_waits_until_all_is_there(
+    made: HandmadeLake, reader: Callable[[str, str, datetime], bool]
+) -> None:
+    flipped(made)
+    publish(made)
+    lake = str(made.root)
+    assert not reader(lake, "enriched", second(1))
+    assert not reader(lake, "no such target", second(1))
+    plan = made.planned(1, after=0, upto=1)
+    made.staged(plan, matched=5)
+    made.judged(plan)
+    made.published(plan)
+    publish(made)
+    assert reader(lake, "enriched", second(1))
