@@ -111,8 +111,12 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         ),
     ] = "UTC"
     automation: Annotated[
-        bool, Field(description="Let the assets carry AutomationConditions that respect failed checks.")
-    ] = True
+        bool,
+        Field(
+            description="Let the assets carry AutomationConditions: sources are due by `cron`, and what reads them "
+            "follows. Dagster's automation sensor, where it is on, then starts runs."
+        ),
+    ] = False
     fresh_within_hours: Annotated[
         float | None, Field(description="Published assets are stale after so long without a run; null: never.", gt=0)
     ] = 24

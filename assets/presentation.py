@@ -124,11 +124,11 @@ class Presentation:
         owners: e-mail addresses or `team:name`.
         tags: put on every asset.
         group: the asset group; the pipeline's name when None.
-        cron: when the schedule (stopped until it is turned on) starts a run, and when sources are due by themselves
-            once the automation sensor is on.
+        cron: when the schedule (stopped until it is turned on) starts a run, and, with `automation`, when sources are
+            due by themselves once the automation sensor is on.
         timezone: of `cron`, `reconcile_cron` and the weekly maintenance, and where days, weeks and months of
             `partitions` begin; a name of the IANA database.
-        automation: whether assets carry AutomationConditions.
+        automation: whether assets carry AutomationConditions: with them Dagster's automation sensor starts runs.
         fresh_within: the published assets are stale after so long without a run; None: no freshness policy.
         build_fresh_within, probe_fresh_within: the same of build and probe tables.
         reconcile_cron: when build tables are compared with their sources by themselves; None: never.
@@ -147,7 +147,7 @@ class Presentation:
     group: str | None = None
     cron: str = "* * * * *"
     timezone: str = "UTC"
-    automation: bool = True
+    automation: bool = False
     fresh_within: timedelta | None = timedelta(hours=24)
     partitions: Partitions | None = None
     build_fresh_within: timedelta | None = timedelta(hours=24)

@@ -25,6 +25,7 @@ SCRIPT_VARIABLE = "TIDEGATE_SCRIPT"
 PARTITIONS_FROM = "TIDEGATE_PARTITIONS_FROM"
 PARTITIONS_EVERY = "TIDEGATE_PARTITIONS_EVERY"
 TIMEZONE = "TIDEGATE_TIMEZONE"
+AUTOMATION = "TIDEGATE_AUTOMATION"
 
 
 def scripts(environment: Mapping[str, str] | None = None) -> list[Path]:
@@ -92,8 +93,15 @@ def of_folder(folder: Path) -> dg.Definitions:
     return dg.load_from_defs_folder(path_within_project=folder)
 
 
-def _chosen() -> Presentation:
-    return Presentation(partitions=spans(), timezone=os.environ.get(TIMEZONE, "") or "UTC")
+def chosen(environment: Mapping[str, str] | None = None) -> Presentation:
+    """How the scripts appear, by the environment. Raises PlanningError where a variable can not be read."""
+    known = os.environ if environment is None else environment
+    automation = known.get(AUTOMATION, "") or "0"
+    if automation not in ("0", "1"):
+        raise _unread(AUTOMATION, automation, "0 or 1")
+    return Presentation(
+        partitions=spans(known), timezone=known.get(TIMEZONE, "") or "UTC", automation=automation == "1"
+    )
 
 
 @dg.definitions
@@ -101,5 +109,5 @@ def defs() -> dg.Definitions:
     """What this code location holds."""
     named = scripts()
     if named:
-        return of_scripts(named, Path(os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE), _chosen())
+        return of_scripts(named, Path(os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE), chosen())
     return with_alerts(of_folder(Path(__file__).parent))

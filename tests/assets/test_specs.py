@@ -120,14 +120,20 @@ def test_build_probe_and_output_have_a_freshness_policy_each(
     assert graph.get(dg.AssetKey(["clicks", "enriched_click_staged"])).freshness_policy is None
 
 
-def test_automation_and_freshness_can_be_left_out(tmp_path: Path):
-    never = Presentation(automation=False, fresh_within=None, build_fresh_within=None, probe_fresh_within=None)
-    found, look = pipeline(), never
-    definitions = build_pipeline_definitions(found, lake=tmp_path, look=look)
-    graph = definitions.resolve_asset_graph()
-    assert all(node.automation_condition is None for node in graph.asset_nodes)
+def test_freshness_can_be_left_out(tmp_path: Path):
+    never = Presentation(fresh_within=None, build_fresh_within=None, probe_fresh_within=None)
+    graph = build_pipeline_definitions(pipeline(), lake=tmp_path, look=never).resolve_asset_graph()
     assert all(node.freshness_policy is None for node in graph.asset_nodes)
-    spec = source_spec(found, found.table("user_info"), Layout(tmp_path), Names("clicks"), Presentation())
+
+
+def test_no_asset_starts_by_itself_unless_automation_is_asked_for(tmp_path: Path):
+    found = pipeline()
+    definitions = build_pipeline_definitions(found, lake=tmp_path)
+    assert all(node.automation_condition is None for node in definitions.resolve_asset_graph().asset_nodes)
+    sensors = definitions.get_repository_def().sensor_defs
+    assert "default_automation_condition_sensor" not in {sensor.name for sensor in sensors}
+    asked = Presentation(automation=True)
+    spec = source_spec(found, found.table("user_info"), Layout(tmp_path), Names("clicks"), asked)
     assert spec.automation_condition is not None
 
 

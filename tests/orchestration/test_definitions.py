@@ -12,7 +12,7 @@ from tests.assets.clicks import Hand, files, script
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import command, dagster_home, environment
 from tidegate.assets.presentation import Partitions
-from tidegate.orchestration.definitions import of_folder, of_scripts, scripts, spans
+from tidegate.orchestration.definitions import chosen, of_folder, of_scripts, scripts, spans
 from tidegate.orchestration.history import prepare
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
@@ -129,6 +129,13 @@ def test_the_environment_names_spans_of_time():
     for name, value in (("FROM", "soon"), ("EVERY", "minute")):
         with pytest.raises(PlanningError, match=rf"\$TIDEGATE_PARTITIONS_{name} is '{value}'"):
             spans({"TIDEGATE_PARTITIONS_FROM": "2024-01-31", f"TIDEGATE_PARTITIONS_{name}": value})
+
+
+def test_automation_of_scripts_is_asked_for():
+    assert not chosen({}).automation
+    assert chosen({"TIDEGATE_AUTOMATION": "1"}).automation
+    with pytest.raises(PlanningError, match=r"\$TIDEGATE_AUTOMATION is 'on', which is not 0 or 1"):
+        chosen({"TIDEGATE_AUTOMATION": "on"})
 
 
 def test_an_installed_package_without_a_script_says_what_to_do(tmp_path: Path):

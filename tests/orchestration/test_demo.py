@@ -263,6 +263,7 @@ def ui(played: tuple[Site, str, str], scripts: Path) -> Iterator[Ui]:
         TIDEGATE_FILES_ROOT=str(folder),
         TIDEGATE_PARTITIONS_FROM="2026-01-01",
         TIDEGATE_PARTITIONS_EVERY="month",
+        TIDEGATE_AUTOMATION="1",
     )
     opened = ("tidegate", "ui", "--demo", "--folder", str(site.root), "--docs-port", "0")
     with running(folder / "ui.log", env, *opened) as address:
