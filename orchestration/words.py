@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 
@@ -22,6 +23,10 @@ WHY = {
 """Why a row has no match, or went elsewhere, in words."""
 
 
+_STOP = re.compile(r"""(?:(?<=\w\w)|(?<=[\d)\]}'"`]))[.!?] (?=\S)([A-Z][a-z]*\b)?""")
+"""Between two sentences. A stop after a single letter is one of "e.g."."""
+
+
 def number(value: int) -> str:
     return f"{value:,}"
 
@@ -29,6 +34,12 @@ def number(value: int) -> str:
 def counted(value: int, noun: str) -> str:
     """ "1 row", "2 rows"."""
     return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+def sentence(text: str) -> str:
+    """`text` as one sentence without its stop; what were several are parted by semicolons."""
+    joined = _STOP.sub(lambda found: f"; {(found[1] or '').lower()}", " ".join(text.split()))
+    return joined.rstrip(". ")
 
 
 def seconds(value_ms: float) -> str:

@@ -22,9 +22,10 @@ from tidegate.orchestration.alerts.causes import pipeline_of
 from tidegate.orchestration.alerts.incident import Incident, scrub
 from tidegate.orchestration.alerts.memory import Open
 from tidegate.orchestration.alerts.options import AlertOptions
-from tidegate.orchestration.alerts.remedies import mends
 from tidegate.orchestration.alerts.watched import Watched, opened, positions, run_link
+from tidegate.orchestration.words import sentence
 from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.remedies import unsaid
 
 _OF_NO_JOB = "__"
 """How Dagster's own names of jobs begin: of runs that are started from the asset graph, and by automation."""
@@ -254,8 +255,9 @@ def same(item: Open, incident: Incident) -> bool:
 
 def _mending(broken: list[EventLogEntry]) -> tuple[str, ...]:
     """What to do about causes that are known, and what typed errors say to type next, each once."""
-    known = [mend for event in broken for mend in mends(_all_text(event))]
-    return tuple(dict.fromkeys([*known, *(str(told) for event in broken if (told := _told(event).get("next")))]))
+    said = [str(told) for event in broken if (told := _told(event).get("next"))]
+    known = [mend for event in broken for mend in unsaid(_all_text(event), *said)]
+    return tuple(dict.fromkeys([*known, *said]))
 
 
 def _all_text(event: EventLogEntry) -> str:
@@ -296,10 +298,9 @@ def _told(event: EventLogEntry) -> Mapping[str, Any]:
 
 
 def _said(event: EventLogEntry) -> str:
-    """What a typed error said: one sentence without its stop. Nothing of any other: nobody has seen to it that it holds
-    no secret."""
+    """What a typed error said, as one sentence. Nothing of any other: nobody has seen to it that it holds no secret."""
     data = event.get_dagster_event().step_failure_data.user_failure_data
     if data is None or ERROR_KIND not in data.metadata:
         return ""
-    what, where = " ".join((data.description or "").split()).rstrip(". "), _told(event).get("where")
-    return f"{what} ({where})" if where and str(where) not in what else what
+    what, where = sentence(data.description or ""), sentence(str(_told(event).get("where", "")))
+    return f"{what} ({where})" if where and where not in what else what

@@ -6,9 +6,9 @@ import dagster as dg
 
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions
-from tidegate.orchestration.alerts.remedies import mends
 from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, last_run, opened, positions
-from tidegate.orchestration.words import moment
+from tidegate.orchestration.words import moment, sentence
+from tidegate.pipelines.remedies import unsaid
 
 
 def stuck(
@@ -25,7 +25,7 @@ def stuck(
     return Incident(
         key=f"stuck {watched.subject} {last.since}",
         kind="stuck",
-        title=f"{watched.name} is stuck since {moment(last.since)} UTC: {last.what}",
+        title=f"{watched.name} is stuck since {moment(last.since)} UTC: {sentence(last.what)}.",
         pipeline=watched.pipeline,
         said=(
             "What it had committed stands, and it is tried again. Others go on; an INSERT that joins to a stuck table "
@@ -35,7 +35,7 @@ def stuck(
         positions=positions(lake, [table]) if table else {},
         run=last_run(instance, watched.pipeline, options.dagster_url, key),
         next=(
-            *mends(last.what),
+            *unsaid(last.what, last.next),
             *((watched.commands.filled(last.next),) if last.next else ()),
             watched.commands.filled("tidegate status SCRIPT"),
         ),

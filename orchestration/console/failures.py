@@ -14,9 +14,11 @@ from rich.markup import escape
 
 from tidegate.orchestration.console.screen import Screen
 from tidegate.pipelines.errors import GateHeld, TidegateError
+from tidegate.pipelines.remedies import MEND, remedy
 
 FAILED = 1
 USAGE = 2
+_MEND = f"{MEND} (a file that is damaged or gone: bring it back from a backup)"
 
 
 @contextmanager
@@ -60,8 +62,7 @@ def of_the_engine(error: Exception) -> TidegateError | None:
         f"{type(error).__name__}: {said}" if said else type(error).__name__,
         where=str(where or ""),
         state="what was committed before stands, and nothing is half done: the next run goes on from its stored plan",
-        next_command="mend the cause (a disk that is full or read-only, a file that is damaged or gone: bring it back "
-        "from a backup), then run the same command again; --debug shows the stack",
+        next_command=f"{remedy(str(error), _MEND)}, then run the same command again; --debug shows the stack",
     )
 
 

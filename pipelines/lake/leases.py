@@ -36,6 +36,7 @@ from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.progress import Progress, Task
+from tidegate.pipelines.remedies import remedy
 
 TIME_TO_LIVE_MS = 120_000
 RENEW_EVERY_S = 30.0
@@ -175,7 +176,7 @@ class Leases:
                     f"{owner}: its lease can not be written: {error}",
                     where=str(self._path),
                     state="nothing was changed by this run",
-                    next_command="mend the cause, then run the same command again",
+                    next_command=f"{remedy(str(error))}, then run the same command again",
                 ) from error
             self._held[owner] = lease
             if self._reservation is not None:

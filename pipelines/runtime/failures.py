@@ -11,12 +11,13 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, PlanningError, TidegateError
+from tidegate.pipelines.remedies import remedy
 from tidegate.pipelines.sql.model import Insert
 
 ENGINE = (PySparkException, Py4JError, DeltaError, OSError)
 """Errors of what a step works with, and not of the step."""
 
-AGAIN = "mend the cause, then run the same command again: it goes on at this epoch"
+AGAIN = "then run the same command again: it goes on at this epoch"
 
 
 class StepFailed(TidegateError):
@@ -68,7 +69,8 @@ def explained(name: str, where: str, state: str) -> Iterator[None]:
     try:
         yield
     except ENGINE as error:
-        raise StepFailed(f"{name}: {first_line(error)}", where=where, state=state, next_command=AGAIN) from error
+        then = f"{remedy(str(error))}, {AGAIN}"
+        raise StepFailed(f"{name}: {first_line(error)}", where=where, state=state, next_command=then) from error
 
 
 def first_line(error: BaseException) -> str:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
 from tidegate.pipelines.functions.failures import failure
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.failures import ENGINE, first_line
+from tidegate.pipelines.remedies import remedy
+from tidegate.pipelines.runtime.failures import AGAIN, ENGINE, first_line
 from tidegate.pipelines.runtime.landing.expressions import failed_expression
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.plans import ReleasePlan
@@ -96,7 +97,7 @@ def _anew(table: str, inserts: str) -> str:
 def _explained(
     error: BaseException, own: SourceTable, source: Source, stored: StoredStep, watermark: str | None
 ) -> TidegateError:
-    what, where, mend = first_line(error), place(stored), "mend the cause"
+    what, where, mend = first_line(error), place(stored), remedy(str(error))
     told, failed = failure(error), failed_expression(error, own.table, watermark)
     if told is not None:
         what, mend = told, "mend the function"
@@ -111,5 +112,5 @@ def _explained(
         f"{own.name}: {what}",
         where=where,
         state=UNLOGGED if own.holds(stored) else _UNREAD,
-        next_command=f"{mend}, then run the same command again: it goes on at this epoch",
+        next_command=f"{mend}, {AGAIN}",
     )

@@ -7,17 +7,20 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import dagster as dg
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
+from tidegate.assets.failures import failure
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.orchestration.alerts import AlertOptions, Incident
 from tidegate.orchestration.alerts.causes import queued, rooted
 from tidegate.orchestration.alerts.memory import Memory, Open, Seen
-from tidegate.orchestration.alerts.remedies import mends
-from tidegate.orchestration.alerts.runs import Outcome, launching, same
+from tidegate.orchestration.alerts.runs import Outcome, launching, outcome, same
 from tidegate.orchestration.alerts.watched import Watched, WatchedTable
+from tidegate.pipelines.remedies import remedy
+from tidegate.pipelines.runtime.failures import StepFailed
 
 NOTHING: dict[str, Any] = {"failed_steps": [], "checks_not_run": [], "failed_checks": []}
 
@@ -84,6 +87,34 @@ def test_a_partition_that_failed_is_over_when_that_very_partition_is_made():
         item
     )
     assert of_partition("2026-01-01").ends(item)
+
+
+def test_what_a_failed_step_says_is_one_sentence_and_its_cause_comes_with_what_to_do_once():
+    do = f"{remedy('No space left on device')}, then run the same command again"
+    error = StepFailed(
+        "user_info: No space left on device. The task is lost.", where="epoch 2. It is planned.", next_command=do
+    )
+
+    @dg.asset(key=["clicks", "user_info"])
+    def land():
+        raise failure(error)
+
+    @dg.asset(key=["clicks", "click_event"])
+    def also():
+        raise OSError(28, "No space left on device: hunter2")
+
+    tables = tuple(WatchedTable("clicks", name, "/nowhere", "") for name in ("user_info", "click_event"))
+    with DagsterInstance.ephemeral() as instance:
+        ended = dg.materialize([land, also], instance=instance, raise_on_error=False)
+        run = instance.get_run_by_id(ended.run_id)
+        assert run is not None
+        incident = outcome(instance, run, Watched((), tables), AlertOptions()).incident
+    assert incident is not None
+    assert set(incident.said) == {
+        "Step clicks__user_info failed: user_info: No space left on device; the task is lost (epoch 2; it is planned).",
+        "Step clicks__click_event failed.",
+    }
+    assert [command for command in incident.next if "make room" in command] == [do]
 
 
 @pytest.mark.parametrize(
@@ -172,8 +203,3 @@ def test_a_run_that_waits_too_long_in_the_queue_is_told_by_the_queue():
     assert incident is not None
     assert incident.title.startswith("1 run has waited in Dagster's queue for up to 5 min")
     assert incident.details["pipelines"] == ["clicks"]
-
-
-def test_a_full_disk_comes_with_what_to_do():
-    assert "make room on the disk" in mends("user_info: [Errno 28] No space left on device")[0]
-    assert mends("user_info: the file is gone") == ()

@@ -64,17 +64,17 @@ def test_a_check_that_raises_is_told_by_its_type_and_with_what_to_do(
 
 
 @pytest.mark.parametrize(
-    ("raised", "what"),
+    ("raised", "what", "does"),
     [
-        (PermissionError(30, "Read-only file system", "/data/lake/_control"), "Read-only file system"),
-        (pa.ArrowInvalid("Parquet magic bytes not found in footer"), "Parquet magic bytes"),
-        (TableNotFoundError("no log files"), "no log files"),
-        (Py4JNetworkError("Answer from Java side is empty"), "Answer from Java side"),
-        (HttpError("https://user:hunter2@host"), "HttpError"),
+        (PermissionError(30, "Read-only file system", "/data/lake/_control"), "Read-only", "make the disk writable"),
+        (pa.ArrowInvalid("Parquet magic bytes not found in footer"), "Parquet magic bytes", "mend the cause (a file "),
+        (TableNotFoundError("no log files"), "no log files", "mend the cause (a file that is damaged or gone"),
+        (Py4JNetworkError("Answer from Java side is empty"), "Answer from Java side", "find out why Spark's process"),
+        (HttpError("https://user:hunter2@host"), "HttpError", "mend the cause (a file that is damaged or gone"),
     ],
 )
 def test_what_the_disk_or_the_engine_throws_is_no_stack_and_json_where_that_is_asked_for(
-    capsys: pytest.CaptureFixture[str], raised: Exception, what: str
+    capsys: pytest.CaptureFixture[str], raised: Exception, what: str, does: str
 ) -> None:
     with pytest.raises(typer.Exit) as left, reported(Screen(as_json=True)):
         raise raised
@@ -83,6 +83,7 @@ def test_what_the_disk_or_the_engine_throws_is_no_stack_and_json_where_that_is_a
     error = json.loads(told.out)["error"]
     assert what in error["what"]
     assert "run the same command again" in error["next"]
+    assert error["next"].startswith(does)
     assert "hunter2" not in told.out + told.err
     assert error["where"] == ("/data/lake/_control" if isinstance(raised, PermissionError) else "")
 

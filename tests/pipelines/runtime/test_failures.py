@@ -40,7 +40,8 @@ def test_it_names_the_owner_the_place_and_the_state(thrown: Exception) -> None:
     assert error.what.startswith("enriched: ")
     assert "No space left" in error.what
     assert (error.where, error.state) == ("generation 1, epoch 2", "it is planned")
-    assert "goes on at this epoch" in error.next_command
+    assert error.next_command.startswith("make room on the disk")
+    assert error.next_command.endswith("then run the same command again: it goes on at this epoch")
     assert error.__cause__ is thrown
 
 
