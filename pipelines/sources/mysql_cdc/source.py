@@ -68,6 +68,10 @@ from tidegate.pipelines.watermarks import Watermark
 
 log = logging.getLogger(__name__)
 
+READ_APART = 1 << 20
+"""A range of the log that other tables of the server read too is read by one table after another from so many bytes on,
+so that the server sends it once. To send a shorter one again costs less than a Spark job more."""
+
 SHARE_BYTES = 64 << 20
 """A range of the log that is at least twice as long is shared between tasks: to scan it for borders takes a tenth of
 the time that decoding and writing do."""
@@ -218,7 +222,10 @@ class MysqlCdcSource:
     def reads_alone(self, step: StoredStep) -> bool:
         """`protocol.ReadsAlone`: what other tables of the server read too is there for them once this one has it."""
         ranges = step_of(step.step.ranges)
-        return isinstance(ranges, BinlogStep) and self._spool(ranges.start_birth) is not None
+        if not isinstance(ranges, BinlogStep) or self._spool(ranges.start_birth) is None:
+            return False
+        start, end = ranges.span.start, ranges.span.end
+        return start.file != end.file or end.position - start.position >= READ_APART
 
     def _work(self, step: SnapshotStep) -> Work:
         with self._session.cursor() as cursor:

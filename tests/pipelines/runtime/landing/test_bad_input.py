@@ -35,8 +35,8 @@ INSERT INTO enriched SELECT c.user_id, gender, city FROM click_event AS c
 LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = user_info.user_id
 LEFT JOIN user_city FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = user_city.user_id;
 """
-PLANS = {"_control/epochs", "_control/splits", "_control/leases"}
-"""What a step that fails may have written: that it was planned, and by whom."""
+PLANS = {"_control/epochs", "_control/splits", "_control/leases", "completeness"}
+"""What a step that fails may have written: that it was planned, and by whom; and how far all is."""
 
 
 def script(database: Database) -> str:

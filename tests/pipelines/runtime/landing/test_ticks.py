@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.conftest import Database
 from tests.jobs import jobs_of
 from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.crashing import dying
@@ -213,9 +214,9 @@ INSERTS = ("plain", "expression", "filtered", "checked", "timed")
 
 
 def versions(lake: Lake) -> Counter[str]:
-    """How many versions each table of a lake has, but for leases, which go by the clock."""
+    """How many versions each table of a lake has, but for those that go by the clock."""
     logs = {str(log.parent.relative_to(lake.root)) for log in lake.root.glob("**/_delta_log")}
-    names = [name for name in logs if not name.endswith("leases")]
+    names = logs - {"_control/leases", "completeness"}
     return Counter({name: DeltaTable(lake.root / name).version() + 1 for name in names})
 
 
@@ -254,4 +255,53 @@ def test_an_ordinary_tick_runs_a_job_for_landing_and_one_an_insert(spark: SparkS
     assert len(harness.published("timed")) == len(harness.published("plain")) == 9
     assert jobs_of(spark, lambda: loop.run(max_ticks=1)) == []
     assert versions(harness.lake) == before + expected
+    harness.runner.close()
+
+
+SERVER = """
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH ({users});
+CREATE TABLE cities (id INT PRIMARY KEY NOT ENFORCED, city STRING) WITH ({cities});
+CREATE TABLE clicks (id INT, p AS PROCTIME()) WITH ('connector' = 'scripted');
+CREATE TABLE named (id INT, name STRING, city STRING) WITH ('connector' = 'delta');
+INSERT INTO named SELECT c.id, u.name, t.city FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id
+LEFT JOIN cities FOR SYSTEM_TIME AS OF c.p AS t ON c.id = t.id
+"""
+
+
+def test_tables_of_one_server_land_by_one_job_while_its_log_grows_little(
+    spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute(
+        "CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))",
+        "CREATE TABLE cities (id INT PRIMARY KEY, city VARCHAR(20))",
+        *(f"INSERT INTO {table} SELECT seq, 'old' FROM seq_1_to_5" for table in ("users", "cities")),
+    )
+    options = {
+        table: ", ".join(f"'{name}' = '{value}'" for name, value in database.options(table).items())
+        for table in ("users", "cities")
+    }
+    harness = Harness(SERVER.format(**options), spark, tmp_path)
+    loop = Continuous(harness.runner, every=0.0)
+
+    def news(number: int, name: str) -> None:
+        database.execute(
+            f"UPDATE users SET name = '{name}' WHERE id = {number}",
+            f"UPDATE cities SET city = '{name}' WHERE id = {number}",
+        )
+        harness.push("clicks", [{"id": number}])
+
+    news(1, "first")
+    while not any(row["id"] == 1 for row in harness.published("named")):
+        loop.run(max_ticks=1)
+    news(2, "second")
+    jobs = jobs_of(spark, lambda: loop.run(max_ticks=1))
+    assert len(jobs) == 2, jobs
+    monkeypatch.setattr("tidegate.pipelines.sources.mysql_cdc.source.READ_APART", 1)
+    news(3, "third")
+    jobs = jobs_of(spark, lambda: loop.run(max_ticks=1))
+    assert len(jobs) > 3, jobs
+    found = {row["id"]: (row["name"], row["city"]) for row in harness.published("named")}
+    assert found == {1: ("first", "first"), 2: ("second", "second"), 3: ("third", "third")}
+    assert not list((harness.lake.root / "_scratch" / "_binlog").glob("*/*")), "what all have read is gone"
     harness.runner.close()
