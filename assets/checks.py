@@ -1,8 +1,8 @@
 """The gate's verdict as Dagster's asset checks.
 
 `gate` blocks: a failed one with severity ERROR keeps the published asset from running. The checks that the verdict is
-made of stand beside it, one each where the gate's module tells their names beforehand (CHECK_NAMES); they do not
-block, for the verdict is the gate's word alone.
+made of are a table in its result. Those that a person has asked for, the target's constraints and its suite, and those
+of a gate of one's own, stand beside it; they do not block, for the verdict is the gate's word alone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import dagster as dg
 
 from tidegate.assets.data_docs import linked
 from tidegate.assets.names import ADDS_UP, GATE, identifier
-from tidegate.assets.text import markdown_table
+from tidegate.assets.text import in_short, markdown_table, records
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks.watermark import instant
+from tidegate.quality_checks.gate import QUESTIONS, written_by_the_user
+from tidegate.quality_checks.words import many
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
@@ -39,24 +41,28 @@ def check_names() -> tuple[str, ...]:
     return tuple(getattr(sys.modules[installed_gate().__module__], "CHECK_NAMES", ()))
 
 
-def check_specs(staged: dg.AssetKey, names: Sequence[str] | None = None) -> list[dg.AssetCheckSpec]:
-    """The check `gate` and one for each name (the installed gate's when None)."""
-    parts = check_names() if names is None else names
-    verdict = dg.AssetCheckSpec(
-        GATE,
-        asset=staged,
-        blocking=True,
-        description="The gate's verdict on the staged epoch; stored once, and final. Nothing is published without it.",
-    )
-    return [
-        verdict,
-        *(
-            dg.AssetCheckSpec(
-                identifier(name), asset=staged, description=f"`{name}`, one of the checks the verdict is made of."
-            )
-            for name in parts
-        ),
-    ]
+def shown_apart(pipeline: Pipeline, insert: Insert) -> list[str]:
+    """The checks of the installed gate that are shown beside its verdict: constraints and the suite, where the target
+    has them, and what the built-in gate does not know."""
+    asked = written_by_the_user(pipeline, insert)
+    return [name for name in check_names() if name in asked or name not in QUESTIONS]
+
+
+def check_specs(staged: dg.AssetKey, apart: Sequence[str] = ()) -> list[dg.AssetCheckSpec]:
+    """The check `gate`, and one for each of the names."""
+    verdict = dg.AssetCheckSpec(GATE, asset=staged, blocking=True, description=_asks())
+    return [verdict, *(dg.AssetCheckSpec(identifier(name), asset=staged, description=_asks(name)) for name in apart)]
+
+
+def _asks(name: str = GATE) -> str:
+    """What a check asks, for its description."""
+    if name in QUESTIONS:
+        return QUESTIONS[name]
+    if name != GATE:
+        return f"`{name}`, a check of the installed gate."
+    asked = [f"* `{name}`: {QUESTIONS[name]}" if name in QUESTIONS else f"* `{name}`" for name in check_names()]
+    text = "May the staged epoch be published? The verdict is stored once, and final; nothing is published without it."
+    return "\n".join([text, "", *asked])
 
 
 def results(
@@ -66,15 +72,15 @@ def results(
     found = {identifier(check.name): check for check in verdict.checks} if verdict else {}
     for spec in specs:
         if verdict is None:
-            yield _result(spec, True, {"waiting": NOTHING_STAGED, "epoch state": state or "none planned yet"})
+            yield _result(spec, True, {"summary": NOTHING_STAGED, "epoch state": state or "none planned yet"})
         elif spec.name == GATE:
             yield _result(spec, verdict.passed, of_verdict(verdict, state, commands))
         elif spec.name in found:
             check = found[spec.name]
             yield _result(spec, check.passed, of_check(check, verdict), warned=bool(check.warning))
         else:
-            told = "the gate did not report this check on this epoch"
-            yield _result(spec, verdict.passed, {"epoch": verdict.epoch, "detail": told})
+            unknown = "the gate did not report this check on this epoch"
+            yield _result(spec, verdict.passed, {"summary": unknown, "epoch": verdict.epoch})
 
 
 def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterator[dg.AssetCheckEvaluation]:
@@ -91,6 +97,7 @@ def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterat
                 passed=result.passed,
                 severity=result.severity,
                 metadata=result.metadata,
+                description=result.description,
                 blocking=result.check_name == GATE,
             )
 
@@ -98,42 +105,49 @@ def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterat
 def _result(
     spec: dg.AssetCheckSpec, passed: bool, metadata: Mapping[str, Any], *, warned: bool = False
 ) -> dg.AssetCheckResult:
-    """A check that passed with a warning is shown as one that failed with severity WARN: Dagster has no other sign."""
+    """A check that passed with a warning is shown as one that failed with severity WARN: Dagster has no other sign. Its
+    sentence is the description: Dagster sorts the metadata of checks by name."""
     return dg.AssetCheckResult(
+        description=metadata.get("summary"),
         asset_key=spec.asset_key,
         check_name=spec.name,
         passed=passed and not warned,
         severity=dg.AssetCheckSeverity.WARN if passed and warned else dg.AssetCheckSeverity.ERROR,
-        metadata=metadata,
+        metadata={name: value for name, value in metadata.items() if name != "summary"},
     )
 
 
 def of_verdict(verdict: GateVerdict, state: str | None, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
-    """The whole verdict."""
-    metadata: dict[str, Any] = {
-        "verdict": "passed" if verdict.passed else "held",
-        "gate passed": int(verdict.passed),
-        "epoch": verdict.epoch,
-        "generation": verdict.generation,
-        "epoch state": state or "",
-        "decided at": instant(verdict.decided_at),
-        "plan": verdict.plan_digest,
-        "checks failed": sum(not check.passed for check in verdict.checks),
-        "checks": dg.MetadataValue.md(
-            markdown_table(
-                ("check", "passed", "observed", "expected", "detail"),
-                [(check.name, check.passed, check.observed, check.expected, check.detail) for check in verdict.checks],
-            )
-        ),
+    """The whole verdict; of an epoch that was published before, so that nothing was judged now, that it passed."""
+    if state == "published":
+        return {"summary": f"nothing new is staged; epoch {verdict.epoch} passed, and is published", "gate passed": 1}
+    failed = [check.name for check in verdict.checks if not check.passed]
+    passed = f"epoch {verdict.epoch} passed {many(len(verdict.checks), 'check')}; next: it is published"
+    ways_out = {
+        "reasons": commands.filled("\n".join(verdict.reasons)),
+        "next": commands.resolving(verdict.insert),
+        "next in Dagster": IN_DAGSTER,
     }
-    metadata |= data_docs(verdict)
-    if verdict.warnings:
-        metadata["warnings"] = "\n".join(verdict.warnings)
-    if not verdict.passed:
-        metadata["reasons"] = commands.filled("\n".join(verdict.reasons))
-        metadata["next"] = commands.resolving(verdict.insert)
-        metadata["next in Dagster"] = IN_DAGSTER
-    return metadata
+    table = [(check.name, _outcome(check), check.observed, check.expected, check.detail) for check in verdict.checks]
+    return in_short(
+        passed if verdict.passed else f"epoch {verdict.epoch} is held by {' and '.join(failed) or 'the gate'}",
+        {
+            "verdict": "passed" if verdict.passed else "held",
+            "gate passed": int(verdict.passed),
+            "epoch": verdict.epoch,
+            "checks failed": len(failed),
+            "decided at": instant(verdict.decided_at),
+        },
+        {"generation": verdict.generation, "plan": verdict.plan_digest, "epoch state": state or ""},
+        **({} if verdict.passed else ways_out),
+        warnings="\n".join(verdict.warnings) or None,
+        checks=dg.MetadataValue.md(markdown_table(("check", "outcome", "observed", "expected", "detail"), table)),
+        **data_docs(verdict),
+    )
+
+
+def _outcome(check: CheckResult) -> str:
+    return "failed" if not check.passed else "warned" if check.warning else "passed"
 
 
 def adds_up_specs(insert: Insert, published: dg.AssetKey) -> list[dg.AssetCheckSpec]:
@@ -156,21 +170,24 @@ def adds_up(
 
     counted = reconcile if insert.process is None else reconcile_process
     found = counted(lake, pipeline, insert)
-    metadata: dict[str, Any] = {
-        **found.counts,
-        "tables": dg.MetadataValue.md(
-            markdown_table(
-                ("table", "rows by the control tables", "rows by its own log"),
-                [(place, count, found.tables[place]) for place, count in found.said.items()],
-            )
-        ),
-    }
+    counts = list(found.counts.items())
+    tables = [(place, count, found.tables[place]) for place, count in found.said.items()]
+    metadata = in_short(
+        f"every row of {insert.probe} is in exactly one place, and the tables hold as many"
+        if insert.process is None and found.passed
+        else found.problems[0]
+        if found.problems
+        else "the rows of inputs and outputs add up, and the tables hold as many",
+        dict(counts[:5]),
+        {
+            **dict(counts[5:]),
+            "tables": records(("table", "rows by the control tables", "rows by its own log"), tables),
+        },
+    )
     if found.problems:
         verb = "verify" if insert.process is None else "status"  # what functions gave is not computed anew
         metadata |= {"problems": "\n".join(found.problems), "next": commands.filled(f"tidegate {verb} SCRIPT")}
-    return [
-        dg.AssetCheckResult(passed=found.passed, asset_key=published, check_name=ADDS_UP, metadata=metadata),
-    ]
+    return [_result(dg.AssetCheckSpec(ADDS_UP, asset=published), found.passed, metadata)]
 
 
 def data_docs(verdict: GateVerdict) -> dict[str, Any]:
@@ -185,7 +202,7 @@ def _maps(value: Any) -> TypeGuard[Mapping[str, Any]]:
 
 def of_check(check: CheckResult, verdict: GateVerdict) -> dict[str, Any]:
     """One check of a verdict. A plain number is kept as one, so that it can be plotted."""
-    metadata: dict[str, Any] = {"epoch": verdict.epoch, "detail": check.detail}
+    metadata: dict[str, Any] = {"summary": check.detail, "epoch": verdict.epoch}
     if _maps(check.observed):
         metadata |= linked(check.observed.get("page"))
     for name, value in (("observed", check.observed), ("expected", check.expected)):

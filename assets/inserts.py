@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import dagster as dg
 
-from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results, worse
+from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results, shown_apart, worse
 from tidegate.assets.failures import held
 from tidegate.assets.names import GATE, Names, pool
 from tidegate.assets.presentation import Presentation
@@ -100,8 +100,9 @@ def _decide(releasing: "Releasing", config: StageConfig) -> None:
 def gate_checks(
     pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation
 ) -> dg.AssetChecksDefinition:
-    """The gate on the staged epoch: one blocking check with the verdict, and one for each check it is made of."""
-    specs, commands = check_specs(names.staged(insert)), Commands(look.script, lake.root)
+    """The gate on the staged epoch: one blocking check with the verdict, and one for each that the user has written."""
+    specs = check_specs(names.staged(insert), shown_apart(pipeline, insert))
+    commands = Commands(look.script, lake.root)
 
     @dg.multi_asset_check(
         name=names.op(names.staged(insert), "__checks"),
@@ -196,7 +197,8 @@ def _published(
 ) -> Iterator["Published"]:
     """The epochs that a step publishes, one after another; `before` is where it begins. The checks of the staged asset
     show the worst verdict of all: the first one as their own step has shown it, a worse one in its place."""
-    releasing, specs = runner.releasing(insert.id), check_specs(names.staged(insert))
+    releasing = runner.releasing(insert.id)
+    specs = check_specs(names.staged(insert), shown_apart(runner.pipeline, insert))
     end = None if before.unfinished is None else releasing.end()
     first = runner.publish(insert.id)
     if first is not None:

@@ -1,4 +1,4 @@
-"""What a materialisation tells: numbers that Dagster plots over time, and tables that a person reads."""
+"""Metadata of materialisations: a sentence, the numbers that Dagster plots over time, and the rest folded."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import dagster as dg
 from deltalake import DeltaTable
 
 from tidegate.assets.checks import IN_DAGSTER, data_docs
-from tidegate.assets.text import markdown_table, watermark
+from tidegate.assets.text import in_short, records, watermark
 from tidegate.pipelines import pictures
 from tidegate.pipelines.commands import Commands
-from tidegate.pipelines.lake import Lake, StagedRow
+from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
+from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.runtime.history import history_of
@@ -25,72 +26,90 @@ from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
 from tidegate.quality_checks.statistics import asked
-
-SHOWN_ROWS = 20
-"""Rows of a markdown table before the rest is only counted."""
+from tidegate.quality_checks.words import many
 
 
 def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
     """A source table after an advance."""
-    log = lake.watermarks.rows(table.name, generation=advance.generation)
-    metadata: dict[str, Any] = {
-        "dagster/row_count": sum(row.rows for row in log),
-        "rows landed": advance.rows,
-        "epochs landed": len(advance.epochs),
-        "generation": advance.generation,
-        "flip": advance.flipped,
-        "flipped": int(advance.flipped),
-    }
-    last = advance.last
+    known, last, aligned = sums(lake, table.name, advance.generation), advance.last, advance.aligned
     if last is None:
-        return {**metadata, "epoch": 0, "waiting": "the source has no rows yet"}
-    metadata |= {
-        "epoch": last.epoch,
-        "landed at": instant(last.landed_at),
-        "watermark": watermark(last.timestamp, last.use_processing_time),
-        "idle": last.idle,
-        **_plotted_watermark(last.timestamp),
-    }
-    if last.late is not None:
-        metadata["late rows"] = last.late
-    if any(row.rejected is not None for row in log):
-        metadata["rejected messages"] = sum(row.rejected or 0 for row in log)
-    if advance.aligned is not None:
-        metadata |= _aligned(advance.aligned)
-    if last.lag_ms is not None:
-        metadata["lag (ms)"] = last.lag_ms
-    held_back = [item.split for item in advance.aligned.blocked] if advance.aligned else []
-    if (drawn := pictures.watermarks(last, held_back)) is not None:
-        metadata["watermarks of splits"] = dg.MetadataValue.md(
-            pictures.markdown(drawn, "the watermark of each split", pictures.SPLITS_KEY)
-        )
-    if last.position:
-        metadata["position"] = last.position
-    if last.flip_epoch is not None:
-        metadata |= {"flip epoch": last.flip_epoch, "flipped at": instant(last.flipped_at or 0)}
-    if advance.epochs:
-        metadata["epochs"] = dg.MetadataValue.md(
-            _table(
+        return in_short("the source has no rows yet", {"dagster/row_count": 0, "rows landed": 0, "flipped": 0})
+    chunks = _chunks(lake, table, advance.generation)
+    news = bool(advance.epochs or advance.blocked)
+    return in_short(
+        _sentence(table, advance, known.rejected, chunks),
+        {
+            "dagster/row_count": known.rows,
+            "rows landed": advance.rows,
+            "flipped": int(advance.flipped),
+            "watermark (ms)": _plotted(last.timestamp),
+            "lag (ms)": last.lag_ms,
+        },
+        {
+            "generation": advance.generation,
+            "epoch": last.epoch,
+            "epochs landed": len(advance.epochs),
+            "landed at": instant(last.landed_at),
+            "watermark": watermark(last.timestamp, last.use_processing_time),
+            "idle": last.idle,
+            **({} if last.flip_epoch is None else {"flip epoch": last.flip_epoch}),
+            **({} if last.flipped_at is None else {"flipped at": instant(last.flipped_at)}),
+            **({} if last.late is None else {"late rows": last.late}),
+            **({"rejected messages": known.rejected} if known.rejected else {}),
+            **({"position": last.position} if last.position else {}),
+            **(_aligned(aligned) if aligned is not None else {}),
+            "epochs": records(
                 ("epoch", "phase", "rows", "what", "flip"),
                 [(item.epoch, item.phase, item.rows, item.summary, item.flipped) for item in advance.epochs],
-            )
-        )
-    return metadata | _cuts(lake, table, advance.generation)
+            ),
+            **chunks,
+        }
+        if news
+        else None,
+        **{"watermarks of splits": _watermarks_of_splits(last, advance) if news else None},
+    )
+
+
+def _sentence(table: Table, advance: Advance, rejected: int, chunks: dict[str, Any]) -> str:
+    parts = []
+    if table.role == "build":
+        known = f", {chunks['chunks done']:,} of {many(chunks['chunks'], 'chunk')} read" if chunks else ""
+        parts.append("flipped" if advance.flipped else f"still loading{known}")
+    new = f"{many(advance.rows, 'row')} landed in {many(len(advance.epochs), 'epoch')}"
+    parts.append(new if advance.epochs else "nothing new at the source")
+    if rejected:
+        parts.append(f"{many(rejected, 'message')} could not be read as rows")
+    if advance.blocked:
+        others = ", ".join(sorted({" / ".join(item.by) for item in advance.blocked}))
+        parts.append(f"next: {many(len(advance.blocked), 'split')} once {others} has caught up (alignment)")
+    elif table.role == "build" and not advance.flipped:
+        parts.append("next: the rest of it; rows that join it wait until it has flipped")
+    return "; ".join(parts)
 
 
 def of_loading(lake: Lake, table: Table, epoch: LandedEpoch) -> dict[str, Any]:
     """A source table while a step lands it: how far its bounded phase is."""
-    log = lake.watermarks.rows(table.name, generation=epoch.generation)
-    return {
-        "generation": epoch.generation,
-        "epoch": epoch.epoch,
-        "phase": epoch.phase,
-        "what": epoch.summary,
-        "rows landed": epoch.rows,
-        "dagster/row_count": sum(row.rows for row in log),
-        "flipped": int(epoch.flipped),
-        **_cuts(lake, table, epoch.generation),
-    }
+    chunks = _chunks(lake, table, epoch.generation)
+    read = f", {chunks['chunks done']:,} of {many(chunks['chunks'], 'chunk')} read" if chunks else ""
+    return in_short(
+        f"{'flipped' if epoch.flipped else 'loading'}{read}; {many(epoch.rows, 'row')} landed in epoch {epoch.epoch}",
+        {
+            "dagster/row_count": sums(lake, table.name, epoch.generation).rows,
+            "rows landed": epoch.rows,
+            "flipped": int(epoch.flipped),
+            "chunks": chunks.get("chunks"),
+            "chunks done": chunks.get("chunks done"),
+        },
+        {"generation": epoch.generation, "epoch": epoch.epoch, "phase": epoch.phase, "what": epoch.summary, **chunks},
+    )
+
+
+def _watermarks_of_splits(last: WatermarkRow, advance: Advance) -> dg.MetadataValue | None:
+    """A picture of how far each split has come."""
+    drawn = pictures.watermarks(last, [item.split for item in advance.blocked])
+    if drawn is None:
+        return None
+    return dg.MetadataValue.md(pictures.markdown(drawn, "the watermark of each split", pictures.SPLITS_KEY))
 
 
 def _aligned(aligned: GroupStanding) -> dict[str, Any]:
@@ -99,25 +118,23 @@ def _aligned(aligned: GroupStanding) -> dict[str, Any]:
         "alignment group": aligned.group,
         "group watermark": "none" if aligned.minimum is None else instant(aligned.minimum),
         "blocked splits": len(aligned.blocked),
-        "blocked": dg.MetadataValue.md(
-            _table(
-                ("split", "since", "ahead (ms)", "waits for", "next row"),
-                [
-                    (
-                        item.split,
-                        instant(item.since),
-                        item.ahead_ms,
-                        " / ".join(item.by),
-                        "" if item.next_rowtime is None else instant(item.next_rowtime),
-                    )
-                    for item in aligned.blocked
-                ],
-            )
+        "blocked": records(
+            ("split", "since", "ahead (ms)", "waits for", "next row"),
+            [
+                (
+                    item.split,
+                    instant(item.since),
+                    item.ahead_ms,
+                    " / ".join(item.by),
+                    "" if item.next_rowtime is None else instant(item.next_rowtime),
+                )
+                for item in aligned.blocked
+            ],
         ),
     }
 
 
-def _cuts(lake: Lake, table: Table, generation: int) -> dict[str, Any]:
+def _chunks(lake: Lake, table: Table, generation: int) -> dict[str, Any]:
     """The chunks of a snapshot, and the log position that each one's read view equals."""
     splits = [row for row in Splits(lake, table.name, generation).rows() if not of_a_file(row["detail"])]
     if not splits:
@@ -126,11 +143,9 @@ def _cuts(lake: Lake, table: Table, generation: int) -> dict[str, Any]:
     return {
         "chunks": len(splits),
         "chunks done": len(done),
-        "cuts": dg.MetadataValue.md(
-            _table(
-                ("chunk", "bounds", "cut"),
-                [(split["ordinal"], split["detail"], split["cut"]) for split in reversed(done)],
-            )
+        "cuts": records(
+            ("chunk", "bounds", "cut"),
+            [(split["ordinal"], split["detail"], split["cut"]) for split in reversed(done)],
         ),
     }
 
@@ -138,15 +153,32 @@ def _cuts(lake: Lake, table: Table, generation: int) -> dict[str, Any]:
 def of_staged(releasing: Releasing) -> dict[str, Any]:
     """The epoch that is staged now."""
     position = releasing.position()
-    assert position.plan is not None
-    assert position.staged is not None
-    return {
-        **_of_plan(position.plan),
-        **_of_counts(position.staged),
-        "state": position.state or "",
-        "waiting rows": releasing.waiting(position),
-        "staged at": instant(position.staged.staged_at),
-    }
+    plan, staged = position.plan, position.staged
+    assert plan is not None
+    assert staged is not None
+    counts, waiting = staged.counts, releasing.waiting(position)
+    goes = f"{counts.get('to:publish', 0):,} to publish, {counts.get('to:quarantine', 0):,} to quarantine"
+    return in_short(
+        f"epoch {plan.epoch} is staged: {many(counts.get('rows', 0), 'row')} released, {goes}; "
+        f"{_wait(waiting)}; next: the gate's verdict",
+        {
+            "released rows": counts.get("rows", 0),
+            "matched rows": counts.get("matched", 0),
+            "staged rows": counts.get("to:publish", 0),
+            "staged for quarantine": counts.get("to:quarantine", 0),
+            "waiting rows": waiting,
+        },
+        {
+            **_of_plan(plan),
+            **_of_counts(staged),
+            "state": position.state or "",
+            "staged at": instant(staged.staged_at),
+        },
+    )
+
+
+def _wait(rows: int) -> str:
+    return f"{many(rows, 'row')} {'waits' if rows == 1 else 'wait'}" if rows else "none waits"
 
 
 def _rows_by_epoch(releasing: Releasing, waiting: int) -> dg.MetadataValue:
@@ -158,31 +190,38 @@ def _rows_by_epoch(releasing: Releasing, waiting: int) -> dg.MetadataValue:
 
 def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:
     """Nothing could be staged."""
-    position = releasing.position()
-    return {
-        "waiting": waiting.reason,
-        "waiting for": ", ".join(waiting.unflipped) or f"rows of {releasing.insert.probe}",
-        "waiting rows": waiting.rows,
-        "rows by epoch": _rows_by_epoch(releasing, waiting.rows),
-        "staged rows": 0,
-        "epoch": position.plan.epoch if position.plan else 0,
-        "state": position.state or "nothing planned yet",
-    }
+    position, flips = releasing.position(), " and ".join(waiting.unflipped)
+    then = f"they are released once {flips} has flipped" if flips else f"what comes of {releasing.insert.probe}"
+    return in_short(
+        f"{_wait(waiting.rows)}: {waiting.reason}; next: {then}",
+        {
+            "waiting for": ", ".join(waiting.unflipped) or f"rows of {releasing.insert.probe}",
+            "waiting rows": waiting.rows,
+            "staged rows": 0,
+            "epoch": position.plan.epoch if position.plan else 0,
+        },
+    )
 
 
 def of_held(releasing: Releasing, commands: Commands) -> dict[str, Any]:
     """The newest epoch is held, so nothing new can be staged."""
     position = releasing.position()
+    plan, staged = position.plan, position.staged
+    assert plan is not None
+    assert staged is not None
     assert position.verdict is not None
-    return {
-        **of_staged(releasing),
-        "rows by epoch": _rows_by_epoch(releasing, releasing.waiting(position)),
-        "verdict": "held",
-        "gate passed": 0,
-        "reasons": commands.filled("\n".join(position.verdict.reasons)),
-        "next": commands.resolving(releasing.insert.id),
-        "next in Dagster": IN_DAGSTER,
-    }
+    waiting, ways_out = releasing.waiting(position), commands.resolving(releasing.insert.id)
+    return in_short(
+        f"the gate holds epoch {plan.epoch}; {_wait(waiting)}; next: {ways_out}",
+        {
+            "gate passed": 0,
+            "waiting rows": waiting,
+            "reasons": commands.filled("\n".join(position.verdict.reasons)),
+            "next": ways_out,
+            "next in Dagster": IN_DAGSTER,
+        },
+        {**_of_plan(plan), **_of_counts(staged), "verdict": "held", "staged at": instant(staged.staged_at)},
+    )
 
 
 def of_published(releasing: Releasing, before: Position, done: Sequence[Published]) -> dict[str, Any]:
@@ -191,31 +230,36 @@ def of_published(releasing: Releasing, before: Position, done: Sequence[Publishe
     published = done[-1] if done else None
     after = releasing.position()
     lake, target, insert = releasing.lake, releasing.target, releasing.insert
-    metadata: dict[str, Any] = {
+    waiting, rows = releasing.waiting(after), sum(epoch.rows for epoch in done)
+    kept_out = sum(epoch.quarantined for epoch in done)
+    facts: dict[str, Any] = {
         "dagster/row_count": table_rows(str(lake.target_path(target))),
-        "quarantine rows": table_rows(str(lake.quarantine_path(target, insert))),
-        "waiting rows": releasing.waiting(after),
-        "rows by epoch": _rows_by_epoch(releasing, releasing.waiting(after)),
-        "rows published": sum(epoch.rows for epoch in done),
-        "rows quarantined": sum(epoch.quarantined for epoch in done),
+        "rows published": rows,
+        "rows quarantined": kept_out,
+        "waiting rows": waiting,
     }
-    if published is None:
-        told = "nothing is staged" if before.plan is None else f"epoch {before.plan.epoch} is planned and not staged"
-        return {**metadata, "epoch": 0, "waiting": f"{told}, so nothing was published"}
-    if before.state == "published":
-        told = f"nothing new is staged: epoch {published.epoch} was published before"
-        return {**metadata, "epoch": published.epoch, "generation": published.generation, "waiting": told}
+    if published is None or before.state == "published":
+        said = f"epoch {before.plan.epoch} is planned and not staged" if before.plan else "nothing is staged"
+        said = said if published is None else f"nothing new is staged since epoch {published.epoch}"
+        epoch = published.epoch if published else 0
+        return in_short(f"nothing was published: {said}; {_wait(waiting)}", {**facts, "epoch": epoch})
     verdict = after.verdict if after.plan == published.plan else None  # the gate may hold the epoch after it
-    return {
-        **metadata,
-        **_of_plan(published.plan),
-        **_of_counts(published.staged),
-        "verdict": "passed",
-        "gate passed": 1,
-        "decided at": instant(verdict.decided_at) if verdict else "",
-        **({"epochs published": len(done)} if len(done) > 1 else {}),
+    number = f"epoch {published.epoch} is" if len(done) == 1 else f"{len(done):,} epochs up to {published.epoch} are"
+    return in_short(
+        f"{number} published: {many(rows, 'row')}, {kept_out:,} more to quarantine; {_wait(waiting)}; next: "
+        f"{'those' if waiting else f'what comes of {insert.probe}'}",
+        {**facts, "gate passed": 1},
+        {
+            "epochs published": len(done),
+            "quarantine rows": table_rows(str(lake.quarantine_path(target, insert))),
+            **_of_plan(published.plan),
+            **_of_counts(published.staged),
+            "verdict": "passed",
+            **({"decided at": instant(verdict.decided_at)} if verdict else {}),
+        },
+        **{"rows by epoch": _rows_by_epoch(releasing, waiting)},
         **(data_docs(GateVerdict.of(verdict)) if verdict else {}),
-    }
+    )
 
 
 def table_rows(path: str) -> int:
@@ -227,6 +271,7 @@ def table_rows(path: str) -> int:
 
 
 def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
+    time = {} if plan.time is None else {"watermark": instant(plan.time.watermark)}
     return {
         "epoch": plan.epoch,
         "generation": plan.generation,
@@ -236,20 +281,17 @@ def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
         "probe epochs": f"{plan.probe} {plan.reads[0] + 1} to {plan.reads[1]}",
         **(_of_backfill(plan.backfill) if plan.backfill else {}),
         **({"rows out of quarantine": plan.from_quarantine.rows} if plan.from_quarantine else {}),
-        **({"watermark": instant(plan.time.watermark)} if plan.time else {}),
-        **(_plotted_watermark(plan.time.watermark) if plan.time else {}),
-        "pins": dg.MetadataValue.md(
-            _table(
-                ("build", "generation", "epoch", "flip epoch"),
-                [(pin.table, pin.generation, pin.epoch, pin.flip_epoch) for pin in plan.pins],
-            )
+        **time,
+        "pins": records(
+            ("build", "generation", "epoch", "flip epoch"),
+            [(pin.table, pin.generation, pin.epoch, pin.flip_epoch) for pin in plan.pins],
         ),
     }
 
 
-def _plotted_watermark(timestamp: int) -> dict[str, Any]:
+def _plotted(timestamp: int) -> int | None:
     """A watermark as a number (ms, UTC): Dagster plots nothing else. None before there is one, and after the end."""
-    return {"watermark (ms)": timestamp} if MIN_TIMESTAMP < timestamp < MAX_TIMESTAMP else {}
+    return timestamp if MIN_TIMESTAMP < timestamp < MAX_TIMESTAMP else None
 
 
 def _of_backfill(backfill: Backfill) -> dict[str, Any]:
@@ -259,24 +301,15 @@ def _of_backfill(backfill: Backfill) -> dict[str, Any]:
 
 
 def _of_counts(staged: StagedRow) -> dict[str, Any]:
-    """How many released rows had which outcome; the places are numbers of their own, to be plotted."""
+    """How many released rows had which outcome."""
     counts = staged.counts
     outcomes = {name: n for name, n in counts.items() if n and name != "rows" and not name.startswith("to:")}
     rows, unmatched = asked(counts)
     return {
         "released rows": counts.get("rows", 0),
         "matched rows": counts.get("matched", 0),
-        "staged rows": counts.get("to:publish", 0),
-        "staged for quarantine": counts.get("to:quarantine", 0),
         "dropped rows": counts.get("to:drop", 0),
         "unmatched ratio": sum(unmatched.values()) / rows if rows else 0.0,
         **({} if staged.late is None else {"late rows": staged.late}),
-        "outcomes": dg.MetadataValue.md(
-            _table(("outcome", "rows"), sorted(outcomes.items(), key=lambda item: -item[1]))
-        ),
+        "outcomes": dict(sorted(outcomes.items(), key=lambda item: -item[1])),
     }
-
-
-def _table(headers: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
-    text = markdown_table(headers, rows[:SHOWN_ROWS])
-    return text if len(rows) <= SHOWN_ROWS else f"{text}\n\n… and {len(rows) - SHOWN_ROWS:,} more"

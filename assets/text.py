@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import dagster as dg
 
 from tidegate.pipelines.watermarks.watermark import instant
 
@@ -13,6 +15,26 @@ _ACTS = re.compile(r"[\\`*<\[|~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?
 """What is no plain text inside a line of GitHub's Markdown. An underscore within a word is. An address would become a
 link by itself, and show the backslashes of what else is in it."""
 _LINE_END = re.compile(r"\r\n?|\n")
+
+
+SHOWN_ROWS = 20
+"""Rows of a table before the rest is only counted."""
+
+
+def in_short(
+    summary: str, facts: Mapping[str, Any], details: Mapping[str, Any] | None = None, **shown: Any
+) -> dict[str, Any]:
+    """Metadata of one event: a sentence, some facts (five at most, a number each where it is to be plotted), what is
+    `shown` as it is, and everything else as one JSON value, which Dagster folds. None is left out."""
+    known = {name: value for name, value in {**facts, **shown}.items() if value is not None}
+    folded = {"details": dg.MetadataValue.json(dict(details))} if details else {}
+    return {"summary": summary, **known, **folded}
+
+
+def records(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """A table inside of `details`."""
+    found = [dict(zip(headers, row, strict=True)) for row in rows[:SHOWN_ROWS]]
+    return found if len(rows) <= SHOWN_ROWS else [*found, {"more": len(rows) - SHOWN_ROWS}]
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -6,7 +6,7 @@ Parquet footers, the plan, the tables' schemas. What can not be shown is held: m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, StagedEpoch
@@ -14,27 +14,46 @@ from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, StagedEpoc
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CHECK_NAMES: tuple[str, ...] = (
-    "counts-complete",
-    "released-after-flip",
-    "matches-in-pin",
-    "released-rows",
-    "one-place",
-    "staged-files",
-    "unmatched-policy",
-    "discard-publishes-nothing",
-    "columns",
-    "key-not-null",
-    "constraints",
-    "unmatched-ratio",
-    "expectations",
-    "suite",
-)
-"""What `judge` reports, by name: known before anything runs or is loaded, so that Dagster can show each check as one of
-its own."""
+    from tidegate.pipelines.sql.model import Insert, Table
+    from tidegate.pipelines.sql.pipeline import Pipeline
+
+QUESTIONS: Mapping[str, str] = {
+    "counts-complete": "Is everything counted that the other checks rely on?",
+    "released-after-flip": "Had every build side flipped before a row was released against it?",
+    "matches-in-pin": "Was every match made inside the pins of the epoch's plan?",
+    "released-rows": "Did the join see every row that the plan releases, and no other?",
+    "one-place": "Is every released row in exactly one place: published, quarantined or dropped?",
+    "staged-files": "Are the staged files those that were written, with the rows that were counted?",
+    "unmatched-policy": "Did rows without a match go where 'gate.on-unmatched' sends them?",
+    "discard-publishes-nothing": "Does a discarded epoch publish nothing?",
+    "columns": "Do the staged files have the columns of the tables that would adopt them?",
+    "key-not-null": "Is the target's primary key never NULL in what would be published?",
+    "constraints": "Do the rows keep the target's constraints and its NOT NULL, and are those that do not where ON "
+    "VIOLATION sends them?",
+    "unmatched-ratio": "Is the share of rows without a match inside its bound, and inside its own recent range?",
+    "expectations": "Are schema, keys and row counts as a Great Expectations suite of Tidegate's own expects them?",
+    "suite": "Do the rows meet every expectation of the suite that the target names ('quality.suite')?",
+}
+"""What `judge` reports, by name, and what each check asks: known before anything runs or is loaded, so that Dagster can
+show it."""
+
+CHECK_NAMES: tuple[str, ...] = tuple(QUESTIONS)
 
 READABLE = ("counts-complete", "staged-files")
 """Where one of these failed, the files are not what was staged, and the suite does not read them."""
+
+
+def written_by_the_user(pipeline: Pipeline, insert: Insert) -> tuple[str, ...]:
+    """Those of the checks that the script itself asks for: constraints of a target, and its suite."""
+    targets = [pipeline.table(name) for name in ([insert.target] if insert.process is None else insert.process.outputs)]
+    asked = {"constraints": any(map(_constrained, targets)), "suite": any(table.suite for table in targets)}
+    return tuple(name for name, is_asked in asked.items() if is_asked)
+
+
+def _constrained(table: Table) -> bool:
+    """Whether it has a CONSTRAINT, or a NOT NULL column beside its key."""
+    columns = [column for column in table.physical_columns if column.name not in table.primary_key]
+    return bool(table.constraints) or any(not column.nullable for column in columns)
 
 
 def prepare() -> None:

@@ -145,13 +145,14 @@ def by_time_asset(
             except GateHeld:
                 _judged(context, spec.key, releasing, union(spans), commands)
                 raise
-            told: dict[str, Any] = {"from": instant(low), "before": instant(high)}
+            told: dict[str, Any] = {}
             if before is not None:
                 told["released by"] = f"epoch {before.epoch}, with the other partitions of this backfill"
             elif done.waiting is not None:
                 told |= of_waiting(releasing, done.waiting)
             elif done.published:
                 told |= of_published(releasing, nothing, done.published[-1:])
+            told |= {"from": instant(low), "before": instant(high)}
             until = short.reached if short is not None and (short.rows or short.unflipped) else high
             _judged(context, spec.key, releasing, union(spans), commands, until)
             if short is not None and (short.rows or short.unflipped):
@@ -193,11 +194,17 @@ def _judged(
     if plan is None or row is None or plan.backfill is None or plan.backfill.spans != spans:
         return
     verdict = GateVerdict.of(row)
-    metadata = of_verdict(verdict, position.state, commands)
+    metadata = of_verdict(verdict, None if position.state == "published" else position.state, commands)
+    summary = metadata.pop("summary")
     for name, end in ends_of(context):
         if end <= until:
             found = dg.AssetCheckEvaluation(
-                asset_key=key, check_name=VERDICT, passed=verdict.passed, metadata=metadata, partition=name
+                asset_key=key,
+                check_name=VERDICT,
+                passed=verdict.passed,
+                metadata=metadata,
+                description=summary,
+                partition=name,
             )
             context.log_event(found)  # type: ignore[arg-type]
 

@@ -1,10 +1,14 @@
 from dataclasses import replace
+from typing import Any
 
 import dagster as dg
 import pytest
 
-from tidegate.assets.checks import check_names, check_specs, results
+from tests.pipelines.runtime.handmade import pipeline
+from tidegate.assets.checks import check_names, check_specs, results, shown_apart
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
+from tidegate.pipelines.sql.model import Constraint, Suite
+from tidegate.quality_checks.gate import QUESTIONS
 
 STAGED = dg.AssetKey(["clicks", "enriched_click_staged"])
 
@@ -25,13 +29,35 @@ def verdict(passed: bool) -> GateVerdict:
     )
 
 
-def test_only_the_verdict_blocks():
-    specs = check_specs(STAGED, ["released-after-flip", "unmatched-policy"])
+def test_only_the_verdict_blocks_and_every_check_says_what_it_asks():
+    specs = check_specs(STAGED, ["constraints", "of-my-own"])
     assert [(spec.name, spec.blocking) for spec in specs] == [
         ("gate", True),
-        ("released_after_flip", False),
-        ("unmatched_policy", False),
+        ("constraints", False),
+        ("of_my_own", False),
     ]
+    gate, constraints, own = (spec.description or "" for spec in specs)
+    assert all(f"* `{name}`: {asks}" in gate and asks.endswith("?") for name, asks in QUESTIONS.items())
+    assert (constraints, own) == (QUESTIONS["constraints"], "`of-my-own`, a check of the installed gate.")
+
+
+def with_target(**changes: Any) -> list[str]:
+    """What is shown beside the gate of an INSERT whose target is changed so."""
+    found = pipeline()
+    target = replace(found.table("enriched"), **changes)
+    changed = replace(found, tables={**found.tables, "enriched": target})
+    return shown_apart(changed, changed.insert("enriched"))
+
+
+def test_what_a_script_asks_for_itself_is_shown_beside_the_gate(monkeypatch: pytest.MonkeyPatch):
+    key, *others = pipeline().table("enriched").columns
+    assert not key.nullable
+    assert with_target() == [], "a key is the gate's own to look at"
+    assert with_target(constraints=(Constraint("small", "n < 9", "warn"),)) == ["constraints"]
+    assert with_target(columns=(key, *(replace(column, nullable=False) for column in others))) == ["constraints"]
+    assert with_target(suite=Suite("a.json", "{}", "0")) == ["suite"]
+    monkeypatch.setattr("tidegate.assets.checks.check_names", lambda: ("one-place", "of-my-own"))
+    assert with_target(suite=Suite("a.json", "{}", "0")) == ["of-my-own"]
 
 
 def test_a_held_epoch_fails_the_gate_and_its_cause_with_reasons_and_commands():
@@ -40,6 +66,10 @@ def test_a_held_epoch_fails_the_gate_and_its_cause_with_reasons_and_commands():
     assert (gate.passed, flips.passed, policy.passed) == (False, True, False)
     assert {result.severity for result in (gate, flips, policy)} == {dg.AssetCheckSeverity.ERROR}
     assert gate.metadata["verdict"].value == "held"
+    assert gate.description == "epoch 3 is held by unmatched-policy"
+    lines = str(gate.metadata["checks"].value).splitlines()
+    assert lines[2] == r'| released-after-flip | passed | {"user_info": \[1, 2]} |  | fine |'
+    assert lines[3] == "| unmatched-policy | failed | 7 | 0 | 7 rows have no match |"
     assert "7 rows have no match" in gate.metadata["reasons"].value
     assert gate.metadata["next"].value == (
         "tidegate release SCRIPT enriched_click   or   tidegate discard SCRIPT enriched_click"
@@ -51,13 +81,13 @@ def test_every_check_answers_when_nothing_is_staged():
     specs = check_specs(STAGED, ["released-after-flip"])
     found = list(results(specs, None, None))
     assert [(result.check_name, result.passed) for result in found] == [("gate", True), ("released_after_flip", True)]
-    assert "nothing is staged" in found[0].metadata["waiting"].value
+    assert "nothing is staged" in (found[0].description or "")
 
 
 def test_a_check_that_the_gate_did_not_report_goes_with_the_verdict_and_says_so():
     specs = check_specs(STAGED, ["suite"])
     assert [result.passed for result in results(specs, verdict(False), "held")] == [False, False]
-    assert "did not report" in list(results(specs, verdict(True), "passed"))[1].metadata["detail"].value
+    assert "did not report" in (list(results(specs, verdict(True), "passed"))[1].description or "")
 
 
 def test_a_check_that_warns_is_shown_so_and_does_not_block():
@@ -66,6 +96,12 @@ def test_a_check_that_warns_is_shown_so_and_does_not_block():
     gate, constraints = results(check_specs(STAGED, ["constraints"]), told, "passed")
     assert (gate.passed, gate.metadata["warnings"].value) == (True, "3 rows violate the constraint small")
     assert (constraints.passed, constraints.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "| constraints | warned |" in gate.metadata["checks"].value
+
+
+def test_a_verdict_of_an_epoch_that_is_published_already_is_short():
+    (gate,) = results(check_specs(STAGED), verdict(True), "published")
+    assert (gate.passed, list(gate.metadata)) == (True, ["gate passed"])
 
 
 def test_data_docs_are_linked_from_the_verdict_and_from_their_check(monkeypatch: pytest.MonkeyPatch):

@@ -23,8 +23,7 @@ def test_a_process_is_a_staged_and_a_published_asset_with_checks(tmp_path: Path)
     assert deps["ruled"] == {"ruled_staged"}
     assert deps["evens_staged"] == {"events"}
     assert deps["chained_staged"] == {"again"}  # what another process publishes
-    checks = {key.name for key in graph.asset_check_keys if key.asset_key.path[-1] == "ruled_staged"}
-    assert {"gate", "one_place", "counts_complete"} <= {name.replace("-", "_") for name in checks}
+    assert {key.name for key in graph.asset_check_keys if key.asset_key.path[-1] == "ruled_staged"} == {"gate"}
     assert {key.asset_key.path[-1] for key in graph.asset_check_keys if key.name == "adds_up"} == {
         "ruled", "paired", "evens", "again", "chained"
     }  # fmt: skip
@@ -37,8 +36,7 @@ def test_windows_of_sql_are_shown_as_the_insert_that_they_are(tmp_path: Path) ->
     definitions = build_pipeline_definitions(pipeline, lake=tmp_path)
     graph, staged = definitions.resolve_asset_graph(), dg.AssetKey(["windows", "clicks_5min_staged"])
     assert {key.path[-1] for key in graph.get(staged).parent_keys} == {"clicks"}
-    checks = {key.name.replace("-", "_") for key in graph.asset_check_keys if key.asset_key == staged}
-    assert {"gate", "one_place", "counts_complete"} <= checks
+    assert {key.name for key in graph.asset_check_keys if key.asset_key == staged} == {"gate"}
     text = definitions.resolve_assets_def(staged).descriptions_by_key[staged] or ""
     assert "TUMBLE(TABLE clicks, DESCRIPTOR(rowtime), INTERVAL '5' MINUTES)" in text
     found = staged_lineage(pipeline.insert("clicks_5min"), Names("windows")).deps_by_column

@@ -57,8 +57,9 @@ def test_partitions_release_their_days_alone_together_and_again(harness: Harness
     assert several.success
     events = [event for event in several.get_asset_materialization_events() if event.asset_key == key]
     metadata = events[0].step_materialization_data.materialization.metadata
-    assert (metadata["rows released again"].value, metadata["rows published"].value) == (2, 6)
-    assert metadata["replaces epochs"].value == "1"
+    details = metadata["details"].value
+    assert (details["rows released again"], metadata["rows published"].value) == (2, 6)
+    assert details["replaces epochs"] == "1"
     assert instance.get_materialized_partitions(key) == {"2026-01-01", "2026-01-02", "2026-01-03"}
     judged = [(found.partition, found.passed) for found in several.get_asset_check_evaluations()]
     assert [verdict for verdict in judged if verdict[0]] == [(f"2026-01-0{day}", True) for day in (1, 2, 3)]

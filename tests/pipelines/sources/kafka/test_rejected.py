@@ -46,7 +46,8 @@ def test_quarantine_keeps_message_and_reason_and_counts(
     options = given(broker.bootstrap, topic, format="json", format__on_error="quarantine")
     play = Play.probe(options, spark, tmp_path)
     done = play.advance()
-    assert of_advance(play.lake, play.harness.pipeline.table("events"), done)["rejected messages"] == 2
+    shown = of_advance(play.lake, play.harness.pipeline.table("events"), done)
+    assert shown["details"].value["rejected messages"] == 2
     assert play.values() == [1, 2]
     first, second = play.rejected()
     assert (first["_split"], first["_offset"], first["_key"], first["_value"]) == (f"{topic}-0", 1, b"k", b"not json")
