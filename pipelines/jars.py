@@ -17,25 +17,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.progress import Progress, SilentProgress, step
-
-DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
-KAFKA = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    "org.apache.kafka:kafka-clients:3.9.2",
-    "org.apache.commons:commons-pool2:2.13.1",
-)
-"""Spark's Kafka source and what it needs, to be had one by one: not every repository has the token provider in the
-version that the source names, and that of 4.0.0 does in its place."""
-
-AVRO = "org.apache.spark:spark-avro_2.13:4.1.1"
-"""Spark's `from_avro`; what it needs is in Spark. Of an older version than Spark is, since that one is not to be had:
-docs/decisions/0022 says why it works, and tests/pipelines/runtime/test_avro_jar.py that it does."""
+from tidegate.pipelines.spark_versions import spark_home, spark_jars
 
 
 class JarsUnavailable(TidegateError):
@@ -136,8 +122,8 @@ def pins() -> dict[str, str]:
 
 
 def is_complete() -> bool:
-    """Whether a session starts without the network."""
-    return all(map(is_cached, (DELTA, *KAFKA, AVRO)))
+    """Whether a session starts without the network. Raises SparkNotSupported."""
+    return all(map(is_cached, spark_jars().all))
 
 
 def is_cached(coordinate: str) -> bool:
@@ -216,16 +202,6 @@ def _reason(log: str) -> str:
             if mark.lower() in line.lower():
                 return line.strip()[:200]
     return log.strip().splitlines()[-1][:200] if log.strip() else "Ivy said nothing"
-
-
-def spark_home() -> Path:
-    """Where Spark lies: $SPARK_HOME, else in the package pyspark, which is not imported for it."""
-    if named := os.environ.get("SPARK_HOME"):
-        return Path(named)
-    found = find_spec("pyspark")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent
 
 
 def _artifact(jar: str) -> str:

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidegate.orchestration.demo.site import Site
-from tidegate.pipelines.jars import AVRO, DELTA, KAFKA, home, is_cached
+from tidegate.pipelines.jars import home, is_cached
 from tidegate.pipelines.sources.mysql_cdc.server_install import needs_download
+from tidegate.pipelines.spark_versions import spark_jars
 
 _SERVER_BYTES = 149_000_000
-_JAR_BYTES = {
-    DELTA: 95_000_000,
-    **dict(zip(KAFKA, (500_000, 100_000, 9_200_000, 200_000), strict=True)),
-    AVRO: 100_000,
-}
-"""What is downloaded for each, with what it depends on."""
-_NAMES = {DELTA: "Delta Lake", **dict.fromkeys(KAFKA, "Spark's Kafka source"), AVRO: "Spark's Avro"}
+_JAR_BYTES = (95_000_000, 500_000, 100_000, 9_200_000, 200_000, 100_000)
+"""What is downloaded for each of `SparkJars.all`, with what it depends on."""
+_JAR_NAMES = ("Delta Lake", *["Spark's Kafka source"] * 4, "Spark's Avro")
 _BYTES_PER_MINUTE = 120_000_000
 """What a connection of 16 Mbit/s brings."""
 
 
 def announce(site: Site, say: Callable[[str], None]) -> None:
     """Say it. Raises ServerUnavailable where $TIDEGATE_MARIADBD names no server."""
-    jars = [coordinate for coordinate in _JAR_BYTES if not is_cached(coordinate)]
-    missing = list(dict.fromkeys(_NAMES[coordinate] for coordinate in jars))
-    needed = sum(_JAR_BYTES[coordinate] for coordinate in jars)
+    of_jars = zip(spark_jars().all, _JAR_NAMES, _JAR_BYTES, strict=True)
+    jars = [(name, size) for coordinate, name, size in of_jars if not is_cached(coordinate)]
+    missing = list(dict.fromkeys(name for name, _ in jars))
+    needed = sum(size for _, size in jars)
     if needs_download():
         missing.append("a MariaDB server")
         needed += _SERVER_BYTES

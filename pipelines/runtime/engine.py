@@ -16,7 +16,7 @@ from tempfile import mkdtemp
 from typing import IO, Any
 
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.jars import spark_home
+from tidegate.pipelines.spark_versions import spark_home
 from tidegate.pipelines.sql.model import SECRET_NAMES
 
 POLL_S = 0.02

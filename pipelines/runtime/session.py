@@ -14,16 +14,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NoReturn, Self
 
-from delta import configure_spark_with_delta_pip  # noqa: F401  (fails early, and clearly, where delta-spark is missing)
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.jars import AVRO, DELTA, KAFKA, java, resolve
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.jars import java, resolve
 from tidegate.pipelines.progress import Progress, SilentProgress, step
-from tidegate.pipelines.runtime.engine import Engine, EngineNotStarted, settings
+from tidegate.pipelines.runtime.engine import DEFAULTS, Engine, EngineNotStarted, settings
 from tidegate.pipelines.runtime.failures import first_line
+from tidegate.pipelines.spark_versions import spark_jars, supported
 
 
 def start_session(
@@ -39,17 +40,21 @@ def start_session(
     `config` is laid over `settings`; both are laid over what spark-defaults.conf says. What the JVM
     prints goes into the file `log`, unless $TIDEGATE_SPARK_LOG is set. `started` is given the JVM before it can be
     reached. Starting takes 6 to 8 s.
-    Raises JavaMissing, JarsUnavailable and EngineNotStarted.
+
+    A session that is there is taken as it is, with its own Delta and jars: nothing of it is changed.
+    Raises JavaMissing, JarsUnavailable, SparkNotSupported, EngineNotStarted and SessionNotSuited.
     """
     active = SparkSession.getActiveSession() or _of_another_thread()
     if active is not None:
+        _check(active)
         return active
+    wanted = spark_jars()
     java()
     progress = progress or SilentProgress()
     # Those of Kafka and Avro too, though few scripts need them: a session is shared, and they cost it nothing that
     # shows.
-    alone = resolve([*KAFKA, AVRO], transitive=False, progress=progress)
-    jars = [*resolve([DELTA], progress=progress), *alone]
+    alone = resolve([*wanted.kafka, wanted.avro], transitive=False, progress=progress)
+    jars = [*resolve([wanted.delta], progress=progress), *alone]
     # Workers must run this very Python: `python3` on PATH may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -72,6 +77,53 @@ def start_session(
             "`java -version`, then run the same command again",
         ) from error
     return session
+
+
+class SessionNotSuited(TidegateError):
+    """A session that was there before lacks settings. `settings`: those, with the values that they need."""
+
+    def __init__(self, what: str, settings: Mapping[str, str], next_command: str) -> None:
+        self.settings = settings
+        super().__init__(
+            what,
+            where=", ".join(f"{name}={value}" for name, value in settings.items()),
+            state="nothing was read or written; the session is as it was",
+            next_command=next_command,
+        )
+
+
+_OF_VALUES = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.parquet.outputTimestampType")
+"""Settings that rows depend on: what a text without a zone means, what overflows, which times a file can hold."""
+_UTC = {"utc", "etc/utc", "z", "gmt", "etc/gmt", "utc+0", "+00:00", "etc/uct", "uct", "zulu", "universal"}
+
+
+def _check(session: SparkSession) -> None:
+    """Raise SparkNotSupported or SessionNotSuited where it is not one that Tidegate can work with."""
+    if "connect" in type(session).__module__:
+        raise SessionNotSuited(
+            "the Spark session that is there is one of Spark Connect, without a JVM that can be reached",
+            {},
+            "run where the driver is, without $SPARK_REMOTE and $SPARK_CONNECT_MODE (Databricks: dedicated access)",
+        )
+    supported(session.version, f"the session {session.sparkContext.appName}")
+    found = {name: session.conf.get(name, "") or "" for name in DEFAULTS}
+    of_delta = {name: DEFAULTS[name] for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")}
+    lacking = {name: value for name, value in of_delta.items() if value not in found[name]}
+    if lacking and "DATABRICKS_RUNTIME_VERSION" not in os.environ:  # whose Delta needs no settings
+        raise SessionNotSuited(
+            "the Spark session that is there has no Delta Lake",
+            lacking,
+            f"start it with these settings and the jar {spark_jars().delta}, or stop it: Tidegate starts one with both",
+        )
+    wrong = {name: DEFAULTS[name] for name in _OF_VALUES if found[name].lower() != DEFAULTS[name].lower()}
+    if found["spark.sql.session.timeZone"].lower() in _UTC:
+        wrong.pop("spark.sql.session.timeZone", None)
+    if wrong:
+        raise SessionNotSuited(
+            "the Spark session that is there would read or write other values",
+            wrong,
+            "; ".join(f'spark.conf.set("{name}", "{value}")' for name, value in wrong.items()),
+        )
 
 
 def _of_another_thread() -> SparkSession | None:

@@ -11,6 +11,7 @@ from tidegate.pipelines import jars
 from tidegate.pipelines.sources.kafka.server import BROKER, LOGGER
 from tidegate.pipelines.sources.mysql_cdc import server_install
 from tidegate.pipelines.sources.mysql_cdc.server_install import ARCHIVE
+from tidegate.pipelines.spark_versions import JARS, spark_jars
 
 COORDINATE = "io.delta:delta-spark_2.13:9.9.9"
 
@@ -84,14 +85,14 @@ def test_a_jar_that_is_not_the_pinned_one_is_never_run(
 ) -> None:
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
     name = "delta-spark_4.2_2.13-4.4.0.jar" if pinned != "none" else "delta-spark_4.2_2.13-9.9.9.jar"
-    path = jar(tmp_path, jars.DELTA, name, b"not it")
+    path = jar(tmp_path, spark_jars().delta, name, b"not it")
     with pytest.raises(jars.WrongChecksum) as raised:
-        jars.resolve([jars.DELTA])
+        jars.resolve([spark_jars().delta])
     assert raised.value.where == str(path)
     assert raised.value.what.startswith(f"{name} has the SHA-256 {hashlib.sha256(b'not it').hexdigest()}")
     assert raised.value.what.endswith(jars.pins()[name] if pinned != "none" else "knows no file of that name")
     assert f"rm -r {path.parent}" in raised.value.next_command
-    assert jars.resolve([jars.DELTA], pinned=False) == [path]
+    assert jars.resolve([spark_jars().delta], pinned=False) == [path]
 
 
 def test_a_downloaded_jar_is_checked_before_it_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,13 +101,14 @@ def test_a_downloaded_jar_is_checked_before_it_is_in_the_cache(tmp_path: Path, m
     get = 'for last; do :; done\ndir="${last%/*}"; mkdir -p "$dir"; printf "not it" >"$dir/spark-avro_2.13-4.1.1.jar"\n'
     program.write_text(program.read_text().replace("echo ''; exit 0", get))
     with pytest.raises(jars.WrongChecksum, match=r"spark-avro_2\.13-4\.1\.1\.jar has the SHA-256"):
-        jars.resolve([jars.AVRO], transitive=False)
+        jars.resolve([spark_jars().avro], transitive=False)
     assert list((tmp_path / "home" / "jars").iterdir()) == []
 
 
 def test_what_is_downloaded_is_pinned() -> None:
     """Each archive that the product names itself; their dependencies are seen where they are used."""
-    for coordinate in (jars.DELTA, *jars.KAFKA, jars.AVRO, ARCHIVE, BROKER, LOGGER):
+    of_spark = [coordinate for each in JARS.values() for coordinate in each.all]
+    for coordinate in (*of_spark, ARCHIVE, BROKER, LOGGER):
         _, artifact, version = coordinate.split(":")
         assert f"{artifact}-{version}.jar" in jars.pins()
 

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.functions.arrow import ArrowFunction
+import pyarrow as pa
+
+from tidegate.pipelines.functions.arrow import RESULTS, ArrowFunction
 from tidegate.pipelines.functions.function import UserFunction
+from tidegate.pipelines.spark_versions import over_arrays
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -21,14 +23,12 @@ def register(spark: SparkSession, functions: Iterable[UserFunction]) -> None:
     Harmless when repeated; a session that was started anew needs it again. Expressions that call them give them
     `_split` and `_offset` first, so a frame that they are evaluated on has both.
     """
-    from pyspark.sql.functions import arrow_udf
-
     from tidegate.pipelines.sql.dialect import parse_type
 
     for function in functions:
-        # Spark's stub wants the kind of function said, Spark itself warns where it is; its default is the right one.
-        over_arrays = arrow_udf(parse_type(function.type).spark)  # type: ignore[call-overload]
-        spark.udf.register(function.spark_name, over_arrays(_batches(function)))
+        arguments = [pa.string(), pa.int64(), *(RESULTS[parameter.type].arrow for parameter in function.parameters)]
+        of_spark = over_arrays(_batches(function), arguments, parse_type(function.type).spark)
+        spark.udf.register(function.spark_name, of_spark)
 
 
 def _batches(function: UserFunction) -> Callable[..., pa.Array]:

@@ -8,11 +8,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tidegate.pipelines.lake.rows import ddl, quoted
 from tidegate.pipelines.process.engine.rows import BUCKET, STEP, TIME, key_column, record_column
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORTED, TASK, TaskPlan, output_column, run_task
+from tidegate.pipelines.spark_versions import place_by_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +60,7 @@ def task_rows(inputs: Sequence[InputRows], buckets: int, tasks: int) -> DataFram
     whole = reduce(lambda one, other: one.unionByName(other), parts)
     keys = [name for name in whole.columns if name.startswith(key_column(0)[:-1])]
     kept = [name for name in whole.columns if name not in ORDER]
-    placed = whole.repartitionById(tasks, F.expr(f"{BUCKET} % {tasks}"))
+    placed = place_by_id(whole, tasks, f"{BUCKET} % {tasks}")
     return placed.sortWithinPartitions(BUCKET, *keys, STEP, *ORDER).select(*kept)
 
 

@@ -16,6 +16,7 @@ from tidegate.pipelines.sources.formats import literals, shape
 from tidegate.pipelines.sources.formats.format import VALUE, Wanted
 from tidegate.pipelines.sources.formats.json_arrow import JsonColumn, JsonRows
 from tidegate.pipelines.sources.formats.json_text import QUICK, Quick
+from tidegate.pipelines.spark_versions import has_arrow_udf, over_arrays
 from tidegate.pipelines.sql.dialect import parse_type
 from tidegate.pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, quoted
 
@@ -34,9 +35,10 @@ _ARROW = {
 
 
 def quick(wanted: Wanted, leaf: shape.Leaf) -> Quick | None:
-    """The short way of a table; None where some column's type has none. `leaf` reads what is text in both ways."""
+    """The short way of a table; None where some column's type has none, and on a
+    Spark without Arrow functions. `leaf` reads what is text in both ways."""
     types = [parse_type(column.type) for column in wanted.columns]
-    if not types or any(of.kind in NESTED for of in types):
+    if not types or any(of.kind in NESTED for of in types) or not has_arrow_udf():
         return None
     columns, values, fits, names = [], [], [f"{QUICK} IS NOT NULL"], []
     for column, of in zip(wanted.columns, types, strict=True):
@@ -64,8 +66,6 @@ def _parsed(rows: JsonRows, struct: str) -> Callable[[], Column]:
         return rows(messages)
 
     def column() -> Column:
-        from pyspark.sql.functions import arrow_udf
-
-        return arrow_udf(struct)(parse)(VALUE)  # type: ignore[call-overload]
+        return over_arrays(parse, [pa.binary()], struct)(VALUE)
 
     return column

@@ -8,9 +8,11 @@ import pytest
 
 from tidegate.orchestration.demo.arrive import announce
 from tidegate.orchestration.demo.site import Site
-from tidegate.pipelines.jars import AVRO, DELTA, KAFKA
 from tidegate.pipelines.sources.mysql_cdc import server_install
 from tidegate.pipelines.sources.mysql_cdc.server_install import ARCHIVE, find_installation, needs_download
+from tidegate.pipelines.spark_versions import spark_jars
+
+DELTA, *KAFKA, AVRO = spark_jars().all
 
 
 @pytest.fixture

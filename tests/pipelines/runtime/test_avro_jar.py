@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tidegate.pipelines.jars import AVRO
+from tidegate.pipelines.spark_versions import spark_jars
 
 SCHEMA = {
     "type": "record",
@@ -19,8 +19,9 @@ SCHEMA = {
 }
 MEND = (
     "{jar} does not work with Spark {version}: {what}\n"
-    "The format avro needs `from_avro` of that jar. Set AVRO in pipelines/jars.py to the jar of this very Spark if it "
-    "can be had, else to one whose calls into spark-sql this Spark still has: docs/decisions/0022 names them."
+    "The format avro needs `from_avro` of that jar. Set `avro` in pipelines/spark_versions.py to the jar of this "
+    "very Spark if it can be had, else to one whose calls into spark-sql this Spark still has: docs/decisions/0022 "
+    "names them."
 )
 
 
@@ -34,6 +35,6 @@ def test_the_jar_reads_records_with_this_spark(spark) -> None:
         found = [tuple(map(str, (row["n"], row["d"], row["w"], row["p"]))) for row in record.selectExpr(
             "whole.n", "whole.d", "hex(whole.end) AS w", "hex(passed.end) AS p").collect()]  # fmt: skip
     except Exception as error:
-        pytest.fail(MEND.format(jar=AVRO, version=spark.version, what=error))
+        pytest.fail(MEND.format(jar=spark_jars().avro, version=spark.version, what=error))
     expected = [("42", "0.15", "7F", "7F"), ("None",) * 4, ("None", "0.01", "0A", "0A")]
-    assert found == expected, MEND.format(jar=AVRO, version=spark.version, what="it reads other values")
+    assert found == expected, MEND.format(jar=spark_jars().avro, version=spark.version, what="it reads other values")

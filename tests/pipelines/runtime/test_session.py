@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from tidegate.pipelines.runtime import session
-from tidegate.pipelines.runtime.engine import settings
+from tidegate.pipelines.runtime.engine import DEFAULTS, settings
+from tidegate.pipelines.spark_versions import SparkNotSupported
 
+OF_DELTA = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -55,3 +58,64 @@ def test_the_folder_of_an_engines_log_is_its_owners_alone(tmp_path: Path, monkey
     with session._opened(tmp_path / "lake" / "_scratch" / "spark.log") as file:
         assert file is not None
     assert (tmp_path / "lake" / "_scratch").stat().st_mode & 0o777 == 0o700
+
+
+def there(monkeypatch: pytest.MonkeyPatch, version: str = "4.1.1", **settings: str) -> SimpleNamespace:
+    """A session that a platform has started; in `settings`, `__` stands for a point."""
+    conf = {**DEFAULTS, **{name.replace("__", "."): value for name, value in settings.items()}}
+    found = SimpleNamespace(version=version, conf=conf, sparkContext=SimpleNamespace(appName="notebook"))
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: found)
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
+    return found
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Z"])
+def test_a_session_that_is_there_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    extensions = f"com.example.Another,{DEFAULTS['spark.sql.extensions']}"
+    found = there(monkeypatch, spark__sql__session__timeZone=zone, spark__sql__extensions=extensions)
+    before = dict(found.conf)
+    assert session.start_session(config={"spark.sql.shuffle.partitions": "9"}) is found
+    assert found.conf == before
+
+
+def test_a_session_without_delta_is_refused_with_the_two_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = there(monkeypatch, spark__sql__extensions="", spark__sql__catalog__spark_catalog="")
+    with pytest.raises(session.SessionNotSuited, match="has no Delta Lake") as raised:
+        session.start_session()
+    assert raised.value.settings == {name: DEFAULTS[name] for name in OF_DELTA}
+    assert all(f"{name}={DEFAULTS[name]}" in raised.value.where for name in OF_DELTA)
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+    assert session.start_session() is found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("spark.sql.session.timeZone", "Europe/Berlin", "UTC"),
+        ("spark.sql.ansi.enabled", "false", "true"),
+        ("spark.sql.parquet.outputTimestampType", "INT96", "TIMESTAMP_MICROS"),
+    ],
+)
+def test_a_session_that_would_give_other_values_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, wanted: str
+) -> None:
+    there(monkeypatch, **{name.replace(".", "__"): value})
+    with pytest.raises(session.SessionNotSuited) as raised:
+        session.start_session()
+    assert raised.value.settings == {name: wanted}
+    assert raised.value.next_command == f'spark.conf.set("{name}", "{wanted}")'
+
+
+def test_a_session_of_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: remote)
+    with pytest.raises(session.SessionNotSuited, match="one of Spark Connect") as raised:
+        session.start_session()
+    assert "dedicated access" in raised.value.next_command
+
+
+def test_a_session_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    there(monkeypatch, version="3.5.5-amzn-0")
+    with pytest.raises(SparkNotSupported, match=r"this is 3\.5\.5-amzn-0") as raised:
+        session.start_session()
+    assert raised.value.where == "the session notebook"
