@@ -26,6 +26,7 @@ from tidegate.assets.names import refuse_equal_names
 from tidegate.assets.presentation import Partitions, PipelineAsset, Presentation, Step, Steps, since
 from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.scaffold import TidegateScaffolder
+from tidegate.pipelines.commands import DEFAULT_LAKE
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.scripts import load_script, pipeline_name
 from tidegate.pipelines.sources.paths import local
@@ -33,7 +34,6 @@ from tidegate.pipelines.sources.paths import local
 LAKE_VARIABLE = "TIDEGATE_LAKE"
 OLD_TYPE = "assets.components.TidegateComponent"
 """What the component is called in older YAML."""
-DEFAULT_LAKE = Path(".tidegate") / "lake"
 
 
 class RetryPolicySpec(dg.Model, dg.Resolvable):

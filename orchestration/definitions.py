@@ -13,11 +13,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from tidegate.assets.components import DEFAULT_LAKE, LAKE_VARIABLE
+from tidegate.assets.components import LAKE_VARIABLE
 from tidegate.assets.factories import build_pipeline_definitions
 from tidegate.assets.names import refuse_equal_names
 from tidegate.assets.presentation import Partitions, Presentation, since
 from tidegate.orchestration.sensors import ALERTS
+from tidegate.pipelines.commands import DEFAULT_LAKE
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.scripts import load_script, pipeline_name
 

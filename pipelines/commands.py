@@ -39,5 +39,14 @@ class Commands:
         return self.filled(f"tidegate release SCRIPT {insert}   or   tidegate discard SCRIPT {insert}")
 
 
+DEFAULT_LAKE = Path(".tidegate/lake")
+"""The lake of a command that is given none."""
+
+
+def commands_of(script: Path | None, lake: Path) -> Commands:
+    """What the commands that are shown go on with: this one's script, and its lake where that is not the usual one."""
+    return Commands(script, None if lake == DEFAULT_LAKE else lake)
+
+
 AS_WRITTEN = Commands()
 """Neither the script nor the lake is known."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import CodeType, ModuleType
+from typing import Any
 
 ROOMS = ("pipelines", "assets", "orchestration", "quality_checks")
 SHORT = {f"tidegate.{name}": f"tidegate.pipelines.{name}" for name in ("process", "sql", "testing", "watermarks")}
 
 
-class _Other(MetaPathFinder, Loader):
+class _Other:
     """Finds what lies below other names of packages."""
 
     def __init__(self) -> None:
@@ -38,7 +38,11 @@ class _Other(MetaPathFinder, Loader):
         if spec is None:
             return None
         package = spec.submodule_search_locations is not None
-        return ModuleSpec(fullname, self, origin=spec.origin, is_package=package)
+        loader: Any = self  # importlib.abc, whose classes say what a loader is, takes a third of a bare start to import
+        return ModuleSpec(fullname, loader, origin=spec.origin, is_package=package)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """None: an ordinary module."""
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__

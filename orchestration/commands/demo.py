@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from tidegate.orchestration.commands.options import DEFAULT_DEMO, AsJson, Debug, DemoFolder, examples
-from tidegate.orchestration.console import Bars, Screen, reported
+from tidegate.orchestration.console.bars import Bars
+from tidegate.orchestration.console.failures import reported
+from tidegate.orchestration.console.screen import Screen
 
 EPILOG = examples("tidegate demo", "tidegate demo --rows 100000 --clicks 50000", "tidegate demo --json")
 

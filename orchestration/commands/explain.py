@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.orchestration.commands.options import AsJson, Debug, Script, examples
-from tidegate.orchestration.console import Screen, reported
-from tidegate.orchestration.console.failures import FAILED
+from tidegate.orchestration.console.failures import FAILED, reported
+from tidegate.orchestration.console.screen import Screen
 
 EPILOG = examples(
     "tidegate explain pipeline.sql",

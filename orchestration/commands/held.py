@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from tidegate.orchestration.commands.options import (
-    DEFAULT_LAKE,
     AsJson,
     Debug,
     InsertId,
@@ -19,7 +18,10 @@ from tidegate.orchestration.commands.options import (
     screen_of,
 )
 from tidegate.orchestration.commands.run import runner
-from tidegate.orchestration.console import Bars, Screen, reported
+from tidegate.orchestration.console.bars import Bars
+from tidegate.orchestration.console.failures import reported
+from tidegate.orchestration.console.screen import Screen
+from tidegate.pipelines.commands import DEFAULT_LAKE
 
 OnUnmatched = Annotated[
     Literal["quarantine", "block", "publish"] | None,

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from tidegate.orchestration.commands.options import (
-    DEFAULT_LAKE,
     AsJson,
     Debug,
     LakePath,
@@ -19,7 +18,9 @@ from tidegate.orchestration.commands.options import (
     screen_of,
 )
 from tidegate.orchestration.commands.run import runner
-from tidegate.orchestration.console import Bars, reported
+from tidegate.orchestration.console.bars import Bars
+from tidegate.orchestration.console.failures import reported
+from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples("tidegate maintain pipeline.sql", "tidegate maintain pipeline.sql --keep '1 d'")
 

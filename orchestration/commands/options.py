@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tidegate.orchestration.console import Screen
-from tidegate.pipelines.commands import Commands
+from tidegate.orchestration.console.screen import Screen
+from tidegate.pipelines.commands import commands_of
 
-DEFAULT_LAKE = Path(".tidegate/lake")
 DEFAULT_DEMO = Path(".tidegate/demo")
 
 Script = Annotated[
@@ -83,11 +82,6 @@ AutoWatermarkInterval = Annotated[
         help="0 tells watermarks row by row (punctuated); otherwise at the end of every epoch.",
     ),
 ]
-
-
-def commands_of(script: Path | None, lake: Path) -> Commands:
-    """What the commands that are told go on with: this one's script, and its lake where that is not the usual one."""
-    return Commands(script, None if lake == DEFAULT_LAKE else lake)
 
 
 def screen_of(script: Path | None, lake: Path, as_json: bool, debug: bool) -> Screen:

@@ -13,7 +13,6 @@ from rich.markup import escape
 
 from tidegate.orchestration.commands.held import OnUnmatched
 from tidegate.orchestration.commands.options import (
-    DEFAULT_LAKE,
     AsJson,
     Debug,
     InsertId,
@@ -24,7 +23,10 @@ from tidegate.orchestration.commands.options import (
     screen_of,
 )
 from tidegate.orchestration.commands.run import runner
-from tidegate.orchestration.console import Bars, Screen, reported
+from tidegate.orchestration.console.bars import Bars
+from tidegate.orchestration.console.failures import reported
+from tidegate.orchestration.console.screen import Screen
+from tidegate.pipelines.commands import DEFAULT_LAKE
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake

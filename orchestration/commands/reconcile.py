@@ -9,7 +9,6 @@ import typer
 from rich.markup import escape
 
 from tidegate.orchestration.commands.options import (
-    DEFAULT_LAKE,
     AsJson,
     Debug,
     LakePath,
@@ -19,7 +18,9 @@ from tidegate.orchestration.commands.options import (
     screen_of,
 )
 from tidegate.orchestration.commands.run import runner
-from tidegate.orchestration.console import Bars, reported
+from tidegate.orchestration.console.bars import Bars
+from tidegate.orchestration.console.failures import reported
+from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(
     "tidegate reconcile pipeline.sql",

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from tidegate.orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, Script, examples, screen_of
-from tidegate.orchestration.console import reported
+from tidegate.orchestration.commands.options import AsJson, Debug, LakePath, Script, examples, screen_of
+from tidegate.orchestration.console.failures import reported
+from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(
     "tidegate report pipeline.sql",

@@ -15,7 +15,6 @@ import typer
 from rich.markup import escape
 
 from tidegate.orchestration.commands.options import (
-    DEFAULT_LAKE,
     AsJson,
     AutoWatermarkInterval,
     Debug,
@@ -26,8 +25,10 @@ from tidegate.orchestration.commands.options import (
     screen_of,
 )
 from tidegate.orchestration.commands.signals import stopped_by_signals
-from tidegate.orchestration.console import Bars, Screen, reported
-from tidegate.orchestration.console.failures import FAILED
+from tidegate.orchestration.console.bars import Bars
+from tidegate.orchestration.console.failures import FAILED, reported
+from tidegate.orchestration.console.screen import Screen
+from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(
     "tidegate run examples/clicks/pipeline.sql",

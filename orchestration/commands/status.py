@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from tidegate.orchestration.commands.options import DEFAULT_LAKE, AsJson, Debug, LakePath, examples, screen_of
-from tidegate.orchestration.console import Screen, reported
-from tidegate.orchestration.console.failures import FAILED
+from tidegate.orchestration.commands.options import AsJson, Debug, LakePath, examples, screen_of
+from tidegate.orchestration.console.failures import reported
+from tidegate.orchestration.console.screen import Screen
+from tidegate.pipelines.commands import DEFAULT_LAKE
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.status import LakeStatus
@@ -47,7 +48,7 @@ def status(
     Reads the lake's own tables in well under a second; a run that is under way is not disturbed. With --watch and
     --json every look is one line.
     """
-    from tidegate.orchestration.console.standing import standing
+    from tidegate.orchestration.console.standing import show
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.status import settled_status
     from tidegate.pipelines.runtime.status import status as read_status
@@ -69,10 +70,9 @@ def status(
             pipeline, told = as_kept(folder, pipeline)
             for line in told:
                 screen.say(escape(line))
-        found = settled_status(folder, pipeline)
-        screen.result(found.to_json(), *standing(found, screen.commands))
-    if found.imbalanced:
-        raise typer.Exit(FAILED)
+        code = show(screen, settled_status(folder, pipeline))
+    if code:
+        raise typer.Exit(code)
 
 
 def _watch(screen: Screen, look: Callable[[], LakeStatus], every: float) -> None:

@@ -13,9 +13,12 @@ from typing import Annotated
 
 import typer
 
-from tidegate.orchestration.commands.options import DEFAULT_DEMO, DEFAULT_LAKE, Debug, DemoFolder, LakePath, examples
+from tidegate.orchestration.commands.options import DEFAULT_DEMO, Debug, DemoFolder, LakePath, examples
 from tidegate.orchestration.commands.signals import told_to_end
-from tidegate.orchestration.console import Bars, Screen, reported
+from tidegate.orchestration.console.bars import Bars
+from tidegate.orchestration.console.failures import reported
+from tidegate.orchestration.console.screen import Screen
+from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(
     "tidegate ui --demo",

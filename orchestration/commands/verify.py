@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from tidegate.orchestration.commands.options import (
-    DEFAULT_LAKE,
     AsJson,
     Debug,
     LakePath,
@@ -17,7 +16,9 @@ from tidegate.orchestration.commands.options import (
     screen_of,
 )
 from tidegate.orchestration.commands.run import session
-from tidegate.orchestration.console import Bars, reported
+from tidegate.orchestration.console.bars import Bars
+from tidegate.orchestration.console.failures import reported
+from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(
     "tidegate verify pipeline.sql",

@@ -50,10 +50,10 @@ def of_the_engine(error: Exception) -> TidegateError | None:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from tidegate.pipelines.lake.delta_log import UNREADABLE
+    from tidegate.pipelines.lake.delta_log import unreadable
     from tidegate.pipelines.runtime.failures import StepFailed, first_line
 
-    if isinstance(error, BrokenPipeError) or not isinstance(error, (*UNREADABLE, PySparkException, Py4JError)):
+    if isinstance(error, BrokenPipeError) or not isinstance(error, (*unreadable(), PySparkException, Py4JError)):
         return None
     where = getattr(error, "filename", None)
     # Libraries that speak HTTP put addresses, with what is secret in them, into an OSError of their own.

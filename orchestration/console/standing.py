@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from tidegate.orchestration.console.grid import grid
+from tidegate.orchestration.console.screen import Screen
 from tidegate.orchestration.words import counted, moment, number, seconds, why
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.runtime.landing.alignment import Blocked
@@ -15,6 +16,13 @@ from tidegate.pipelines.runtime.status import InsertStatus, LakeStatus, SourceSt
 
 FAR_MS = 2**62
 """Further ahead than this is ahead of a split that has told no watermark."""
+
+
+def show(screen: Screen, found: LakeStatus) -> int:
+    """Write the state as the screen wants it, and say with which exit status to leave: 1 where rows of an INSERT that
+    nobody works on are in no place, or in two."""
+    screen.result(found.to_json(), *standing(found, screen.commands))
+    return 1 if found.imbalanced else 0
 
 
 def standing(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[RenderableType]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from tidegate.orchestration.console import Bars
+from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.definitions import of_scripts
 from tidegate.orchestration.demo import site as sites
 from tidegate.orchestration.demo.database import gender, transaction_at

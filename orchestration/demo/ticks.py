@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 
 from tidegate.assets.names import Names
-from tidegate.orchestration.console import Bars
+from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.materialize import materialize
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake

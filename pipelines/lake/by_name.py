@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import Schema
-from deltalake.table import ProtocolVersions
+
+if TYPE_CHECKING:  # here and in what reads control tables: it takes as long as a status
+    from deltalake import Schema
 
 MOST = 1_000
 """Commits that are read by name, one after another. A log with more of them since its checkpoint is of another writer,
@@ -38,6 +39,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Seen = tuple[int, int]
 """A file of the log: inode, time of its last change (ns)."""
+
+
+class Protocol(NamedTuple):
+    """What a table asks of its readers and writers."""
+
+    min_reader_version: int
+    min_writer_version: int
+    writer_features: list[str] | None
+    reader_features: list[str] | None
 
 
 class DataFile:
@@ -80,7 +90,7 @@ class TableState:
     root: Path
     at: int
     seen: Seen
-    versions: ProtocolVersions
+    versions: Protocol
     described: Metadata
     applications: Mapping[str, int]
     files: Mapping[str, DataFile]
@@ -88,13 +98,15 @@ class TableState:
     def version(self) -> int:
         return self.at
 
-    def protocol(self) -> ProtocolVersions:
+    def protocol(self) -> Protocol:
         return self.versions
 
     def metadata(self) -> Metadata:
         return self.described
 
     def schema(self) -> Schema:
+        from deltalake import Schema
+
         return Schema.from_json(self.described.schema)
 
     def transaction_version(self, application: str) -> int | None:
@@ -191,7 +203,7 @@ class _Reading:
     known: TableState | None = None
     at: int = -1
     seen: Seen | None = None
-    versions: ProtocolVersions | None = None
+    versions: Protocol | None = None
     described: Metadata | None = None
     applications: dict[str, int] = field(default_factory=dict)
     files: dict[str, DataFile] = field(default_factory=dict)
@@ -256,7 +268,7 @@ class _Reading:
             elif described := action.get("metaData"):
                 self.described = Metadata.of(described)
             elif protocol := action.get("protocol"):
-                self.versions = ProtocolVersions(
+                self.versions = Protocol(
                     protocol["minReaderVersion"],
                     protocol["minWriterVersion"],
                     protocol.get("writerFeatures"),
@@ -271,7 +283,7 @@ class _Reading:
         return TableState(self.root, self.at, self.seen, self.versions, self.described, self.applications, self.files)
 
 
-def _readable(versions: ProtocolVersions, described: Metadata) -> bool:
+def _readable(versions: Protocol, described: Metadata) -> bool:
     """Whether the log says all there is to say of the rows: no deletion vectors, no column mapping, no sidecars."""
     if versions.min_reader_version <= 2:
         return described.configuration.get("delta.columnMapping.mode", "none") == "none"

@@ -16,19 +16,22 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tidegate.pipelines.lake.by_name import MOST, TableState, checkpoint_of, file_of, last_checkpoint, seen
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """A log is cleaned by upkeep alone: a commit would list all of it to find what is old."""
@@ -92,6 +95,18 @@ def commit(
     if version % every == 0:
         checkpoint(root, version)
     return None
+
+
+def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: float, most: float) -> T:
+    """What `step` returns, called again where another writer was faster, after a random time that grows from `wait` to
+    `most` (s). Raises CommitFailedError where that goes on for all attempts."""
+    again = Retrying(
+        retry=retry_if_exception_type(CommitFailedError),
+        stop=stop_after_attempt(attempts),
+        wait=wait_random_exponential(multiplier=wait, max=most),
+        reraise=True,
+    )
+    return again(step, *given)
 
 
 def checkpoint(root: Path, version: int) -> None:

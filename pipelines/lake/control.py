@@ -20,19 +20,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.records import Record
+
+if TYPE_CHECKING:  # who only reads does without
+    from deltalake.transaction import AddAction
+
+    from tidegate.pipelines.lake.commits import Removal
 
 R = TypeVar("R", bound=Record)
 
@@ -76,6 +76,8 @@ class ControlTable(Generic[R]):
         """The Delta table, made if it is not there yet."""
         table = self.refresh()
         if table is None:
+            from deltalake import DeltaTable
+
             self.path.mkdir(parents=True, exist_ok=True)
             DeltaTable.create(
                 str(self.path),
@@ -92,6 +94,8 @@ class ControlTable(Generic[R]):
 
     def _widen(self, table: delta_log.Table) -> None:
         """Give a table that an older version made the columns that were added since; its rows have null there."""
+        from deltalake import DeltaTable, Schema
+
         there = {field.name for field in table.schema().fields}
         if missing := [field for field in self.record.schema if field.name not in there]:
             DeltaTable(str(self.path)).alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
@@ -118,18 +122,14 @@ class ControlTable(Generic[R]):
         """Commit `rows` under (application, version); False when that version was committed before."""
         if self.version(application) >= version:
             return False
-        self._commit(rows, application, version)
+        from tidegate.pipelines.lake.commits import until_committed
+
+        until_committed(self._commit, rows, application, version, attempts=50, wait=0.001, most=0.2)
         if len(self._files()) > COMPACT_AFTER:
             for owner in {row.owner for row in rows}:
                 self.together(owner)
         return True
 
-    @retry(
-        retry=retry_if_exception_type(CommitFailedError),
-        stop=stop_after_attempt(50),
-        wait=wait_random_exponential(multiplier=0.001, max=0.2),
-        reraise=True,
-    )
     def _commit(self, rows: list[R], application: str, version: int) -> None:
         table = self.create()
         last = table.transaction_version(application)
@@ -151,6 +151,10 @@ class ControlTable(Generic[R]):
     ) -> None:
         """One commit that adds files and takes others out. Raises CommitFailedError where another runner was faster:
         the files are gone then."""
+        from deltalake.exceptions import CommitFailedError
+
+        from tidegate.pipelines.lake.commits import commit
+
         try:
             commit(table, self.path, [*made, *gone], marks=marks)
         except CommitFailedError:
@@ -237,6 +241,10 @@ class ControlTable(Generic[R]):
 
         Another runner's commit in between makes it give up: the next upkeep tries again.
         """
+        from deltalake.exceptions import CommitFailedError
+
+        from tidegate.pipelines.lake.commits import Removal
+
         table = self.refresh()
         files = self._index(owner)
         newest = max(((file.generations[1], file.epochs[1]) for file in files), default=(0, 0))
@@ -264,6 +272,8 @@ class ControlTable(Generic[R]):
 
     def _written(self, owner: str, part: pa.Table, *, news: bool = False) -> AddAction:
         """A file with rows of one owner, which no commit names yet; `news`: they are in no other file."""
+        from deltalake.transaction import AddAction
+
         if not news:
             (self.path / BLOCKS).mkdir(exist_ok=True)
         name = f"{uuid.uuid4().hex}.parquet" if news else f"{BLOCKS}/{uuid.uuid4().hex}.parquet"

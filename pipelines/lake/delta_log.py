@@ -7,12 +7,10 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name
@@ -20,9 +18,14 @@ from tidegate.pipelines.lake.by_name import TableState
 
 if TYPE_CHECKING:  # what looks at a lake's state alone does without: their import takes longer than the look
     import pyarrow.dataset as ds
+    from deltalake import DeltaTable
 
-UNREADABLE = (DeltaError, pa.ArrowException, OSError)
-"""What a table or a file raises that is damaged, missing, half written, or may not be read."""
+
+def unreadable() -> tuple[type[Exception], ...]:
+    """What a table or a file raises that is damaged, missing, half written, or may not be read."""
+    from deltalake.exceptions import DeltaError
+
+    return DeltaError, pa.ArrowException, OSError
 
 
 @contextmanager
@@ -30,7 +33,7 @@ def damage_told(path: Path, remedy: str) -> Iterator[None]:
     """Raise what a damaged table or file at `path` throws as LakeError. `remedy`: what to do."""
     try:
         yield
-    except UNREADABLE as error:
+    except unreadable() as error:
         words = " ".join(str(error).split())[:300]
         raise LakeError(
             f"the lake is damaged, or may not be read: {type(error).__name__}: {words}",
@@ -40,7 +43,7 @@ def damage_told(path: Path, remedy: str) -> Iterator[None]:
         ) from error
 
 
-Table = TableState | DeltaTable
+Table: TypeAlias = "TableState | DeltaTable"
 """A table that is looked at: by the names of its log's files, or, where it asks more of its readers, by delta-rs."""
 
 _open: dict[tuple[str, int], Table] = {}
@@ -65,12 +68,15 @@ def opened(path: Path, remedy: str | None = None) -> Table | None:
     with _lock:
         known = _open.get(key)
         table = known.newer() if isinstance(known, TableState) else None
-        if table is None and not (isinstance(known, DeltaTable) and not plain(known)):
+        by_delta_rs = None if isinstance(known, TableState) else known
+        if table is None and (by_delta_rs is None or plain(by_delta_rs)):
             table = by_name.read(path)
         if table is None:
             with damage_told(path, remedy or f"bring {path} back from a backup, then run the same command again"):
-                if isinstance(known, DeltaTable):
-                    table = brought_up_to_date(known)
+                from deltalake import DeltaTable
+
+                if by_delta_rs is not None:
+                    table = brought_up_to_date(by_delta_rs)
                 elif DeltaTable.is_deltatable(str(path)):
                     table = DeltaTable(str(path))
                 else:
@@ -81,6 +87,9 @@ def opened(path: Path, remedy: str | None = None) -> Table | None:
 
 def brought_up_to_date(table: DeltaTable) -> DeltaTable:
     """A table that was opened before, as it is now: opened anew where its log goes less far than it did."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
     try:
         bring_up_to_date(table)
         return table

@@ -143,7 +143,7 @@ class Lake(Layout):
     @cached_property
     def id(self) -> str:
         """The lake's identity: it is part of every transaction's name."""
-        return str(self.epochs.create().metadata().id)
+        return str((self.epochs.refresh() or self.epochs.create()).metadata().id)
 
     def application(self, owner: str, role: CommitRole, generation: int) -> str:
         """The transaction name (txnAppId) of one kind of commit of one owner."""

@@ -19,9 +19,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidegate.pipelines.sources.paths import local, roots
-from tidegate.pipelines.sql.model import Insert, Table
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sql.model import Insert, Table
 
 
 @dataclass(frozen=True)

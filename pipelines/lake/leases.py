@@ -23,18 +23,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep, time_ns
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.progress import Progress, Task
 from tidegate.pipelines.remedies import remedy
 
@@ -171,7 +165,7 @@ class Leases:
             )  # fmt: skip
             try:
                 self._swap(owner, lease, self._reservation)
-            except (DeltaError, OSError) as error:
+            except delta_log.unreadable() as error:
                 raise LakeError(
                     f"{owner}: its lease can not be written: {error}",
                     where=str(self._path),
@@ -242,7 +236,7 @@ class Leases:
         for owner in list(self._held):
             try:
                 self.release(owner)
-            except (DeltaError, OSError, LakeError) as error:
+            except (*delta_log.unreadable(), LakeError) as error:
                 log.warning(
                     "%s: the end of its lease was not written (%s); runners on this machine may take it now, others"
                     " in %d s at most",
@@ -256,13 +250,12 @@ class Leases:
         self._held.clear()
         _live.pop(self.holder, None)
 
-    @retry(
-        retry=retry_if_exception_type(CommitFailedError),
-        stop=stop_after_attempt(10),
-        wait=wait_random_exponential(multiplier=0.02, max=0.5),
-        reraise=True,
-    )
     def _swap(self, owner: str, lease: Lease, reservation: Reservation | None = None) -> None:
+        from tidegate.pipelines.lake.commits import until_committed
+
+        until_committed(self._swap_once, owner, lease, reservation, attempts=10, wait=0.02, most=0.5)
+
+    def _swap_once(self, owner: str, lease: Lease, reservation: Reservation | None = None) -> None:
         """Put `lease` in the place of the row that is there. Raises LeaseHeld where another runner's is, if it was not
         handed on to `reservation`."""
         own = {self.holder, reservation.holder if reservation else self.holder}
@@ -279,6 +272,10 @@ class Leases:
 
     def _write(self, table: delta_log.Table, lease: Lease) -> None:
         """Replace the row of an owner as `table` has it. Raises CommitFailedError where anything was written since."""
+        from deltalake.transaction import AddAction
+
+        from tidegate.pipelines.lake.commits import Removal, commit
+
         name, of_owner = f"{uuid.uuid4().hex}.parquet", {"owner": lease.owner}
         pq.write_table(pa.Table.from_pylist([asdict(lease)], schema=_STORED), self._path / name)
         old = [
@@ -319,7 +316,7 @@ def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:
             return
         try:
             alive.renew()
-        except (DeltaError, OSError, LakeError) as error:
+        except (*delta_log.unreadable(), LakeError) as error:
             log.warning("leases were not renewed (%s); tried again in %d s", error, RENEW_EVERY_S)
         del alive
 
@@ -345,6 +342,8 @@ def _rows(table: delta_log.Table, owner: str | None) -> list[Lease]:
 def _open(path: Path) -> delta_log.Table:
     table = _there(path)
     if table is None:
+        from deltalake import DeltaTable
+
         path.mkdir(parents=True, exist_ok=True)
         DeltaTable.create(
             str(path), schema=_SCHEMA, mode="ignore", partition_by=["owner"], configuration={**delta_log.OWN}
@@ -367,11 +366,15 @@ def machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
+        import psutil
+
         boot, namespace = str(psutil.boot_time()), ""
     return f"{socket.gethostname()}/{boot}/{namespace}"
 
 
 def _started(pid: int) -> float | None:
+    import psutil
+
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:

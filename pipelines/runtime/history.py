@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
-from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sql.model import Insert
+    from tidegate.pipelines.sql.pipeline import Pipeline
 
 State = Literal["planned", "staged", "passed", "held", "published", "superseded"]
 """superseded: held once, or published once, or planned for another text of the INSERT, and another epoch has taken its

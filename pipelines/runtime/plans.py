@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.areas import Area, Part, areas_of, micros
 from tidegate.pipelines.lake.due import Due, released
 from tidegate.pipelines.lake.records import canonical
-from tidegate.pipelines.sources.protocol import Step, StoredStep
-from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+if TYPE_CHECKING:  # a look at plans needs neither
+    from tidegate.pipelines.sources.protocol import Step, StoredStep
+    from tidegate.pipelines.sql.model import OnUnmatched
 
 ReleaseKind = Literal["release", "re-release", "discard", "backfill", "quarantine-release", "quarantine-discard"]
 
@@ -48,6 +50,8 @@ def stored_step(row: EpochRow) -> StoredStep:
     """A source's plan, read back."""
     plan = {**row.plan, "blocked": tuple(row.plan.get("blocked", ()))}
     plan.pop("definition", None)
+    from tidegate.pipelines.sources.protocol import Step, StoredStep
+
     return StoredStep(Step(**plan), row.generation, row.epoch, row.planned_at)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
@@ -17,8 +17,10 @@ from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding,
 from tidegate.pipelines.runtime.landing.split_store import of_a_file
 from tidegate.pipelines.runtime.plans import Pin, given_up_by, insert_owner
 from tidegate.pipelines.runtime.splits import counting, stored_splits
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sql.pipeline import Pipeline
 
 _INSERT = insert_owner("")
 

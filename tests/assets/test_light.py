@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.lake import Lake
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +56,7 @@ def test_the_code_location_and_its_alerts_are_light() -> None:
 
 
 COMMAND = """
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 
 app(standalone_mode=False)
 """
@@ -66,7 +67,37 @@ def test_help_is_light(arguments: list[str]) -> None:
     assert loaded(COMMAND, *arguments) == []
 
 
-def test_a_status_needs_neither_spark_nor_great_expectations(tmp_path: Path) -> None:
+NOT_FOR_A_STATUS = ("typer", "pydantic", "tenacity", "psutil", "sqlglot", "dagster", *(set(HEAVY) - {"pyarrow"}))
+
+STATUS = f"""
+import sys
+from tidegate.orchestration.cli import plain_status
+
+assert plain_status(["status", *sys.argv[1:]]) == 0
+print()
+print(*(name for name in {NOT_FOR_A_STATUS} if name in sys.modules))
+import numpy
+"""
+
+
+def test_a_status_needs_arrow_and_nothing_else(tmp_path: Path) -> None:
+    made = HandmadeLake(tmp_path / "lake")
+    made.landed("users", 1, 500, flip=1)
+    made.landed("clicks", 1, 10)
+    plan = made.planned(1, 0, 1)
+    made.staged(plan, matched=7, unmatched_key_absent_u=3)
+    made.judged(plan)
+    made.published(plan)
+    leases = made.lake.leases("test")
+    leases.acquire("users")
+    leases.close()
+    command = [sys.executable, "-c", STATUS, "--lake", str(made.root)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "published" in done.stdout
+    assert done.stdout.splitlines()[-1] == ""
+
+
+def test_a_status_of_a_script_needs_neither_spark_nor_great_expectations(tmp_path: Path) -> None:
     Lake(tmp_path / "lake").epochs.create()
-    found = loaded(COMMAND, "status", "--lake", str(tmp_path / "lake"))
+    found = loaded(COMMAND, "status", "examples/clicks/pipeline.sql", "--lake", str(tmp_path / "lake"))
     assert set(found) <= {"deltalake", "pyarrow", "numpy"}

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from tests.orchestration.services import free_port, until
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.testing import Harness
 
@@ -235,7 +235,7 @@ def test_status_and_explain_need_no_spark(tmp_path: Path) -> None:
     script.write_text(script.read_text().replace(", 'phases' = 'true', 'signals' = 'true'", ""))
     Lake(tmp_path / "lake").epochs.create()
     program = (
-        "import sys\nfrom tidegate.orchestration.cli import app\n"
+        "import sys\nfrom tidegate.orchestration.commands.app import app\n"
         "try:\n    app(sys.argv[1:])\nexcept SystemExit as left:\n    assert left.code == 0, left.code\n"
         "print([name for name in ('pyspark', 'py4j', 'dagster') if name in sys.modules], file=sys.stderr)\n"
     )

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from tests.pipelines.runtime.test_event_time import RATES, moment, told
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.pipelines.testing import Harness
 
 CLICKS = """

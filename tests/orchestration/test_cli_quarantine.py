@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from tests.orchestration.test_cli import SCRIPT
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.pipelines.testing import Harness
 
 

@@ -36,7 +36,7 @@ from tests.orchestration.browser import (
     type_config,
 )
 from tests.orchestration.services import Ui, command, environment, running, until
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.demo import journal
 from tidegate.orchestration.demo.site import DATABASE, SCRIPT, Site, Sizes
 from tidegate.orchestration.demo.stage import opened, reopened

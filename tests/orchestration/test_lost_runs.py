@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from tests.assets.clicks import pipeline
 from tests.orchestration.services import Webhook, free_port
 from tidegate.assets import build_pipeline_definitions
-from tidegate.orchestration.cli import app
 from tidegate.orchestration.commands import ui
+from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.definitions import with_alerts
 from tidegate.orchestration.history import prepare
 from tidegate.orchestration.lost_runs import LostRun, end_lost_runs, end_runs_that_were_lost, lives, only_server

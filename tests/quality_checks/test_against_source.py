@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.cases import at_length
 from tests.conftest import Database
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner

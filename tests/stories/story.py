@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.testing import Harness
 

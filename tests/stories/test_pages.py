@@ -14,7 +14,7 @@ import typer.main
 
 from tests.conftest import Database
 from tests.stories.story import ROOT, Story, blocks, filled, printed, put
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*.md"))]
 PAGES += sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("examples/*/README.md"))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.lake import Lake, SplitRow
-from tidegate.pipelines.sources.protocol import Json
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sources.protocol import Json
 
 
 @dataclass

@@ -15,15 +15,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan, insert_owner
-from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
-from tidegate.pipelines.sql.types import quoted
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sql.model import Insert
 
 DISCARDED = "discarded"
 """The reason of rows whose held epoch was discarded."""
@@ -74,6 +74,8 @@ class Kept:
             return False
         if not self.short.startswith(_KEYLESS):
             return True
+        from tidegate.pipelines.sql.types import quoted
+
         alias = self.short.removeprefix(_KEYLESS)
         keys = [key.probe for join in insert.joins if join.alias == alias for key in join.keys]
         builds = [f"{quoted(join.alias)}." for join in insert.joins]
@@ -235,6 +237,8 @@ def refuse_removed(insert: str, found: Sequence[Kept], wanted: Sequence[Kept]) -
     """Raise BeyondRetention where rows that are `wanted` are among the removed ones, `found`."""
     gone = {(item.epoch, item.reason) for item in found} & {(item.epoch, item.reason) for item in wanted}
     if gone:
+        from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
+
         epoch, reason = max(gone)
         raise BeyondRetention(
             f"rows that {insert} has quarantined in epoch {epoch} ({reason}) and in {len(gone) - 1} more are gone "

@@ -75,7 +75,7 @@ def test_it_ends_well_on_ctrl_c_and_never_loads_spark(tmp_path: Path):
     rows.planned(rows.probe, 1, 0)
     rows.landed(rows.probe, 1, 0, rows=4711)
     code = (
-        "import sys; from tidegate.orchestration.cli import app\n"
+        "import sys; from tidegate.orchestration.commands.app import app\n"
         "try: app(sys.argv[1:])\n"
         "except SystemExit as ended: status = ended.code\n"
         "assert 'pyspark' not in sys.modules; sys.exit(status)"

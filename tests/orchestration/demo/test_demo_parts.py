@@ -13,7 +13,7 @@ import pytest
 import typer.main
 from deltalake import write_deltalake
 
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.demo import journal
 from tidegate.orchestration.demo.database import fill, gender, serving, transaction_at
 from tidegate.orchestration.demo.proof import PinnedEpoch, Proof, Replay, prove

@@ -19,7 +19,7 @@ from tests.assets.clicks import pipeline, script
 from tests.orchestration.browser import chromium
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import ROOT
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.report import gather, render
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.lake import AlertRow, Lake, SplitRow
@@ -177,7 +177,7 @@ def test_a_lake_where_nothing_has_run_has_a_page(tmp_path: Path):
 def test_the_command_writes_it_without_spark(rows: ControlRows, tmp_path: Path):
     path = ROOT / "examples" / "clicks" / "pipeline.sql"
     code = (
-        "import sys; from tidegate.orchestration.cli import app\n"
+        "import sys; from tidegate.orchestration.commands.app import app\n"
         "try: app(sys.argv[1:])\n"
         "except SystemExit as ended: status = ended.code\n"
         "assert 'pyspark' not in sys.modules and 'dagster' not in sys.modules; sys.exit(status)"

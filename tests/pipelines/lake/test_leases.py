@@ -83,7 +83,7 @@ def test_a_lease_whose_end_cannot_be_written_is_over_and_its_loss_is_logged(
     first, second = Leases(tmp_path, label="first"), Leases(tmp_path, label="second")
     first.acquire("clicks")
     with monkeypatch.context() as disk:
-        disk.setattr("tidegate.pipelines.lake.leases.commit", full)
+        disk.setattr("tidegate.pipelines.lake.commits.commit", full)
         first.close()
     assert "clicks: the end of its lease was not written (No space left on device)" in caplog.text
     second.acquire("clicks")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tests.pipelines.runtime import tape
 from tidegate.assets import build_pipeline_definitions
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner

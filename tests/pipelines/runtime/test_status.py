@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.pipelines.runtime.handmade import HandmadeLake
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.console.standing import standing
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.status import Chunks, InsertStatus, LakeStatus, SourceStatus, settled_status, status

@@ -20,7 +20,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 
 SCRIPTS = Path(__file__).with_name("scripts")
 Row = tuple[Any, ...]
