@@ -21,7 +21,7 @@ from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.releasing import Position, Published, Releasing
+    from tidegate.pipelines.runtime.releasing import Position, Published, Releasing, Waiting
     from tidegate.pipelines.runtime.runner import Runner
 
 
@@ -131,6 +131,9 @@ def published_asset(
 ) -> dg.AssetsDefinition:
     """Adds the staged epoch to quarantine and target. It re-reads the stored verdict and fails without a good one.
 
+    Where it has added nothing because landed rows wait, that is an observation, which names what they wait for, and no
+    materialisation, unless another asset of the run reads it.
+
     Then it goes on with the next epochs of its INSERT, each staged, judged and published, until what had landed when it
     began is through; one that the gate holds fails it. Whatever it added, it counts whether all rows are in their
     places."""
@@ -138,7 +141,7 @@ def published_asset(
 
     @dg.multi_asset(
         name=names.op(spec.key),
-        specs=[spec],
+        specs=[spec.replace_attributes(skippable=True)],
         check_specs=adds_up_specs(insert, spec.key),
         can_subset=True,
         required_resource_keys={names.resource},
@@ -154,7 +157,7 @@ def published_asset(
                 yield from adds_up(runner.lake, pipeline, insert, spec.key, commands)
 
     def materialized(context: dg.AssetExecutionContext, runner: "Runner") -> Iterator[dg.MaterializeResult]:
-        from tidegate.assets.metadata import of_published
+        from tidegate.assets.metadata import of_published, of_waiting
 
         releasing, done = runner.releasing(insert.id), []
         before = releasing.position()
@@ -167,9 +170,29 @@ def published_asset(
             if done:  # what it has published is materialised, before it fails
                 yield dg.MaterializeResult(asset_key=spec.key, metadata=of_published(releasing, before, done))
             raise
-        yield dg.MaterializeResult(asset_key=spec.key, metadata=of_published(releasing, before, done))
+        waiting = _waiting(releasing, before) if before.unfinished is None else None
+        if waiting is not None:
+            found = of_waiting(releasing, waiting)
+            context.log_event(dg.AssetObservation(spec.key, found["summary"], metadata=found))
+        if waiting is None or _is_read(context, spec.key):
+            yield dg.MaterializeResult(asset_key=spec.key, metadata=of_published(releasing, before, done))
 
     return publish
+
+
+def _waiting(releasing: "Releasing", before: "Position") -> "Waiting | None":
+    """What the landed rows of an INSERT wait for whose newest epoch is published; None where none waits, or a run that
+    stages them would release some."""
+    from tidegate.pipelines.runtime.releasing import Waiting
+
+    found = releasing.planner.next(before.plan) if releasing.waiting(before) else None
+    return found if isinstance(found, Waiting) and found.rows else None
+
+
+def _is_read(context: dg.AssetExecutionContext, key: dg.AssetKey) -> bool:
+    """Whether another asset of the run depends on this one: Dagster would skip its step."""
+    run = context.job_def.asset_layer
+    return any(key in run.asset_graph.get(other).parent_keys for other in run.executable_asset_keys)
 
 
 def _require_gate(context: dg.AssetExecutionContext, staged: dg.AssetKey, published: dg.AssetKey) -> None:

@@ -190,12 +190,15 @@ def _rows_by_epoch(releasing: Releasing, waiting: int) -> dg.MetadataValue:
 
 def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:
     """Nothing could be staged."""
-    position, flips = releasing.position(), " and ".join(waiting.unflipped)
-    then = f"they are released once {flips} has flipped" if flips else f"what comes of {releasing.insert.probe}"
+    position = releasing.position()
+    flips, held_by = " and ".join(waiting.unflipped), " and ".join(waiting.held_by)
+    then = f"what comes of {releasing.insert.probe}"
+    if flips or held_by:
+        then = f"they are released once {flips or held_by} {'has flipped' if flips else 'is further'}"
     return in_short(
         f"{_wait(waiting.rows)}: {waiting.reason}; next: {then}",
         {
-            "waiting for": ", ".join(waiting.unflipped) or f"rows of {releasing.insert.probe}",
+            "waiting for": ", ".join(waiting.unflipped or waiting.held_by) or f"rows of {releasing.insert.probe}",
             "waiting rows": waiting.rows,
             "staged rows": 0,
             "epoch": position.plan.epoch if position.plan else 0,

@@ -60,7 +60,8 @@ class EventTimePlanner(ReleasePlanner):
         reached = seen.waiting and seen.watermark > MIN_TIMESTAMP
         rows, least = plan.due.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
         if rows == 0:
-            return Waiting(_reason(insert, seen.waiting, seen.watermark, seen.holds), seen.waiting)
+            reason = _reason(insert, seen.waiting, seen.watermark, seen.holds)
+            return Waiting(reason, seen.waiting, held_by=seen.holds if seen.waiting else ())
         if rows > self.standing.max_rows:
             cut = max(span.before, plan.due.reaching(path, self.spark, self.standing.max_rows))
             if cut < span.watermark:

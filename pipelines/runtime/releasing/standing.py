@@ -29,12 +29,14 @@ OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
 @dataclass(frozen=True)
 class Waiting:
     """Nothing can be released. `reason` is a sentence; `rows` landed probe rows wait; `unflipped` builds still load;
-    `reached` (ms, UTC): the watermark up to which none waits, where that was asked for."""
+    `held_by`: the inputs that hold the watermark; `reached` (ms, UTC): the watermark up to which none waits, where that
+    was asked for."""
 
     reason: str
     rows: int
     unflipped: tuple[str, ...] = ()
     reached: int = MIN_TIMESTAMP
+    held_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
