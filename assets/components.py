@@ -21,8 +21,9 @@ from dagster.components.resolved.core_models import OpSpec
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field, PrivateAttr
 
-from tidegate.assets.factories import build_pipeline_definitions
+from tidegate.assets.factories import definitions_of, on_lake
 from tidegate.assets.names import refuse_equal_names
+from tidegate.assets.operations.operation import OnLake
 from tidegate.assets.presentation import Partitions, PipelineAsset, Presentation, Step, Steps, since
 from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.scaffold import TidegateScaffolder
@@ -180,6 +181,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
 
     _folder: Path | None = PrivateAttr(None)
     """Where its YAML lies."""
+    _made: OnLake | None = PrivateAttr(None)
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
@@ -199,8 +201,9 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         return asset.spec
 
     def execute(self, context: Any, tidegate: TidegateResource, step: Step) -> Iterator[Any]:
-        """Runs one step; to be overridden. `context` is an AssetExecutionContext, of the gate an
-        AssetCheckExecutionContext. A step that an override leaves out publishes nothing."""
+        """Runs one step; to be overridden. `context` is an AssetExecutionContext, of a check an
+        AssetCheckExecutionContext, of an operation an OpExecutionContext. A step that an override leaves out publishes
+        nothing."""
         yield from step.run()
 
     def _translated(self, asset: PipelineAsset) -> dg.AssetSpec:
@@ -212,13 +215,27 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         if written == OLD_TYPE:
             note = f"{context.path}: write `type: tidegate.TidegateComponent`; only a clone has `{OLD_TYPE}`"
             warnings.warn(note, FutureWarning, stacklevel=2)
-        if self._folder is not None:
-            refuse_equal_names(item._declared() for item in _components(context) if item._folder)
-        script = (context.path / self.script).resolve()
+        root = context.project_root
+        if self._folder is None:  # made by Python: it is not among those of the project
+            own = self._on_lake(context.path, root)
+            return definitions_of(own, [own])
+        of_project = [(item, item._folder) for item in _components(context) if item._folder is not None]
+        refuse_equal_names(item._declared() for item, _ in of_project)
+        first = of_project[0][0] is self  # it has the operations of all
+        operated = [item._on_lake(folder, root) for item, folder in of_project] if first else []
+        return definitions_of(self._on_lake(self._folder, root), operated)
+
+    def _on_lake(self, folder: Path, root: Path) -> OnLake:
+        if self._made is None:
+            self._made = self._make(folder, root)
+        return self._made
+
+    def _make(self, folder: Path, root: Path) -> OnLake:
+        script = (folder / self.script).resolve()
         lake = self.lake or os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE
-        return build_pipeline_definitions(
+        return on_lake(
             load_script(script, self.name),
-            lake=local(lake, "the component's lake", context.project_root),
+            lake=local(lake, "the component's lake", root),
             master=self.master,
             spark_config={name: _setting(value) for name, value in self.spark_config.items()},
             wait=self.wait,

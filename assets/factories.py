@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,21 +10,18 @@ import dagster as dg
 
 from tidegate.assets.inserts import gate_checks, published_asset, staged_asset
 from tidegate.assets.jobs import pipeline_job, pipeline_schedule
-from tidegate.assets.names import Names
-from tidegate.assets.operations.backfill import by_time_asset, by_time_job
-from tidegate.assets.operations.dry_run import DRY_RUN
-from tidegate.assets.operations.maintenance import maintenance_asset, maintenance_schedule
-from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_RELEASE
-from tidegate.assets.operations.quarantine_list import QUARANTINE_LIST
-from tidegate.assets.operations.reconcile import reconcile_asset, reconcile_schedules
+from tidegate.assets.names import Names, refuse_equal_names
+from tidegate.assets.operations.backfill import by_time_asset
+from tidegate.assets.operations.location import operations
+from tidegate.assets.operations.maintenance import maintenance_spec
+from tidegate.assets.operations.operation import OnLake
+from tidegate.assets.operations.reconcile import reconcile_checks, reconcile_spec
 from tidegate.assets.presentation import PipelineAsset, Presentation, zone_of
 from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.selection import Parts, selected
 from tidegate.assets.sources import source_assets
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.pipeline import Pipeline
-
-OPERATIONS = (DRY_RUN, QUARANTINE_LIST, QUARANTINE_RELEASE, QUARANTINE_DISCARD)
 
 
 def build_pipeline_definitions(
@@ -48,6 +45,20 @@ def build_pipeline_definitions(
 
     Raises PlanningError when two parts would be the same asset, a secret would be shown, or `wait` is no duration.
     """
+    own = on_lake(pipeline, lake=lake, master=master, spark_config=spark_config, look=look, wait=wait)
+    return definitions_of(own, [own])
+
+
+def on_lake(
+    pipeline: Pipeline,
+    *,
+    lake: str | Path,
+    master: str | None = None,
+    spark_config: Mapping[str, str] | None = None,
+    look: Presentation | None = None,
+    wait: str = WAIT,
+) -> OnLake:
+    """What definitions are made of; arguments and errors as of `build_pipeline_definitions`."""
     look = look or Presentation()
     zone_of(look.timezone)
     folder = Layout(lake)
@@ -56,38 +67,49 @@ def build_pipeline_definitions(
     parts = selected(pipeline, look)
     if look.translate is not None:
         names = names.with_keys(_translated(pipeline, parts, folder, names, look))
-    assets, checks = _assets(pipeline, parts, folder, names, look)
+    resource = TidegateResource.at(lake, master, dict(spark_config or {}), wait)
+    return OnLake(pipeline, folder, names, look, parts, resource)
+
+
+def definitions_of(own: OnLake, operated: Sequence[OnLake]) -> dg.Definitions:
+    """The definitions of one pipeline, with the operations of `operated`: of all pipelines of the code location in one
+    of them, of none in the others."""
+    pipeline, names, look, parts = own.pipeline, own.names, own.look, own.parts
+    assets, checks = _assets(pipeline, parts, own.lake, names, look)
     job = pipeline_job(names, _of_the_job(names, parts), look)
-    schedules = [pipeline_schedule(names, job, look), maintenance_schedule(names, look)]
-    if parts.comparable:
-        schedules += reconcile_schedules(names, look)
-    jobs = [job, *(operation.job(pipeline, folder, names, look) for operation in OPERATIONS)]
-    if by_time := [insert for insert in parts.inserts if insert.time == "event" and look.partitions is not None]:
-        jobs.append(by_time_job(by_time, names))
-    return dg.Definitions(
+    made = dg.Definitions(
         assets=assets,
         asset_checks=checks,
-        jobs=jobs,
-        schedules=schedules,
-        resources={names.resource: TidegateResource.at(lake, master, dict(spark_config or {}), wait)},
+        jobs=[job],
+        schedules=[pipeline_schedule(names, job, look)],
+        resources={names.resource: own.resource},
     )
+    return dg.Definitions.merge(made, operations(operated))
+
+
+def location_definitions(pipelines: Sequence[OnLake]) -> dg.Definitions:
+    """The definitions of several pipelines in one code location. Raises PlanningError where two have one name."""
+    refuse_equal_names((on.pipeline.name, f"{on.look.script or 'a script'} (lake: {on.lake.root})") for on in pipelines)
+    found = [definitions_of(on, () if number else pipelines) for number, on in enumerate(pipelines)]
+    return dg.Definitions.merge(*found)
 
 
 def _assets(
     pipeline: Pipeline, parts: Parts, lake: Layout, names: Names, look: Presentation
-) -> tuple[list[dg.AssetsDefinition], list[dg.AssetChecksDefinition]]:
-    """All assets of the selected parts, and the gate's checks."""
-    assets = source_assets(pipeline, parts.sources, lake, names, look)
-    checks = []
+) -> tuple[list[dg.AssetsDefinition | dg.AssetSpec], list[dg.AssetChecksDefinition]]:
+    """All assets of the selected parts, and their checks."""
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [*source_assets(pipeline, parts.sources, lake, names, look)]
+    checks: list[dg.AssetChecksDefinition] = []
     for insert in parts.inserts:
         assets.append(staged_asset(pipeline, insert, lake, names, look))
         checks.append(gate_checks(pipeline, insert, lake, names, look))
         assets.append(published_asset(pipeline, insert, lake, names, look))
         if insert.time == "event" and look.partitions is not None:
             assets.append(by_time_asset(pipeline, insert, lake, names, look, look.partitions))
-    assets.append(maintenance_asset(pipeline, parts.inserts, lake, names, look))
+    assets.append(maintenance_spec(parts.inserts, names, look))
     if parts.comparable:
-        assets.append(reconcile_asset(pipeline, parts.comparable, lake, names, look))
+        assets.append(reconcile_spec(parts.comparable, names, look))
+        checks.append(reconcile_checks(pipeline, parts.comparable, lake, names, look))
     return assets, checks
 
 

@@ -28,24 +28,16 @@ def job_tags(names: Names, look: Presentation | None = None) -> dict[str, str]:
     return {**own, **(look.tags if look else {})}
 
 
-def job_of(
-    names: Names, name: str, keys: Sequence[dg.AssetKey], description: str, look: Presentation | None = None
-) -> dg.JobDefinition:
-    """A job that materialises assets of a pipeline in one process: their Spark steps share a session."""
+def pipeline_job(names: Names, keys: Sequence[dg.AssetKey], look: Presentation) -> dg.JobDefinition:
+    """Sources, staged, checks and published of one pipeline, in one process: their Spark steps share a session."""
     unresolved = dg.define_asset_job(
-        name,
+        names.job,
         selection=dg.AssetSelection.assets(*keys),
         executor_def=dg.in_process_executor,
-        description=description,
+        description="Land what the sources have, then stage, judge and publish the next epoch of every INSERT.",
         tags=job_tags(names, look),
     )
     return unresolved  # type: ignore[return-value]
-
-
-def pipeline_job(names: Names, keys: Sequence[dg.AssetKey], look: Presentation) -> dg.JobDefinition:
-    """Sources, staged, checks and published of one pipeline."""
-    said = "Land what the sources have, then stage, judge and publish the next epoch of every INSERT."
-    return job_of(names, names.job, keys, said, look)
 
 
 def pipeline_schedule(names: Names, job: dg.JobDefinition, look: Presentation) -> dg.ScheduleDefinition:

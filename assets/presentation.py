@@ -74,19 +74,21 @@ class Step:
     """One step of a pipeline, about to run.
 
     Attributes:
-        kind: what it makes; `gate` judges a staged epoch.
+        kind: what it makes, as of a PipelineAsset; `gate` judges a staged epoch; of an operation, its name, such as
+            `quarantine_release`.
         name: the op's name.
         run: does it, and yields its results. Each call does it again.
     """
 
-    kind: Kind | Literal["gate"]
+    kind: str
     name: str
     run: Callable[[], Iterator[Any]]
 
 
 Body: TypeAlias = Callable[..., Any]
 Execute: TypeAlias = Callable[[Any, TidegateResource, Step], Iterator[Any]]
-"""(the step's context, its lake and Spark session, the step) -> its results."""
+"""(the step's context, its lake and Spark session, the step) -> its results. The context is of an asset, of a check
+(AssetCheckExecutionContext) or of an operation (OpExecutionContext)."""
 
 
 @dataclass(frozen=True)

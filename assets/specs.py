@@ -173,7 +173,7 @@ def upkeep_spec(
     description: str,
     kinds: set[str],
 ) -> dg.AssetSpec:
-    """What a person starts beside the pipeline, of all its tables."""
+    """What a job of the code location does to all tables of a pipeline, and records as this asset."""
     spec = dg.AssetSpec(
         dg.AssetKey([names.pipeline, kind]),
         deps=list(deps),
@@ -184,7 +184,8 @@ def upkeep_spec(
         tags=dict(look.tags),
         kinds=kinds,
     )
-    return _as_chosen(PipelineAsset(kind, kind, names.pipeline, spec), names, look)
+    chosen = _as_chosen(PipelineAsset(kind, kind, names.pipeline, spec), names, look)
+    return chosen.replace_attributes(automation_condition=None)  # no run of assets makes it
 
 
 def _read(pipeline: Pipeline, insert: Insert, names: Names) -> list[dg.AssetKey]:

@@ -14,13 +14,12 @@ from pathlib import Path
 import dagster as dg
 
 from tidegate.assets.components import LAKE_VARIABLE
-from tidegate.assets.factories import build_pipeline_definitions
-from tidegate.assets.names import refuse_equal_names
+from tidegate.assets.factories import location_definitions, on_lake
 from tidegate.assets.presentation import Partitions, Presentation, since
 from tidegate.orchestration.sensors import ALERTS
 from tidegate.pipelines.commands import DEFAULT_LAKE
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.runtime.scripts import load_script, pipeline_name
+from tidegate.pipelines.runtime.scripts import load_script
 
 SCRIPT_VARIABLE = "TIDEGATE_SCRIPT"
 PARTITIONS_FROM = "TIDEGATE_PARTITIONS_FROM"
@@ -66,13 +65,8 @@ def _unread(variable: str, value: str, form: str) -> PlanningError:
 def of_scripts(paths: list[Path], lake: Path, look: Presentation | None = None) -> dg.Definitions:
     """The definitions of scripts on one lake, as the code location shows them."""
     look = look or Presentation()
-    refuse_equal_names((pipeline_name(path), str(path)) for path in paths)
-    found = [_of_script(path, lake, look) for path in paths]
-    return with_alerts(dg.Definitions.merge(*found))
-
-
-def _of_script(path: Path, lake: Path, look: Presentation) -> dg.Definitions:
-    return build_pipeline_definitions(load_script(path), lake=lake, look=replace(look, script=path))
+    found = [on_lake(load_script(path), lake=lake, look=replace(look, script=path)) for path in paths]
+    return with_alerts(location_definitions(found))
 
 
 def with_alerts(definitions: dg.Definitions) -> dg.Definitions:

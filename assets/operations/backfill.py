@@ -3,23 +3,26 @@
 Materialising a partition releases the rows of its span that have landed, in the place of those that were released
 before; so history can be made ahead of the stream, in any order, and any part of it again. A partition is materialised
 when all that has landed of its span is released: while a row of it waits, the run fails and says for what.
+
+The operation `backfill` does the same for any spans, of one INSERT or of all.
 """
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
 import warnings
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 from dagster._core.storage.tags import BACKFILL_ID_TAG
+from pydantic import Field
 
 from tidegate.assets.checks import of_verdict
-from tidegate.assets.jobs import job_of
 from tidegate.assets.names import VERDICT, Names, pool
-from tidegate.assets.presentation import Partitions, Presentation, zone_of
+from tidegate.assets.operations.operation import OnLake, Operation, OperationConfig, Started
+from tidegate.assets.presentation import Partitions, Presentation, since, zone_of
 from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import by_time_spec
 from tidegate.pipelines.commands import Commands
@@ -32,7 +35,9 @@ from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant, milliseconds_of
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.releasing import Releasing
+    from tidegate.pipelines.runtime.plans import Span
+    from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+    from tidegate.pipelines.runtime.runner import Released
 
 
 def partitions_of(wanted: Partitions, timezone: str = "UTC") -> dg.TimeWindowPartitionsDefinition:
@@ -125,12 +130,9 @@ def by_time_asset(
     )
     @look.executed(names, "by_time")
     def fill(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
-        from tidegate.assets.metadata import of_published, of_waiting
         from tidegate.pipelines.runtime.plans import union
-        from tidegate.pipelines.runtime.releasing import Position
         from tidegate.pipelines.runtime.runner import Released
 
-        nothing = Position(None, None, None, 0)  # whatever was published before: a backfill has published what it did
         if spec.key not in context.selected_asset_keys:
             context.log.info(f"a partition has its check `{VERDICT}` when it is materialised; nothing was done")
             return
@@ -143,28 +145,19 @@ def by_time_asset(
             try:
                 done = runner.backfill(insert.id, *spans) if before is None else Released(insert.id)
             except GateHeld:
-                _judged(context, spec.key, releasing, union(spans), commands)
+                _judged(context, spec.key, releasing, union(spans), commands, ends_of(context))
                 raise
             told: dict[str, Any] = {}
             if before is not None:
                 told["released by"] = f"epoch {before.epoch}, with the other partitions of this backfill"
-            elif done.waiting is not None:
-                told |= of_waiting(releasing, done.waiting)
-            elif done.published:
-                told |= of_published(releasing, nothing, done.published[-1:])
-            told |= {"from": instant(low), "before": instant(high)}
-            until = short.reached if short is not None and (short.rows or short.unflipped) else high
-            _judged(context, spec.key, releasing, union(spans), commands, until)
-            if short is not None and (short.rows or short.unflipped):
-                for name, end in ends_of(context):
-                    if end <= short.reached:  # the others of the run are not to be done again
-                        context.log_event(dg.AssetMaterialization(spec.key, partition=name, metadata=told))
-                released = sum(item.rows for item in done.published)
-                raise dg.Failure(
-                    f"{short.rows:,} rows of this span wait: {short.reason}; {released:,} were published",
-                    metadata={**told, "next": "launch it again once they can be released"},
-                    allow_retries=False,
-                )
+            told |= _told(releasing, done) | {"from": instant(low), "before": instant(high)}
+            until = short.reached if short is not None and _waits(short) else MAX_TIMESTAMP
+            done_with = [(name, end) for name, end in ends_of(context) if end <= until]
+            _judged(context, spec.key, releasing, union(spans), commands, done_with)
+            if short is not None and _waits(short):
+                for name, _ in done_with:  # they are not to be done again with the others of the run
+                    context.log_event(dg.AssetMaterialization(spec.key, partition=name, metadata=told))
+                raise _unfinished([(short, done)], told)
             if short is not None:
                 told["rows may still come"] = short.reason
             yield dg.MaterializeResult(asset_key=spec.key, metadata=told)
@@ -179,16 +172,42 @@ def _verdict_spec(key: dg.AssetKey, partitions: dg.PartitionsDefinition) -> dg.A
         return dg.AssetCheckSpec(VERDICT, asset=key, description=said, partitions_def=partitions)
 
 
+def _told(releasing: "Releasing", done: "Released") -> dict[str, Any]:
+    """What a backfill has released, as metadata; nothing where another run has done it."""
+    from tidegate.assets.metadata import of_published, of_waiting
+    from tidegate.pipelines.runtime.releasing import Position
+
+    if done.waiting is not None:
+        return of_waiting(releasing, done.waiting)
+    nothing = Position(None, None, None, 0)  # whatever was published before: a backfill has published what it did
+    return of_published(releasing, nothing, done.published[-1:]) if done.published else {}
+
+
+def _waits(short: "Waiting | None") -> bool:
+    """Whether something of what has landed can not be released, and not only of what may still come."""
+    return short is not None and bool(short.rows or short.unflipped)
+
+
+def _unfinished(short: "Sequence[tuple[Waiting, Released]]", told: dict[str, Any]) -> dg.Failure:
+    """The failure of a backfill of whose spans rows wait."""
+    said = []
+    for waiting, done in short:
+        published = sum(item.rows for item in done.published)
+        said.append(f"{waiting.rows:,} rows of this span wait: {waiting.reason}; {published:,} were published")
+    metadata = {**told, "next": "launch it again once they can be released"}
+    return dg.Failure("; ".join(said), metadata=metadata, allow_retries=False)
+
+
 def _judged(
-    context: dg.AssetExecutionContext,
+    context: dg.AssetExecutionContext | dg.OpExecutionContext,
     key: dg.AssetKey,
     releasing: "Releasing",
-    spans: "Sequence[tuple[int, int]]",
+    spans: "Sequence[Span]",
     commands: Commands,
-    until: int = MAX_TIMESTAMP,
+    partitions: Iterable[tuple[str, int]],
 ) -> None:
-    """Record the verdict on the epoch of this backfill as the check of every partition of the run that ends by `until`
-    (ms, UTC). Of an epoch that an earlier run has left, or where nothing was judged, there is none."""
+    """Record the verdict on the epoch of this backfill as the check of these partitions (name, end). Of an epoch that
+    an earlier run has left, or where nothing was judged, there is none."""
     position = releasing.position()
     plan, row = position.plan, position.verdict
     if plan is None or row is None or plan.backfill is None or plan.backfill.spans != spans:
@@ -196,21 +215,148 @@ def _judged(
     verdict = GateVerdict.of(row)
     metadata = of_verdict(verdict, None if position.state == "published" else position.state, commands)
     summary = metadata.pop("summary")
-    for name, end in ends_of(context):
-        if end <= until:
-            found = dg.AssetCheckEvaluation(
-                asset_key=key,
-                check_name=VERDICT,
-                passed=verdict.passed,
-                metadata=metadata,
-                description=summary,
-                partition=name,
-            )
-            context.log_event(found)  # type: ignore[arg-type]
+    for name, _ in partitions:
+        found = dg.AssetCheckEvaluation(
+            asset_key=key,
+            check_name=VERDICT,
+            passed=verdict.passed,
+            metadata=metadata,
+            description=summary,
+            partition=name,
+        )
+        context.log_event(found)  # type: ignore[arg-type]
 
 
-def by_time_job(inserts: Sequence[Insert], names: Names) -> dg.JobDefinition:
-    """All these outputs by time, for a backfill from the Jobs page or from the command line."""
-    keys = [names.by_time(item) for item in inserts]
-    said = "Release spans of time anew, or ahead of the stream: one partition is one span."
-    return job_of(names, f"{names.job}_backfill", keys, said)
+class SpanConfig(dg.Config):
+    """A span of time: at or after `from`, and before `to`. A day or a moment (2024-01-31, 2024-01-31T06:00+01:00), in
+    the pipeline's time zone where it names none."""
+
+    begin: str = Field(alias="from")
+    end: str = Field(alias="to")
+
+
+class BackfillConfig(OperationConfig):
+    """What is released (in the launchpad).
+
+    Attributes:
+        spans: The spans of time, in one epoch of each INSERT.
+        target: The INSERT: its target's name, or the target's 'insert.id'. All event-time INSERTs when empty.
+    """
+
+    spans: list[SpanConfig]
+    target: str = ""
+
+
+def fillable(on: OnLake) -> list[Insert]:
+    """The INSERTs of a pipeline that can be released by spans of time."""
+    return [insert for insert in on.parts.inserts if insert.time == "event"]
+
+
+def _backfill(started: Started, config: BackfillConfig) -> Iterator[Any]:
+    """One INSERT after another; one that the gate holds, or whose rows wait, fails the step at its end."""
+    from tidegate.pipelines.runtime.plans import union
+
+    context, on, runner = started.context, started.on, started.runner
+    known = {insert.id: insert for insert in fillable(on)}
+    if config.target and config.target not in known:
+        raise PlanningError(
+            f"{on.pipeline.name} has no event-time INSERT {config.target}",
+            where="the config of the run",
+            state="nothing was released",
+            next_command=f"set `target` to one of {', '.join(known)}",
+        )
+    if not config.spans:
+        raise _unread("`spans` is empty")
+    spans = union([_span(item, on.look.timezone) for item in config.spans])
+    metadata: dict[str, Any] = {}
+    short: list[tuple[Waiting, Released]] = []
+    rows, held = 0, None
+    for insert in [known[config.target]] if config.target else known.values():
+        releasing, partitions = runner.releasing(insert.id), _partitions_in(spans, on)
+        waits = releasing.unreached(spans)  # asked for first: what lands meanwhile may not be in the epoch
+        if _is_done(started, insert, spans):
+            context.log.info(f"{insert.id}: released by this run, before it was tried again")
+            continue
+        commands = Commands(on.look.script, on.lake.root)
+        try:
+            done = runner.backfill(insert.id, *spans)
+        except GateHeld as error:
+            _judged(context, on.names.by_time(insert), releasing, spans, commands, partitions)
+            held = held or error
+            continue
+        told, until = _told(releasing, done), MAX_TIMESTAMP
+        if waits is not None and _waits(waits):
+            short.append((waits, done))
+            until = waits.reached
+        elif waits is not None:
+            told["rows may still come"] = waits.reason
+        rows += sum(item.rows for item in done.published)
+        metadata |= {f"{insert.id}: {name}" if len(known) > 1 else name: value for name, value in told.items()}
+        reached = [(name, end) for name, end in partitions if end <= until]
+        _judged(context, on.names.by_time(insert), releasing, spans, commands, reached)
+        for name, _ in reached:
+            yield dg.AssetMaterialization(on.names.by_time(insert), partition=name, metadata=told)
+        if done.published and on.look.partitions is None:
+            said = "Spans of time were released anew, or ahead of the stream."
+            yield dg.AssetMaterialization(on.names.published(insert), description=said, metadata=told)
+    if held is not None:
+        raise held
+    if short:
+        raise _unfinished(short, metadata)
+    yield dg.Output(rows, metadata=metadata)
+
+
+def _is_done(started: Started, insert: Insert, spans: "Sequence[Span]") -> bool:
+    """Whether this run has released the spans, before its step was tried again."""
+    record = started.context.instance.get_run_record_by_id(started.context.run.run_id)
+    if not started.context.retry_number or record is None:
+        return False
+    began = int((record.start_time or record.create_timestamp.timestamp()) * 1000)
+    return all(started.runner.filled(insert.id, spans, span, began) is not None for span in spans)
+
+
+def _span(item: SpanConfig, timezone: str) -> "Span":
+    """ms, UTC. Raises PlanningError for what is no time, and for a span that is empty."""
+    try:
+        low, high = (milliseconds_of(since(text, timezone)) for text in (item.begin, item.end))
+    except ValueError as error:
+        raise _unread(f"{item.begin!r} and {item.end!r} are not two moments") from error
+    if low >= high:
+        raise _unread(f"{item.begin} is not before {item.end}")
+    return low, high
+
+
+def _unread(what: str) -> PlanningError:
+    return PlanningError(
+        what,
+        where="`spans`, in the config of the run",
+        state="nothing was released",
+        next_command="write them as {from: 2024-01-31, to: 2024-02-01}, or as 2024-01-31T06:00+01:00",
+    )
+
+
+def _partitions_in(spans: "Sequence[Span]", on: OnLake) -> list[tuple[str, int]]:
+    """The partitions that lie in one of the spans as a whole: their names, and when each ends (ms, UTC)."""
+    if on.look.partitions is None:
+        return []
+    definition, found = partitions_of(on.look.partitions, on.look.timezone), []
+    for low, high in spans:
+        window = dg.TimeWindow(*(datetime.fromtimestamp(at / 1000, UTC) for at in (low, high)))
+        for name in definition.get_partition_keys_in_time_window(window):
+            own = definition.time_window_for_partition_key(name)
+            if low <= milliseconds_of(own.start) and milliseconds_of(own.end) <= high:
+                found.append((name, milliseconds_of(own.end)))
+    return found
+
+
+BACKFILL = Operation(
+    name="backfill",
+    title="Release spans of time anew, or ahead of the stream; the launchpad says which.",
+    step="release_spans",
+    description="Releases what has landed of these spans, through the gate, in the place of what was released of them "
+    "before. Fails where rows of them wait, and says for what.",
+    gives="Rows that were published.",
+    config=BackfillConfig,
+    run=_backfill,
+)
+"""Offered where a pipeline of the code location has an INSERT in event time."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from tidegate.assets.operations.operation import Operation, Started
+from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.text import markdown_table
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.dry_run import DryRun
 
 
-class DryRunConfig(dg.Config):
+class DryRunConfig(OperationConfig):
     """What is planned (in the launchpad).
 
     Attributes:

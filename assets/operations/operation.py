@@ -1,25 +1,51 @@
-"""What a person starts beside the assets of a pipeline: a job of one step, whose config says of what."""
+"""What a person starts beside the assets: a job of one step a code location, whose config says of which pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import dagster as dg
 
-from tidegate.assets.jobs import job_tags
+from tidegate.assets.failures import NO_RETRY, explained
+from tidegate.assets.jobs import PIPELINE_TAG, job_tags
 from tidegate.assets.names import Names
-from tidegate.assets.presentation import Presentation
-from tidegate.assets.resources import runner_of
+from tidegate.assets.presentation import Presentation, Step, Steps
+from tidegate.assets.resources import TidegateResource, runner_of
+from tidegate.assets.selection import Parts
 from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.runner import Runner
 
-C = TypeVar("C", bound=dg.Config)
+
+class OperationConfig(dg.Config):
+    """Of which pipeline (in the launchpad).
+
+    Attributes:
+        pipeline: Its name. May be left out where the code location has one.
+    """
+
+    pipeline: str = ""
+
+
+C = TypeVar("C", bound=OperationConfig)
+
+
+@dataclass(frozen=True)
+class OnLake:
+    """A pipeline of a code location on its lake: all that its definitions are made of."""
+
+    pipeline: Pipeline
+    lake: Layout
+    names: Names
+    look: Presentation
+    parts: Parts
+    resource: TidegateResource
 
 
 @dataclass(frozen=True)
@@ -28,18 +54,19 @@ class Started:
 
     context: dg.OpExecutionContext
     runner: Runner
-    names: Names
+    on: OnLake
 
 
 @dataclass(frozen=True)
 class Operation(Generic[C]):
-    """A job for every pipeline, `<pipeline>_<name>`, with the step `<pipeline>_<step>`. It never runs by itself.
+    """A job of a code location, `tidegate_<name>`, with one step.
 
     Attributes:
         title: What the job does, for the Jobs page. `description`: how its step does it.
         gives: What the number is that it gives.
         config: What may be said in the launchpad.
-        run: Does it. A typed error is shown as a failed step.
+        run: Does it, and returns the number; or yields events of Dagster, and the number as an Output. A typed error is
+            shown as a failed step.
     """
 
     name: str
@@ -48,31 +75,72 @@ class Operation(Generic[C]):
     description: str
     gives: str
     config: type[C]
-    run: Callable[[Started, C], int]
+    run: Callable[[Started, C], int | Iterator[Any]]
 
-    def job(self, pipeline: Pipeline, lake: Layout, names: Names, look: Presentation) -> dg.JobDefinition:
-        """The operation as a job of one pipeline."""
+    @property
+    def job_name(self) -> str:
+        return f"tidegate_{self.name}"
+
+    def job(self, pipelines: Sequence[OnLake]) -> dg.JobDefinition:
+        """The operation as a job for these pipelines."""
 
         def step(context, config):
-            with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
-                return self.run(Started(context, runner, names), config)
+            with explained():
+                on = _chosen(pipelines, config.pipeline, self.job_name)
+            if PIPELINE_TAG not in context.run.tags:  # by which alerts know whose run it is
+                context.instance.add_run_tags(context.run.run_id, {PIPELINE_TAG: on.pipeline.name, **on.look.tags})
+            tidegate: TidegateResource = getattr(context.resources, on.names.resource)
+
+            def run() -> Iterator[Any]:
+                with runner_of(context, on.pipeline, on.names, Commands(on.look.script, on.lake.root)) as runner:
+                    found = self.run(Started(context, runner, on), config)
+                    yield from (dg.Output(found),) if isinstance(found, int) else found
+
+            execute = on.look.execute
+            yield from run() if execute is None else execute(context, tidegate, Step(self.name, self.step, run))
 
         # Dagster reads these as types, and the config's is another for every operation.
-        step.__annotations__ = {"context": dg.OpExecutionContext, "config": self.config, "return": int}
+        step.__annotations__ = {"context": dg.OpExecutionContext, "config": self.config}
+        first = pipelines[0].look.steps
+        steps = first if all(on.look.steps == first for on in pipelines) else Steps()
         op = dg.op(
-            name=f"{names.job}_{self.step}",
-            out=dg.Out(int, description=self.gives),
-            required_resource_keys={names.resource},
+            name=self.step,
+            out=dg.Out(int, description=self.gives, is_required=False),  # an `execute` may leave the step out
+            required_resource_keys={on.names.resource for on in pipelines},
             description=self.description,
+            tags=steps.tags,
+            pool=steps.pool,
+            retry_policy=steps.retry_policy,
         )(step)
 
         @dg.job(
-            name=f"{names.job}_{self.name}",
+            name=self.job_name,
             executor_def=dg.in_process_executor,
-            tags=job_tags(names, look),
+            tags=job_tags(pipelines[0].names, pipelines[0].look) if len(pipelines) == 1 else NO_RETRY,
             description=self.title,
         )
         def job() -> None:
             op()
 
         return job
+
+    def request(self, on: OnLake) -> dg.RunRequest:
+        """A run of the job for one pipeline, for a schedule."""
+        config = {"ops": {self.step: {"config": {"pipeline": on.pipeline.name}}}}
+        return dg.RunRequest(run_key=on.pipeline.name, run_config=config, tags=job_tags(on.names, on.look))
+
+
+def _chosen(pipelines: Sequence[OnLake], name: str, job: str) -> OnLake:
+    """The pipeline of this name; without one, the only one. Raises PlanningError, which names those that there are."""
+    known = {on.pipeline.name: on for on in pipelines}
+    if not name and len(known) == 1:
+        return pipelines[0]
+    if name not in known:
+        what = f"has no pipeline {name}" if name else "has several pipelines, and the config names none"
+        raise PlanningError(
+            f"{job} {what}",
+            where="the config of the run",
+            state="nothing was done",
+            next_command=f"set `pipeline` to one of {', '.join(sorted(known))}",
+        )
+    return known[name]

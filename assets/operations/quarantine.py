@@ -1,4 +1,4 @@
-"""Quarantined rows released again or discarded from Dagster: two jobs of a pipeline; their config says which."""
+"""Quarantined rows released again or discarded from Dagster: two jobs; their config says which."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 
-from tidegate.assets.operations.operation import Operation, Started
+from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.model import OnUnmatched
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.runtime.releasing import Published
 
 
-class QuarantineConfig(dg.Config):
+class QuarantineConfig(OperationConfig):
     """Which rows are taken (in the launchpad).
 
     Attributes:
@@ -50,10 +50,12 @@ class QuarantineDiscardConfig(QuarantineConfig):
     """Which rows are given up, and why.
 
     Attributes:
-        because: Why; it is kept with the decision.
+        because: Why; it is stored with the decision. Nothing is discarded without it.
+        dry_run: Only tell which rows it would be, unless it is set to false.
     """
 
-    because: str
+    because: str = ""
+    dry_run: bool = True
 
 
 def _release(started: Started, config: QuarantineReleaseConfig) -> int:
@@ -67,8 +69,12 @@ def _discard(started: Started, config: QuarantineDiscardConfig) -> int:
     from tidegate.pipelines.runtime.plans import FromQuarantine
 
     because = config.because.strip()
-    if not because:
-        raise dg.Failure("a discard needs a reason", metadata={"next": "fill in `because`"}, allow_retries=False)
+    if not because and not config.dry_run:
+        raise PlanningError(
+            "a discard needs a reason",
+            state="nothing was changed",
+            next_command="fill in `because`: why they are given up",
+        )
     request = FromQuarantine(
         True, tuple(config.reasons), tuple(config.epochs), by=_who(started.context), because=because
     )
@@ -88,7 +94,7 @@ QUARANTINE_RELEASE = Operation(
 
 QUARANTINE_DISCARD = Operation(
     name="quarantine_discard",
-    title="Discard quarantined rows; the launchpad says which, and why.",
+    title="Discard quarantined rows; the launchpad says which, and why. A dry run unless it says `dry_run: false`.",
     step="discard_quarantined",
     description="Gives quarantined rows up: they stay in the quarantine, counted as discarded.",
     gives="Rows that were discarded.",
@@ -114,7 +120,7 @@ def _taken(
         path = str(runner.lake.target_path(pipeline.table(pipeline.insert(insert).target)))
         context.log_event(
             dg.AssetMaterialization(
-                started.names.published(pipeline.insert(insert)),
+                started.on.names.published(pipeline.insert(insert)),
                 description="Quarantined rows were released again.",
                 metadata={"dagster/row_count": table_rows(path), "rows published": sum(d.rows for d in done)},
             )
@@ -128,6 +134,7 @@ def of_taken(
     """What was done: numbers, and a line for each epoch and reason that was taken."""
     own = [item for item in done if item.plan.from_quarantine is not None]
     taken = sum(item.plan.from_quarantine.rows for item in own if item.plan.from_quarantine)
+    nothing = "none: this was a dry run" if dry_run else "none: there was nothing to take"
     headers = ("quarantined by epoch", "reason", "rows")
     return {
         "insert": insert,
@@ -136,7 +143,10 @@ def of_taken(
         "rows published": sum(item.staged.counts["to:publish"] for item in own),
         "rows back in quarantine": sum(item.staged.counts["to:quarantine"] for item in own),
         "rows in quarantine now": sum(item.rows for item in after if item.state == "open"),
-        "epochs": ", ".join(str(item.epoch) for item in own) or "none: there was nothing to take",
+        "epochs": ", ".join(str(item.epoch) for item in own) or nothing,
+        **(
+            {"rows it would take": sum(item.rows for item in wanted), "next": "set `dry_run: false`"} if dry_run else {}
+        ),
         "rows": dg.MetadataValue.md(markdown_table(headers, [(item.epoch, item.reason, item.rows) for item in wanted])),
     }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 
-from tidegate.assets.operations.operation import Operation, Started
+from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.keyed_joins import MissedKey
@@ -25,7 +25,7 @@ SHOWN_KEYS = 10
 """Keys without a match that are shown with the version that comes nearest."""
 
 
-class QuarantineListConfig(dg.Config):
+class QuarantineListConfig(OperationConfig):
     """What is shown (in the launchpad).
 
     Attributes:

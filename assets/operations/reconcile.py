@@ -1,30 +1,33 @@
-"""Build tables against their sources, as an asset of its own: off the path of rows, weekly."""
+"""Build tables against their sources, shown as an asset of its own: off the path of rows, weekly."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from tidegate.assets.jobs import job_of
 from tidegate.assets.names import Names, identifier
+from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import upkeep_spec
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from tidegate.pipelines.runtime.runner import Runner
     from tidegate.quality_checks.against_source import SourceReconciliation
 
-Compared = Iterator[dg.MaterializeResult | dg.AssetCheckResult]
+WAIT_SECONDS = 300.0
+"""How long another runner may take to bring the changelog past the cut, unless another time is given."""
 
 
-class ReconcileConfig(dg.Config):
+class ReconcileConfig(OperationConfig):
     """What a person may ask of one run (in the launchpad).
 
     Attributes:
@@ -33,54 +36,66 @@ class ReconcileConfig(dg.Config):
     """
 
     tables: list[str] = []  # noqa: RUF012 pydantic copies it
-    wait_seconds: float = 300.0
+    wait_seconds: float = WAIT_SECONDS
 
 
-def reconcile_asset(
-    pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
-) -> dg.AssetsDefinition:
-    """Fails where a key differs, so that whoever is told of failed runs is told. It has no part in the pipeline's own
-    job."""
-    spec = upkeep_spec(
+def reconcile_spec(tables: Sequence[Table], names: Names, look: Presentation) -> dg.AssetSpec:
+    """What the job materialises. No run of assets makes it, so that a run of all of them is of rows alone."""
+    return upkeep_spec(
         "reconcile",
         names,
         look,
         deps=[names.source(table.name) for table in tables],
         description="Build tables are read again at their source and compared with the lake, at a known place of the "
-        "source's log: checksums first, then down to the keys that differ.",
+        "source's log: checksums first, then down to the keys that differ. The job `tidegate_reconcile` does it.",
         kinds={"spark", "deltalake"},
     )
-    key = spec.key
-    checks = {table.name: _check_of(key, table) for table in tables}
 
-    @dg.multi_asset(
+
+def reconcile_checks(
+    pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
+) -> dg.AssetChecksDefinition:
+    """A check for each table, which compares it. The step fails where a key differs, so that whoever is told of failed
+    runs is told."""
+    key, commands = names.reconcile, Commands(look.script, lake.root)
+    specs = {table.name: _check_of(key, table) for table in tables}
+
+    @dg.multi_asset_check(
         name=names.op(key),
-        specs=[spec.replace_attributes(skippable=True)],
-        check_specs=list(checks.values()),
-        can_subset=True,  # tables that a run leaves out have no result in it
+        specs=list(specs.values()),
+        can_subset=True,
         required_resource_keys={names.resource},
-        description=look.steps.description or spec.description,
+        description=look.steps.description,
         **look.steps.options(),
     )
     @look.executed(names, "reconcile")
-    def reconcile(context: dg.AssetExecutionContext, config: ReconcileConfig) -> Compared:
-        from tidegate.quality_checks.against_source import reconcile_source
-
-        with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
-            wanted = config.tables or [table.name for table in tables]
-            found = [reconcile_source(runner, table, config.wait_seconds) for table in wanted]
+    def compare(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        with runner_of(context, pipeline, names, commands) as runner:
+            asked = [name for name, spec in specs.items() if spec.key in context.selected_asset_check_keys]
+            found = _compared(runner, asked, WAIT_SECONDS, context.log)
             for item in found:
-                context.log.info(f"{item.table}: {item.differences} keys differ at {item.cut.text}")
-                if checks[item.table].key in context.selected_asset_check_keys:
-                    yield _result(checks[item.table], item)
-            if key in context.selected_asset_keys:
-                yield dg.MaterializeResult(asset_key=key, metadata=of_reconciled(found))
-            # After its results are recorded: a run that fails is what people are told of.
-            for item in found:
-                if not item.passed:
-                    raise item.error(f"tidegate reconcile SCRIPT --table {item.table}   (lists the keys)")
+                yield _result(specs[item.table], item)
+            _refuse(found)
 
-    return reconcile
+    return compare
+
+
+def _compared(
+    runner: "Runner", tables: Iterable[str], wait_seconds: float, log: dg.DagsterLogManager
+) -> "list[SourceReconciliation]":
+    from tidegate.quality_checks.against_source import reconcile_source
+
+    found = [reconcile_source(runner, table, wait_seconds) for table in tables]
+    for item in found:
+        log.info(f"{item.table}: {item.differences} keys differ at {item.cut.text}")
+    return found
+
+
+def _refuse(found: "Sequence[SourceReconciliation]") -> None:
+    """Fail where a key differs. After the results are recorded: a run that fails is what people are told of."""
+    for item in found:
+        if not item.passed:
+            raise item.error(f"tidegate reconcile SCRIPT --table {item.table}   (lists the keys)")
 
 
 def _check_of(key: dg.AssetKey, table: Table) -> dg.AssetCheckSpec:
@@ -118,17 +133,37 @@ def of_reconciled(found: "Sequence[SourceReconciliation]") -> dict[str, Any]:
     }
 
 
-def reconcile_schedules(names: Names, look: Presentation) -> list[dg.ScheduleDefinition]:
-    """By cron, weekly by default, and running from the start; none where the cron is None."""
-    if look.reconcile_cron is None:
-        return []
-    job = job_of(names, f"{names.job}_reconcile", [names.reconcile], "Build tables against their sources.")
-    return [
-        dg.ScheduleDefinition(
-            name=f"{names.job}_reconcile_schedule",
-            job=job,
-            cron_schedule=look.reconcile_cron,
-            execution_timezone=look.timezone,
-            default_status=dg.DefaultScheduleStatus.RUNNING,
+def _reconcile(started: Started, config: ReconcileConfig) -> Iterator[Any]:
+    key = started.on.names.reconcile
+    tables = {table.name: table for table in started.on.parts.comparable}
+    unknown = [name for name in config.tables if name not in tables]
+    if unknown:
+        raise PlanningError(
+            f"{', '.join(unknown)} can not be compared with a source",
+            where="the config of the run",
+            state="nothing was read",
+            next_command=f"set `tables` to some of {', '.join(tables)}",
         )
-    ]
+    found = _compared(started.runner, config.tables or tables, config.wait_seconds, started.context.log)
+    for item in found:
+        result = _result(_check_of(key, tables[item.table]), item)
+        yield dg.AssetCheckEvaluation(
+            asset_key=key, check_name=result.check_name or "", passed=result.passed, metadata=result.metadata
+        )
+    metadata = of_reconciled(found)
+    yield dg.AssetMaterialization(key, metadata=metadata)
+    _refuse(found)
+    yield dg.Output(metadata["keys that differ"], metadata=metadata)
+
+
+RECONCILE = Operation(
+    name="reconcile",
+    title="Build tables of a pipeline against their sources.",
+    step="reconcile",
+    description="Its result is the newest materialisation of the pipeline's asset `reconcile`, and its checks'. Fails "
+    "where a key differs.",
+    gives="Keys that differ.",
+    config=ReconcileConfig,
+    run=_reconcile,
+)
+"""Its schedule is weekly by default, and runs from the start."""

@@ -6,6 +6,7 @@ Runs that fail one after another in the same place are one incident: it is over 
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -209,6 +210,8 @@ def launching(run: DagsterRun) -> str:
     """The command that starts a run like this one; one of no job, started from the asset graph, names its assets."""
     of = _chosen(partition_of(run))
     if not run.job_name.startswith(_OF_NO_JOB):
+        operation = run.run_config.get("ops") if run.job_name.startswith("tidegate_") else None
+        of += f" --config-json {shlex.quote(json.dumps({'ops': operation}))}" if operation else ""
         return f"dg launch --job {run.job_name}{of}"
     chosen = set(run.asset_selection or ()) or {key.asset_key for key in run.asset_check_selection or ()}
     names = ",".join(f'key:"{key.to_user_string()}"' for key in sorted(chosen))

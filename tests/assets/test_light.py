@@ -21,15 +21,15 @@ from pathlib import Path
 
 import dagster as dg
 import tidegate
-from tidegate.assets import build_pipeline_definitions
+from tidegate.assets.factories import location_definitions, on_lake
 from tidegate.pipelines.runtime.scripts import load_script
 
 assert tidegate.TidegateComponent.get_spec()
 found = [
-    build_pipeline_definitions(load_script(Path(path), f"pipeline_{number}"), lake=".tidegate/none")
+    on_lake(load_script(Path(path), f"pipeline_{number}"), lake=".tidegate/none")
     for number, path in enumerate(sys.argv[1:])
 ]
-dg.Definitions.validate_loadable(dg.Definitions.merge(*found))
+dg.Definitions.validate_loadable(location_definitions(found))
 """
 
 

@@ -188,7 +188,7 @@ def test_a_step_that_execute_leaves_out_publishes_nothing(load, tmp_path: Path):
 
 def test_template_variables_of_a_subclass(load):
     graph = load("Words of your own in YAML: template variables").resolve_asset_graph()
-    conditions = {graph.get(key).automation_condition for key in graph.get_all_asset_keys()}
+    conditions = {graph.get(key).automation_condition for key in graph.materializable_asset_keys}
     assert conditions == {dg.AutomationCondition.on_cron("0 0 * * 0")}
 
 
@@ -196,7 +196,7 @@ def test_a_part_of_a_script(load):
     found = load("A part of a script: `select` and `exclude`")
     graph = found.resolve_asset_graph()
     made = {key.path[-1] for key in graph.materializable_asset_keys}
-    assert made == {"user_info", "enriched_click_staged", "enriched_click", "maintenance"}
+    assert made == {"user_info", "enriched_click_staged", "enriched_click"}
     assert graph.get(dg.AssetKey(["clicks", "enriched_click_staged"])).parent_keys == {
         dg.AssetKey(["clicks", name]) for name in ("user_info", "click_event")
     }
@@ -263,6 +263,8 @@ def test_one_script_on_two_lakes_is_two_pipelines(load):
     lakes = {key: resource.lake.rpartition("/")[2] for key, resource in (found.resources or {}).items()}
     assert lakes == {"tidegate_clicks": "lake", "tidegate_clicks_test": "test"}
     assert {key.partition("/")[0] for key in keys(found)} == {"clicks", "clicks_test"}
+    jobs = found.get_repository_def().job_names
+    assert [name for name in jobs if name.endswith("maintenance")] == ["tidegate_maintenance"], "one for both"
 
 
 def test_two_pipelines_with_one_name_are_refused(load):

@@ -398,7 +398,7 @@ def test_a_dry_run_tells_what_comes_next_and_changes_nothing(location: Location)
     other = Lake(location.lake).leases("another")
     other.acquire("click_event")
     try:
-        job = location.definitions.resolve_job_def("clicks_dry_run")
+        job = location.definitions.resolve_job_def("tidegate_dry_run")
         result = job.execute_in_process(instance=location.instance)
     finally:
         other.close()
@@ -407,19 +407,19 @@ def test_a_dry_run_tells_what_comes_next_and_changes_nothing(location: Location)
     assert "| click_event | 1/2 | bounded | events 2-2 | no | no |" in sources
     assert "| user_info |  |  | nothing to land |" in sources
     assert "| enriched_click | next | 1/1 | 2 | user_info 1/1 |  |" in inserts
-    assert result.output_for_node("clicks_plan_only") == 2
+    assert result.output_for_node("plan_only") == 2
     assert files(location.lake) == before
 
 
 @pytest.mark.thorough
-def test_upkeep_is_an_asset_of_its_own(location: Location) -> None:
+def test_upkeep_is_a_job_and_an_asset_of_its_own(location: Location) -> None:
     location.hand.users(1)
     location.hand.all_users_are_there()
     for _ in range(3):
         location.hand.clicks(1)
         assert location.run().success
     upkeep = dg.AssetKey(["clicks", "maintenance"])
-    result = location.materialize(dg.AssetSelection.assets(upkeep))
+    result = location.definitions.resolve_job_def("tidegate_maintenance").execute_in_process(instance=location.instance)
     assert result.success
     metadata = told(result, upkeep)
     assert (metadata["versions removed"], metadata["passed over"]) == (0, 0)

@@ -233,12 +233,12 @@ class Ui:
         assert "errors" not in found, found
         return found["data"]
 
-    def launch(self, job: str) -> str:
+    def launch(self, job: str, config: Mapping[str, Any] | None = None) -> str:
         """Start a job's run as the UI's button does; its id."""
         data = self.ask(
             "mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {"
             " __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }",
-            p={"selector": {**_LOCATION, "jobName": job}, "runConfigData": "{}"},
+            p={"selector": {**_LOCATION, "jobName": job}, "runConfigData": json.dumps(config or {})},
         )
         assert data["launchRun"]["__typename"] == "LaunchRunSuccess", data
         return data["launchRun"]["run"]["runId"]

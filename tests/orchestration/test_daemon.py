@@ -147,7 +147,7 @@ def test_the_channel_that_nobody_listens_at_fails_no_run_and_is_told_to_the_othe
     (message,) = until(lambda: dagster.told("channel-unreachable"), "the alert of the channel")
     assert message["channel"] == "channel 2 (json)"
     assert dagster.mail.text("channel 2 (json) takes no alerts")
-    run_id = dagster.launch("closed_maintenance")
+    run_id = dagster.launch("tidegate_maintenance", {"ops": {"maintain": {"config": {"pipeline": "closed"}}}})
     assert dagster.ended(run_id) == "SUCCESS"
     dagster.ticked()
     assert len(dagster.told("channel-unreachable")) == 1

@@ -82,8 +82,8 @@ def test_dg_launch_takes_config_for_the_jobs_that_only_look(tmp_path: Path, clic
     before = files(lake)
     env = environment(dagster_home(tmp_path / "home"), TIDEGATE_SCRIPT=str(clicks), TIDEGATE_LAKE=str(lake))
     for job, step, config in (
-        ("clicks_dry_run", "clicks_plan_only", {"resnapshot": ["user_info"]}),
-        ("clicks_quarantine_list", "clicks_list_quarantined", {"state": "all", "limit": 0}),
+        ("tidegate_dry_run", "plan_only", {"resnapshot": ["user_info"]}),
+        ("tidegate_quarantine_list", "list_quarantined", {"pipeline": "clicks", "state": "all", "limit": 0}),
     ):
         told = json.dumps({"ops": {step: {"config": config}}})
         done = command("dg", "launch", "--job", job, "--config-json", told, env=env)
@@ -91,7 +91,7 @@ def test_dg_launch_takes_config_for_the_jobs_that_only_look(tmp_path: Path, clic
     # What a run prints is copied to the terminal by a process of its own, which may be cut short.
     with dg.DagsterInstance.from_config(str(tmp_path / "home")) as instance:
         ended = {run.job_name: run.status for run in instance.get_runs()}
-    assert ended == dict.fromkeys(("clicks_dry_run", "clicks_quarantine_list"), dg.DagsterRunStatus.SUCCESS)
+    assert ended == dict.fromkeys(("tidegate_dry_run", "tidegate_quarantine_list"), dg.DagsterRunStatus.SUCCESS)
     assert files(lake) == before
 
 

@@ -370,8 +370,8 @@ def test_a_new_snapshot_is_begun_from_the_launchpad_and_takes_nothing_from_reade
 @pytest.mark.thorough
 def test_the_dry_run_tells_what_comes_next_and_does_none_of_it(page: Page, ui: Ui, lake: Lake) -> None:
     planned = len(lake.epochs.rows("user_info", generation=2))
-    page.goto(f"{ui.address}{LOCATION}/jobs/clicks_dry_run/playground")
-    type_config(page, page, "ops:\n  clicks_plan_only:\n    config:\n      resnapshot: []\n")
+    page.goto(f"{ui.address}{LOCATION}/jobs/tidegate_dry_run/playground")
+    type_config(page, page, "ops:\n  plan_only:\n    config:\n      pipeline: clicks\n")
     page.get_by_role("button", name="Launch Run").click()
     run = opened_run(page)
     assert ui.ended(run) == "SUCCESS"
@@ -493,13 +493,14 @@ def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake, scri
         later.write_text(line + "\n")
         os.utime(later, (time.time() - 60,) * 2)  # it is whole, and no writer's any more
     assert ui.ended(materialize_all(page, ui.address, "rates")) == "SUCCESS"
-    page.goto(f"{ui.address}{LOCATION}/jobs/rates_backfill")
-    page.get_by_role("button", name="Materialize").first.click()
+    before = ui.runs("__ASSET_JOB")
+    page.goto(f"{ui.address}/assets/rates/converted_order_by_time")
+    page.get_by_role("button", name=re.compile("^Materialize")).first.click()
     page.get_by_text("Show all partitions").click()
     page.get_by_role("button", name="All", exact=True).click()
     picture(page, "dagster-backfill")
     page.get_by_role("button", name="Launch backfill").click()
-    run = until(lambda: ui.runs("rates_backfill"), "the run of the backfill")[0]
+    run = until(lambda: [run for run in ui.runs("__ASSET_JOB") if run not in before], "the run of the backfill")[0]
     assert ui.ended(run) == "SUCCESS"
     rows = [(1, "110.00"), (2, "120.00"), (4, "65.00"), (5, "12.00")]
     assert converted(lake) == rows, "released again, in the place of what was there"

@@ -21,6 +21,7 @@ from tests.orchestration.conftest import SHOP
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import MailServer, Webhook, free_port
 from tidegate.assets import Presentation, build_pipeline_definitions
+from tidegate.assets.factories import location_definitions, on_lake
 from tidegate.orchestration.alerts.channels import AppriseChannel
 from tidegate.orchestration.alerts.gates import held_epoch
 from tidegate.orchestration.alerts.incident import Incident
@@ -183,11 +184,10 @@ def a_build_in_mysql(lake: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, 
     script.write_text(SHOP.format(host="127.0.0.1", port=port))
     monkeypatch.setenv("SHOP_PASSWORD", "reader-secret")
     landed_once(lake, "person")
-    shop = build_pipeline_definitions(
+    shop = on_lake(
         replace(compile_script(script.read_text()), name="shop"), lake=lake, look=Presentation(script=script)
     )
-    clicks = build_pipeline_definitions(pipeline("block"), lake=lake)
-    return with_alerts(dg.Definitions.merge(clicks, shop))
+    return with_alerts(location_definitions([on_lake(pipeline("block"), lake=lake), shop]))
 
 
 class TestSilentServers:
@@ -252,8 +252,8 @@ class TestWhatCanNotBeLookedAt:
     def test_a_released_epoch_is_told_while_another_insert_can_not_be_read(
         self, instance, webhook: Webhook, lake: Path, monkeypatch
     ):
-        both = [build_pipeline_definitions(pipeline("block", f"{p}clicks", p), lake=lake) for p in ("", "s_")]
-        definitions = with_alerts(dg.Definitions.merge(*both))
+        both = [on_lake(pipeline("block", f"{p}clicks", p), lake=lake) for p in ("", "s_")]
+        definitions = with_alerts(location_definitions(both))
         for prefix in ("", "s_"):
             ControlRows(lake, prefix).judged(1, False, {"rows": 7})
         cursor = tick(definitions, instance)

@@ -55,9 +55,14 @@ ELSEWHERE = {
         "starts Dagster",
         "tests/assets/test_held.py",
     ),
-    "dg launch --job clicks_dry_run": ("starts Dagster", "tests/orchestration/test_definitions.py"),
-    "dg launch --job clicks_dry_run --config-json "
-    '\'{"ops": {"clicks_plan_only": {"config": {"resnapshot": ["user_info"]}}}}\'': (
+    "dg launch --job tidegate_backfill --config-json "
+    '\'{"ops": {"release_spans": {"config": {"spans": [{"from": "2024-01-01", "to": "2024-02-01"}]}}}}\'': (
+        "starts Dagster",
+        "tests/assets/operations/test_backfill.py",
+    ),
+    "dg launch --job tidegate_dry_run": ("starts Dagster", "tests/orchestration/test_definitions.py"),
+    "dg launch --job tidegate_dry_run --config-json "
+    '\'{"ops": {"plan_only": {"config": {"pipeline": "clicks", "resnapshot": ["user_info"]}}}}\'': (
         "starts Dagster",
         "tests/orchestration/test_definitions.py",
     ),
@@ -215,8 +220,9 @@ def test_operations(shop: Story, their_mysql: Mapping[str, object]) -> None:
 @pytest.mark.thorough
 def test_a_span_of_time(shop: Story, their_mysql: Mapping[str, object]) -> None:
     """docs/joins.md: history ahead of the stream."""
-    (backfill,) = shop.typing("docs/joins.md", ELSEWHERE)
+    backfill, days = shop.typing("docs/joins.md", ELSEWHERE)
     assert printed(shop.type(backfill)) == ["+I[1, 2024-01-15 00:00:00, EUR, 10.00]"]
+    assert printed(shop.type(days)) == [], "no order is of these two days"
     assert printed(shop.type("tidegate run pipeline.sql")) == ["+I[2, 2024-02-15 00:00:00, EUR, 10.00]"]
 
 

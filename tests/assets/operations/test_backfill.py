@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -43,17 +44,24 @@ def land(defs: dg.Definitions, instance: dg.DagsterInstance) -> None:
     assert defs.resolve_job_def("shop").execute_in_process(instance=instance, asset_selection=sources).success
 
 
+def fill(defs: dg.Definitions, instance: dg.DagsterInstance, **given: Any) -> dg.ExecuteInProcessResult:
+    """A run of partitions, as the asset's page starts it."""
+    job = defs.resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(
+        instance=instance, asset_selection=[dg.AssetKey(["shop", "converted_by_time"])], **given
+    )
+
+
 def test_partitions_release_their_days_alone_together_and_again(harness: Harness) -> None:
     push_days(harness, 4)
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
     key = dg.AssetKey(["shop", "converted_by_time"])
     land(defs, instance)
-    job = defs.resolve_job_def("shop_backfill")
-    one = job.execute_in_process(instance=instance, partition_key="2026-01-03")
+    one = fill(defs, instance, partition_key="2026-01-03")
     assert one.success
     assert sorted(row["id"] for row in harness.published("converted")) == [4, 5]
     tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-03"}
-    several = job.execute_in_process(instance=instance, tags=tags)
+    several = fill(defs, instance, tags=tags)
     assert several.success
     events = [event for event in several.get_asset_materialization_events() if event.asset_key == key]
     metadata = events[0].step_materialization_data.materialization.metadata
@@ -82,8 +90,7 @@ def test_a_day_of_which_rows_wait_fails_and_says_for_what(
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
     key = dg.AssetKey(["shop", "converted_by_time"])
     land(defs, instance)
-    job = defs.resolve_job_def("shop_backfill")
-    done = job.execute_in_process(instance=instance, partition_key="2026-01-03", raise_on_error=False)
+    done = fill(defs, instance, partition_key="2026-01-03", raise_on_error=False)
     assert sorted(row["id"] for row in harness.published("converted")) == ids
     assert done.success == (not waits)
     assert instance.get_materialized_partitions(key) == (set() if waits else {"2026-01-03"})
@@ -109,7 +116,7 @@ def test_a_held_backfill_has_a_failed_verdict_for_each_of_its_days(spark: SparkS
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
     land(defs, instance)
     tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-02"}
-    done = defs.resolve_job_def("shop_backfill").execute_in_process(instance=instance, tags=tags, raise_on_error=False)
+    done = fill(defs, instance, tags=tags, raise_on_error=False)
     assert not done.success
     check = dg.AssetCheckKey(dg.AssetKey(["shop", "converted_by_time"]), "verdict")
     records = instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
@@ -127,8 +134,7 @@ def test_of_several_days_those_that_are_reached_are_done(harness: Harness) -> No
     key = dg.AssetKey(["shop", "converted_by_time"])
     land(defs, instance)
     tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-04"}
-    job = defs.resolve_job_def("shop_backfill")
-    assert not job.execute_in_process(instance=instance, tags=tags, raise_on_error=False).success
+    assert not fill(defs, instance, tags=tags, raise_on_error=False).success
     assert instance.get_materialized_partitions(key) == {"2026-01-01", "2026-01-02"}
     assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 2, 3, 4]
 
@@ -151,10 +157,9 @@ def test_days_that_are_apart_are_one_epoch_of_all_runs_of_a_backfill(harness: Ha
         "apart", defs.resolve_asset_graph(), days, [key], now, {}, instance, False, None, None, None
     )
     instance.add_backfill(wanted)
-    job = defs.resolve_job_def("shop_backfill")
 
     def run(day: str) -> str:
-        done = job.execute_in_process(instance=instance, partition_key=day, tags={"dagster/backfill": "apart"})
+        done = fill(defs, instance, partition_key=day, tags={"dagster/backfill": "apart"})
         [event] = [found for found in done.get_asset_materialization_events() if found.asset_key == key]
         metadata = event.step_materialization_data.materialization.metadata
         return str(metadata["released by"].value) if "released by" in metadata else ""
@@ -166,3 +171,33 @@ def test_days_that_are_apart_are_one_epoch_of_all_runs_of_a_backfill(harness: Ha
     assert run(days[2]) == "", "what has landed since is in no epoch yet"
     assert instance.get_materialized_partitions(key) == set(days)
     assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 4, 5, 8, 9, 10]
+
+
+def operated(defs: dg.Definitions, instance: dg.DagsterInstance, *days: tuple[str, str]) -> dg.ExecuteInProcessResult:
+    config = {"spans": [{"from": low, "to": high} for low, high in days]}
+    job, ops = defs.resolve_job_def("tidegate_backfill"), {"release_spans": {"config": config}}
+    return job.execute_in_process(instance=instance, run_config={"ops": ops}, raise_on_error=False)
+
+
+def test_the_operation_releases_spans_and_makes_the_partitions_in_them(harness: Harness) -> None:
+    push_days(harness, 4)
+    defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
+    key = dg.AssetKey(["shop", "converted_by_time"])
+    land(defs, instance)
+    done = operated(defs, instance, ("2026-01-01", "2026-01-02"), ("2026-01-02T12:00", "2026-01-04"))
+    assert done.success
+    assert done.output_for_node("release_spans") == 5
+    assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 3, 4, 5]
+    assert instance.get_materialized_partitions(key) == {"2026-01-01", "2026-01-03"}, "half of the second is not there"
+    judged = {(found.partition, found.passed) for found in done.get_asset_check_evaluations()}
+    assert judged == {("2026-01-01", True), ("2026-01-03", True)}
+    later = operated(defs, instance, ("2026-01-04", "2026-01-09"))
+    assert later.success, "no row waits; some may still come"
+    [output] = [event for event in later.all_events if event.is_successful_output]
+    assert "rows may still come" in output.step_output_data.metadata
+    plain = definitions(harness, Presentation())
+    again = operated(plain, instance, ("2026-01-01", "2026-01-02"))
+    assert again.success
+    [event] = again.get_asset_materialization_events()
+    assert event.asset_key == dg.AssetKey(["shop", "converted"]), "without partitions"
+    assert sorted(row["id"] for row in harness.published("converted")) == [0, 1, 3, 4, 5, 6, 7]

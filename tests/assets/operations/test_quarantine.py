@@ -31,8 +31,8 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     definitions = build_pipeline_definitions(harness.pipeline, lake=harness.lake.root)
 
     def run(verb: str, **config: Any) -> tuple[dg.ExecuteInProcessResult, dict[str, Any]]:
-        job = definitions.resolve_job_def(f"clicks_quarantine_{verb}")
-        op = f"clicks_{verb}_quarantined"
+        job = definitions.resolve_job_def(f"tidegate_quarantine_{verb}")
+        op = f"{verb}_quarantined"
         result = job.execute_in_process(
             run_config={"ops": {op: {"config": config}}}, raise_on_error=False, tags={"user": "ada"}
         )
@@ -48,7 +48,7 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     assert "unmatched:key-absent@user_info" in told["rows"]
     result, told = run("list")
     assert result.success
-    assert result.output_for_node("clicks_list_quarantined") == told["rows found"] == 2
+    assert result.output_for_node("list_quarantined") == told["rows found"] == 2
     assert "| enriched_click | 1 | key-absent@user_info | 2 | open |" in told["rows by reason"]
     assert "| user_info 1/1 |" in told["rows by reason"], "what they were joined to"
     assert '{"user_id": 3, "item_id": 3, "gender": null}' in told["rows"]
@@ -68,14 +68,19 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     assert told["rows found"] == 0
     result, told = run("release", target="enriched_click", reasons=["key-absent"])
     assert result.success
-    assert result.output_for_node("clicks_release_quarantined") == 1
+    assert result.output_for_node("release_quarantined") == 1
     assert (told["rows taken"], told["rows published"], told["rows back in quarantine"]) == (2, 1, 1)
     [seen] = result.get_asset_materialization_events()
     assert seen.asset_key == dg.AssetKey(["clicks", "enriched_click"])
     assert sorted(row["user_id"] for row in harness.published("enriched_click")) == [1, 2]
-    result, told = run("discard", epochs=[2], because="a load test")
+    result, told = run("discard", epochs=[2])
     assert result.success
-    assert result.output_for_node("clicks_discard_quarantined") == 1
+    assert (told["dry run"], told["rows it would take"], told["rows in quarantine now"]) == (True, 1, 1)
+    result, _ = run("discard", epochs=[2], dry_run=False)
+    assert not result.success, "without a reason"
+    result, told = run("discard", epochs=[2], because="a load test", dry_run=False)
+    assert result.success
+    assert result.output_for_node("discard_quarantined") == 1
     assert (told["rows taken"], told["rows in quarantine now"]) == (1, 0)
     _, told = run("list", state="all")
     assert "| 1 | key-absent@user_info | 2 | released |" in told["rows by reason"]
@@ -85,7 +90,7 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     plan = harness.lake.epochs.rows("insert enriched_click")[-1].plan
     assert plan["from_quarantine"]["because"] == "a load test"
     assert plan["from_quarantine"]["by"].startswith("ada (dagster run ")
-    result, told = run("discard", epochs=[2], because="again")
+    result, told = run("discard", epochs=[2], because="again", dry_run=False)
     assert result.success
     assert told["epochs"] == "none: there was nothing to take"
     result, _ = run("release", target="enriched")

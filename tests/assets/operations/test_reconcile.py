@@ -37,13 +37,13 @@ def test_it_is_scheduled_weekly_and_has_no_part_in_the_pipelines_job(database: D
     found = compile_script(script(database))
     repository = build_pipeline_definitions(found, lake=tmp_path).get_repository_def()
     name = found.name
-    schedule = repository.get_schedule_def(f"{name}_reconcile_schedule")
+    schedule = repository.get_schedule_def("tidegate_reconcile_schedule")
     assert schedule.cron_schedule == "30 4 * * 0"
     assert schedule.default_status == dg.DefaultScheduleStatus.RUNNING
     assert f"{name}__{KEY}" not in [node.name for node in repository.get_job(name).nodes]
     never = build_pipeline_definitions(found, lake=tmp_path, look=Presentation(reconcile_cron=None))
     names = [schedule.name for schedule in never.get_repository_def().schedule_defs]
-    assert f"{name}_reconcile_schedule" not in names
+    assert "tidegate_reconcile_schedule" not in names
 
 
 @pytest.mark.thorough
@@ -57,14 +57,14 @@ def test_it_tells_numbers_and_fails_where_a_key_differs(database: Database, tmp_
     with dg.DagsterInstance.ephemeral() as instance:
         landed = job.get_job(found.name).execute_in_process(instance=instance)
         assert landed.success
-        well = job.get_job(f"{found.name}_reconcile").execute_in_process(instance=instance)
+        well = job.get_job("tidegate_reconcile").execute_in_process(instance=instance)
         (event,) = well.get_asset_materialization_events()
         assert event.materialization.metadata["rows compared"].value == 2
         assert event.materialization.metadata["keys that differ"].value == 0
         (checked,) = well.get_asset_check_evaluations()
         assert (checked.check_name, checked.passed) == ("item", True)
         database.execute("SET SESSION sql_log_bin = 0", "UPDATE item SET name = 'c' WHERE id = 2")
-        failed = job.get_job(f"{found.name}_reconcile").execute_in_process(instance=instance, raise_on_error=False)
+        failed = job.get_job("tidegate_reconcile").execute_in_process(instance=instance, raise_on_error=False)
     assert not failed.success
     (checked,) = failed.get_asset_check_evaluations()
     assert not checked.passed

@@ -1,0 +1,71 @@
+"""The operations of a code location: a few jobs and schedules, however many pipelines it has."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import dagster as dg
+
+from tidegate.assets.operations.backfill import BACKFILL, fillable
+from tidegate.assets.operations.dry_run import DRY_RUN
+from tidegate.assets.operations.maintenance import MAINTENANCE, WEEKLY
+from tidegate.assets.operations.operation import OnLake, Operation
+from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_RELEASE
+from tidegate.assets.operations.quarantine_list import QUARANTINE_LIST
+from tidegate.assets.operations.reconcile import RECONCILE
+from tidegate.assets.presentation import Presentation
+
+_LOOKS_AND_QUARANTINE = (DRY_RUN, QUARANTINE_LIST, QUARANTINE_RELEASE, QUARANTINE_DISCARD)
+_USUAL = {WEEKLY, Presentation().reconcile_cron}
+
+
+def operations(pipelines: Sequence[OnLake]) -> dg.Definitions:
+    """The jobs of all these pipelines, and their schedules: one for each time that pipelines are looked after at."""
+    if not pipelines:
+        return dg.Definitions()
+    jobs = [operation.job(pipelines) for operation in (*_LOOKS_AND_QUARANTINE, MAINTENANCE)]
+    by_zone: dict[str, list[OnLake]] = {}
+    for on in pipelines:
+        by_zone.setdefault(on.look.timezone, []).append(on)
+    stopped, running = dg.DefaultScheduleStatus.STOPPED, dg.DefaultScheduleStatus.RUNNING
+    schedules = [_schedule(MAINTENANCE, jobs[-1], WEEKLY, zone, ons, stopped) for zone, ons in by_zone.items()]
+    if filled := [on for on in pipelines if fillable(on)]:
+        jobs.append(BACKFILL.job(filled))
+    compared = [on for on in pipelines if on.parts.comparable]
+    if compared:
+        jobs.append(RECONCILE.job(compared))
+        times: dict[tuple[str, str], list[OnLake]] = {}
+        for on in compared:
+            if on.look.reconcile_cron is not None:
+                times.setdefault((on.look.reconcile_cron, on.look.timezone), []).append(on)
+        schedules += [_schedule(RECONCILE, jobs[-1], cron, zone, ons, running) for (cron, zone), ons in times.items()]
+    return dg.Definitions(jobs=jobs, schedules=schedules)
+
+
+def _schedule(
+    operation: Operation,
+    job: dg.JobDefinition,
+    cron: str,
+    timezone: str,
+    pipelines: Sequence[OnLake],
+    status: dg.DefaultScheduleStatus,
+) -> dg.ScheduleDefinition:
+    """A run for each of these pipelines at every tick. Another time than the usual is in the schedule's name, so that
+    one that was turned on stays so whatever other pipelines are added."""
+    usual = cron in _USUAL and timezone == "UTC"
+    suffix = "" if usual else f"_{hashlib.sha256(f'{cron} {timezone}'.encode()).hexdigest()[:8]}"
+    names = ", ".join(on.pipeline.name for on in pipelines)
+
+    @dg.schedule(
+        name=f"{job.name}{suffix}_schedule",
+        job=job,
+        cron_schedule=cron,
+        execution_timezone=timezone,
+        default_status=status,
+        description=f"Of {names}, one run each ({cron}, {timezone}).",
+    )
+    def tick() -> list[dg.RunRequest]:
+        return [operation.request(on) for on in pipelines]
+
+    return tick
