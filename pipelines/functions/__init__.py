@@ -10,8 +10,7 @@ and in a recomputation. Spark hands it Arrow batches; the values of a batch go t
 
 from __future__ import annotations
 
-from tidegate.pipelines.functions.function import Parameter, UserFunction, used_in
-from tidegate.pipelines.functions.problem import FunctionProblem
+from tidegate.pipelines.functions.function import FunctionProblem, Parameter, UserFunction, used_in
 from tidegate.pipelines.functions.reading import read
 
 __all__ = ["FunctionProblem", "Parameter", "UserFunction", "read", "used_in"]

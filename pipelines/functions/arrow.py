@@ -15,9 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines.functions.function import UserFunction
+from tidegate.pipelines.functions.function import FunctionProblem, UserFunction
 from tidegate.pipelines.functions.loading import load
-from tidegate.pipelines.functions.problem import FunctionProblem
 
 LONGEST = 300
 """Characters of a function's own message that are told."""

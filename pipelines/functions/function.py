@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,3 +61,29 @@ def used_in(functions: Iterable[UserFunction], *expressions: str | None) -> tupl
     """Those of `functions` that Spark SQL `expressions` call."""
     text = " ".join(expression for expression in expressions if expression is not None)
     return tuple(function for function in functions if function.spark_name in text) if PREFIX in text else ()
+
+
+class FunctionProblem(ValueError):
+    """A function that can not be had, or that has no signature in SQL. The compiler adds line and column.
+
+    Attributes:
+        what: One sentence.
+        hint: What to do about it.
+    """
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+
+_TOLD = re.compile(r"^\S*\bFunctionFailed: (?P<told>.+)$", re.MULTILINE)
+
+
+def failure(error: BaseException) -> str | None:
+    """The sentence of a FunctionFailed that was raised on a worker: function, split, offset and reason.
+
+    None for an error that no user function caused.
+    """
+    found = _TOLD.search(str(error))
+    return found["told"].strip() if found else None

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from tidegate.names import new_spelling
-from tidegate.pipelines.functions.problem import FunctionProblem
+from tidegate.pipelines.functions.function import FunctionProblem
 
 ON_THE_PATH = "install the package that has it, or put its folder on PYTHONPATH"
 

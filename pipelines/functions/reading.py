@@ -9,9 +9,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from tidegate.pipelines.functions.function import Parameter, UserFunction
+from tidegate.pipelines.functions.function import FunctionProblem, Parameter, UserFunction
 from tidegate.pipelines.functions.loading import load
-from tidegate.pipelines.functions.problem import FunctionProblem
 
 SQL_TYPES: dict[type, str] = {
     int: "BIGINT",

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.sql.model import Insert
 
 
 def flat(alias: str, column: str) -> str:
@@ -63,3 +64,18 @@ class Query:
 def _struct(alias: str, columns: Sequence[str]) -> str:
     fields = ", ".join(f"{literal(column)}, {quoted(flat(alias, column))}" for column in columns)
     return f"named_struct({fields}) AS {quoted(alias)}"
+
+
+def split_where(insert: Insert) -> tuple[str, str]:
+    """Two Spark SQL conditions whose conjunction is the INSERT's WHERE; `true` where there is nothing to say.
+
+    The first names columns of the probe only, so that it can be tested on a row that no build has matched.
+    """
+    builds = {join.alias for join in insert.joins}
+    of_all = [term.expression for term in insert.conditions if term.aliases & builds]
+    of_probe = [term.expression for term in insert.conditions if not term.aliases & builds]
+    return _conjunction(of_probe), _conjunction(of_all)
+
+
+def _conjunction(terms: list[str]) -> str:
+    return " AND ".join(f"({term})" for term in terms) or "true"

@@ -18,11 +18,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.frames import as_views
-from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, PREDICATE, TIME_NULL, WHERE, Outcomes, why_number
-from tidegate.pipelines.joins.query import Query, flat
+from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, PREDICATE, TIME_NULL, WHERE, Outcomes, ask, why_number
+from tidegate.pipelines.joins.query import Query, flat, split_where
 from tidegate.pipelines.joins.task import OWN, Frame, Groups, Meeting, Pass, Reading, frames_of
-from tidegate.pipelines.joins.violations import ask
-from tidegate.pipelines.joins.where import split_where
 from tidegate.pipelines.joins.writer import Release, Staged, Writer, merged
 from tidegate.pipelines.lake.due import Due
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl, quoted

@@ -22,9 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.joins.outcome import MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
+from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
 from tidegate.pipelines.joins.task import Frame, ops_of
-from tidegate.pipelines.joins.violations import MASK
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.sources.arrow_types import arrow_type

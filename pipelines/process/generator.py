@@ -24,7 +24,7 @@ from tidegate.pipelines.process.watermarks.constants import (
 )
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkOutput, WatermarkStrategy, WithIdleness
-from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.watermark import milliseconds
 
 EventTimeExtractor = Callable[[Any], int | None]
 """record -> its event time in ms, UTC; None for a record that has none: it moves no watermark, and is never late."""

@@ -16,7 +16,7 @@ from tidegate.pipelines.process.engine.epoch import Entries, KeyedRecord, KeySta
 from tidegate.pipelines.process.engine.steps import LandedStep, steps_of
 from tidegate.pipelines.process.generator import EventTimeGeneratorFunction
 from tidegate.pipelines.process.state.cells import Known, cell_of, plain
-from tidegate.pipelines.process.state.types import state_types
+from tidegate.pipelines.process.state.declared import state_types
 from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
 from tidegate.pipelines.watermarks import BEGINNING, Watermark
 

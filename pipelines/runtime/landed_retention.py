@@ -38,8 +38,7 @@ from tidegate.pipelines.sql.durations import parse_duration
 from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.options import LANDED_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.pipelines.watermarks.duration import milliseconds
-from tidegate.pipelines.watermarks.watermark import instant
+from tidegate.pipelines.watermarks.watermark import instant, milliseconds
 
 AT_ONCE = 10_000_000
 """Rows that one commit removes, to an epoch more."""

@@ -28,7 +28,7 @@ from tidegate.pipelines.sql.durations import parse_duration
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.watermark import milliseconds
 
 GENERATION = 1
 """An INSERT has one."""

@@ -41,7 +41,7 @@ from tidegate.pipelines.sql.durations import parse_duration
 from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
-from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.watermark import milliseconds
 
 WORTH_IT = 0.2
 """The changelog is written anew when at least this share of the rows looked at may go."""

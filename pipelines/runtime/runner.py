@@ -175,6 +175,11 @@ class Runner:
         rows = [self.lake.stuck.last(owner) for owner in self.lake.stuck.owners()]
         return {row.owner for row in rows if row is not None and not row.over}
 
+    def _begin(self, resnapshot: Collection[str] = ()) -> None:
+        """What follows may change the lake. Raises DefinitionChanged where the script is not what the lake keeps."""
+        self.definitions.require(resnapshot)
+        self._moved = True
+
     def _say(self, line: str) -> None:
         self.notes.append(line)
         self.say(line)
@@ -183,7 +188,6 @@ class Runner:
 
     def landing(self, table: str) -> Landing:
         """The runner of one source table."""
-        self._moved = True
         return Landing(
             lake=self.lake,
             table=self.pipeline.table(table),
@@ -225,7 +229,7 @@ class Runner:
     ) -> Advance:
         """Land what the source table has now; `on_epoch` hears of each epoch. Raises LeaseHeld, SourceError, LakeError,
         ConcurrentRun."""
-        self.definitions.require([table] if resnapshot else ())
+        self._begin([table] if resnapshot else ())
         landing = self.landing(table)
         done = landing.advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch)
         self._works(table)
@@ -241,14 +245,13 @@ class Runner:
         return done
 
     def _tick_of(self, table: str) -> Steps:
-        self.definitions.require()
+        self._begin()
         return self.landing(table).steps(max_epochs=1)
 
     # --- inserts -------------------------------------------------------------------------------------------------
 
     def releasing(self, insert: str, until: int | None = None) -> Releasing:
         """The runner of one INSERT, or of a process; its timers follow the clock no further than `until` (ms, UTC)."""
-        self._moved = True
         found = self.pipeline.insert(insert)
         kind = Releasing if found.process is None else partial(ProcessReleasing, until=until)
         return kind(
@@ -266,19 +269,19 @@ class Runner:
 
     def stage(self, insert: str, until: int | None = None) -> tuple[ReleasePlan, StagedRow] | Waiting:
         """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""
-        self.definitions.require()
+        self._begin()
         releasing = self.releasing(insert, until)
         plan = releasing.plan()
         return plan if isinstance(plan, Waiting) else (plan, self._staged(releasing, plan))
 
     def judge(self, insert: str) -> GateVerdict | None:
         """The verdict on the staged epoch; None when nothing is staged."""
-        self.definitions.require()
+        self._begin()
         return self.releasing(insert).judge(self._gate)
 
     def publish(self, insert: str) -> Published | None:
         """Publish the staged epoch that the gate let pass. Raises GateHeld."""
-        self.definitions.require()
+        self._begin()
         return self._published(self.releasing(insert))
 
     def _published(self, releasing: Releasing) -> Published | None:
@@ -341,7 +344,7 @@ class Runner:
         takes the place of all that had released some of them. An unfinished epoch is finished first; where that was
         this very backfill, nothing else is done. Raises GateHeld, PlanningError."""
         spans = union(spans or [(MIN_TIMESTAMP, MAX_TIMESTAMP)])
-        self.definitions.require()
+        self._begin()
         releasing, published = self.releasing(insert), []
         while True:
             plan = releasing.backfill(spans)
@@ -357,7 +360,7 @@ class Runner:
 
     def filled(self, insert: str, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
         """See `Releasing.filled`: whether another run of the same backfill has done the work of this one."""
-        self.definitions.require()
+        self._begin()
         return self.releasing(insert).filled(spans, own, since)
 
     def out_of_quarantine(
@@ -369,7 +372,7 @@ class Runner:
         An unfinished epoch is finished first; where that was this very request, nothing else is done. None are
         published where there is nothing to take. Raises GateHeld, PlanningError.
         """
-        self.definitions.require()
+        self._begin()
         releasing, published = self.releasing(insert), []
         while (plan := releasing.out_of_quarantine(request, on_unmatched)) is not None:
             self._staged(releasing, plan)
@@ -386,7 +389,7 @@ class Runner:
     ) -> Published | None:
         """Take a held epoch through the gate again against newer pins, or quarantine its rows. Raises GateHeld when it
         is held once more."""
-        self.definitions.require()
+        self._begin()
         releasing = self.releasing(insert)
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
         self._staged(releasing, plan)
@@ -409,7 +412,7 @@ class Runner:
         and whose it is. Raises as `advance` does, but for a source that fails where there is `failed`: the others go
         on, and there it is found.
         """
-        self.definitions.require(resnapshot)
+        self._begin(resnapshot)
         done: dict[str, Advance] = {}
         hears = {name: partial(on_epoch, name) if on_epoch else None for name in tables}
         failed = Failed(raises=True) if failed is None else failed
@@ -467,7 +470,7 @@ class Runner:
         Raises the first error, at the end where it is a source's or a GateHeld: the other sources, and the INSERTs
         that read none that failed, have their turn.
         """
-        self.definitions.require(resnapshot)
+        self._begin(resnapshot)
         said, began = len(self.notes), time.monotonic()
         self.definitions.say_undeclared()
         self.definitions.leave_out(self.leases)

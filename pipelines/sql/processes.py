@@ -15,7 +15,7 @@ from tidegate.pipelines.process.errors import shown
 from tidegate.pipelines.process.generator import EventTimeGeneratorFunction, WatermarkGeneratorBuilder
 from tidegate.pipelines.process.identity import identity_of
 from tidegate.pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
-from tidegate.pipelines.process.state.types import state_types
+from tidegate.pipelines.process.state.declared import state_types
 from tidegate.pipelines.process.watermarks.combining import by_identifier
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
 from tidegate.pipelines.sql.connectors import InstalledConnectors

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from datetime import timedelta
 
-from tidegate.pipelines.watermarks.duration import milliseconds
 from tidegate.pipelines.watermarks.errors import InvalidWatermark
-from tidegate.pipelines.watermarks.watermark import MAX_TIMESTAMP, Watermark
+from tidegate.pipelines.watermarks.watermark import MAX_TIMESTAMP, Watermark, milliseconds
 
 
 class AlignmentCoordinator:

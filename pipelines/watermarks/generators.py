@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
 
-from tidegate.pipelines.watermarks.duration import milliseconds
 from tidegate.pipelines.watermarks.output import WatermarkOutput
-from tidegate.pipelines.watermarks.watermark import MAX_TIMESTAMP, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
+from tidegate.pipelines.watermarks.watermark import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    PROCESSING_TIME,
+    Watermark,
+    milliseconds,
+)
 
 
 class WatermarkGenerator(Protocol):

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from tidegate.pipelines.clock import Clock
-from tidegate.pipelines.watermarks.duration import milliseconds
 from tidegate.pipelines.watermarks.generators import StatefulGenerator, WatermarkGenerator
 from tidegate.pipelines.watermarks.output import WatermarkOutput
+from tidegate.pipelines.watermarks.watermark import milliseconds
 
 
 class WithIdleness:

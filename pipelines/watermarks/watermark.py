@@ -73,3 +73,12 @@ def instant(ms: int) -> str:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (OverflowError, ValueError):
         return f"{ms} ms"
+
+
+def milliseconds(duration: timedelta, name: str, *, zero: bool = False) -> int:
+    """`duration` in ms, rounded up. Raises InvalidWatermark (`name` is …) if negative, or zero unless `zero`."""
+    if not isinstance(duration, timedelta):
+        raise InvalidWatermark(f"{name} is a timedelta, not {duration!r}")
+    if duration < timedelta(0) or (not zero and not duration):
+        raise InvalidWatermark(f"{name} must {'not be negative' if zero else 'be positive'}, it is {duration}")
+    return -(-duration // timedelta(milliseconds=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidegate.pipelines.joins.violations import MASK
+from tidegate.pipelines.joins.outcome import MASK
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.quarantine.rows import PROBE
 from tidegate.pipelines.runtime.releasing.staging import proof_columns

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidegate.pipelines.joins.outcome import VIOLATED
-from tidegate.pipelines.joins.violations import kept_out_from
+from tidegate.pipelines.joins.outcome import VIOLATED, kept_out_from
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing.violations import fact, null_samples, samples
 from tidegate.pipelines.sql.model import Constraint

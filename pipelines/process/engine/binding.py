@@ -32,6 +32,7 @@ from tidegate.pipelines.process.state.declared import (
     ReducingStateDeclaration,
     StateDeclaration,
     checked,
+    state_types,
 )
 from tidegate.pipelines.process.state.stores import (
     BroadcastState,
@@ -42,7 +43,6 @@ from tidegate.pipelines.process.state.stores import (
     Values,
     ValueState,
 )
-from tidegate.pipelines.process.state.types import state_types
 from tidegate.pipelines.process.timers import EventTimeManager
 from tidegate.pipelines.process.watermarks.combining import BUILT_IN, by_identifier
 from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION

@@ -16,7 +16,7 @@ from tidegate.pipelines.process.errors import InvalidDeclaration
 from tidegate.pipelines.process.functions import Collector, TwoOutputEventTimeStreamProcessFunction
 from tidegate.pipelines.process.state.declared import StateDeclarations
 from tidegate.pipelines.process.timers import EventTimeManager
-from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.watermark import milliseconds
 
 A = TypeVar("A")
 

@@ -22,7 +22,7 @@ from tidegate.pipelines.watermarks import (
     Watermark,
     WatermarkAlignment,
 )
-from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.watermark import milliseconds
 
 NO_SPLIT = ""
 """Stands for the splits of a source that has not shown any yet."""

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.frames import given
+from tidegate.pipelines.functions import UserFunction, used_in
+from tidegate.pipelines.functions.arrow import RESULTS, ArrowFunction
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.runtime.landing.user_functions import plan_instant
 from tidegate.pipelines.sources.delivered import as_declared
 from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS, StoredStep
+from tidegate.pipelines.spark_versions import over_arrays
 from tidegate.pipelines.sql.model import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def functions_of(table: Table, functions: Mapping[str, UserFunction]) -> tuple[UserFunction, ...]:
+    """The functions that a table's computed columns and its watermark call."""
+    watermark = table.watermark.expression if table.watermark is not None else None
+    return used_in(functions.values(), watermark, *(column.expression for column in table.columns))
+
+
+def plan_instant(stored: StoredStep) -> Column:
+    """The plan's instant, which stands for every "now" of a step."""
+    return F.expr(given(f"timestamp_millis({stored.planned_at}L)"))
 
 
 def stored_as_delivered(table: Table) -> bool:
@@ -35,3 +58,27 @@ def computed(rows: DataFrame, table: Table, stored: StoredStep) -> DataFrame:
         ends = "IF(_op IN ('d', 't'), greatest({0}, _rowtime), {0})".format(f"CAST({path} AS TIMESTAMP)")
         seen = seen.withColumn("_rowtime", F.expr(ends))
     return seen
+
+
+def register(spark: SparkSession, functions: Iterable[UserFunction]) -> None:
+    """Register `functions` under their `spark_name`, as vectorised functions over Arrow batches.
+
+    Harmless when repeated; a session that was started anew needs it again. Expressions that call them give them
+    `_split` and `_offset` first, so a frame that they are evaluated on has both.
+    """
+    from tidegate.pipelines.sql.dialect import parse_type
+
+    for function in functions:
+        arguments = [pa.string(), pa.int64(), *(RESULTS[parameter.type].arrow for parameter in function.parameters)]
+        of_spark = over_arrays(_batches(function), arguments, parse_type(function.type).spark)
+        spark.udf.register(function.spark_name, of_spark)
+
+
+def _batches(function: UserFunction) -> Callable[..., pa.Array]:
+    """A plain function, which is all that Spark takes."""
+    over = ArrowFunction(function, tuple(entry or os.getcwd() for entry in sys.path))
+
+    def call(splits, offsets, *columns):  # without annotations: Spark would read them
+        return over(splits, offsets, *columns)
+
+    return call

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
-from tidegate.pipelines.functions.failures import failure
+from tidegate.pipelines.functions.function import failure
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.remedies import remedy
 from tidegate.pipelines.runtime.failures import AGAIN, ENGINE, first_line

@@ -22,15 +22,14 @@ from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from tidegate.pipelines.runtime.landing.alignment import Members
+from tidegate.pipelines.runtime.landing.computed import functions_of, register
 from tidegate.pipelines.runtime.landing.drafts import DraftSplits, SourceDraft
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, place, reading, refuse_second_release
 from tidegate.pipelines.runtime.landing.jobs import alone
 from tidegate.pipelines.runtime.landing.membership import Membership
 from tidegate.pipelines.runtime.landing.opening import context_of, opened, refresh, unfinished
 from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
-from tidegate.pipelines.runtime.landing.registration import register
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
-from tidegate.pipelines.runtime.landing.user_functions import functions_of
 from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.masking import Mask

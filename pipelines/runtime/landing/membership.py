@@ -13,7 +13,7 @@ from tidegate.pipelines.runtime.splits import counting, stored_splits
 from tidegate.pipelines.sources.protocol import SourceContext
 from tidegate.pipelines.sources.registry import connector
 from tidegate.pipelines.watermarks import SourceWatermarks, WatermarkAlignment, WatermarkStrategy
-from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.watermark import milliseconds
 
 MAX_ROWS = "scan.max-rows-per-epoch"
 ALIGNED_ROWS = 100_000

@@ -26,10 +26,9 @@ from tidegate.pipelines.lake.adopt import adopt, footers_of, surveyed
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.runtime.landing.computed import computed, stored_as_delivered
+from tidegate.pipelines.runtime.landing.computed import computed, plan_instant, stored_as_delivered
 from tidegate.pipelines.runtime.landing.rejected import Rejected
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
-from tidegate.pipelines.runtime.landing.user_functions import plan_instant
 from tidegate.pipelines.runtime.watermarking import EpochTime
 from tidegate.pipelines.runtime.watermarking.builtin import Tally, ends_of_files, ends_of_rows, merged
 from tidegate.pipelines.sources.arrow_types import arrow_type

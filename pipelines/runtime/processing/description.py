@@ -14,15 +14,15 @@ from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.process.windows.windowed import NOT_HAVING
 from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.processing.outputs import FACT as TIME_FACT
 from tidegate.pipelines.runtime.processing.outputs import (
     PROCESSED,
     REPORTS,
+    OutputsTime,
     read_reports,
     same_on_every_task,
     state_files,
 )
-from tidegate.pipelines.runtime.processing.outputs_time import FACT as TIME_FACT
-from tidegate.pipelines.runtime.processing.outputs_time import OutputsTime
 from tidegate.pipelines.runtime.processing.state import FACT, StateBefore, StateFiles, merged, published_rows
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
 from tidegate.pipelines.runtime.processing.windowed import LATE

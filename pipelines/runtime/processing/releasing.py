@@ -18,7 +18,7 @@ from tidegate.pipelines.lake.ledger import with_sums
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.runtime.lost_commits import Part
 from tidegate.pipelines.runtime.plans import ReleasePlan
-from tidegate.pipelines.runtime.processing.outputs_time import OutputsTime
+from tidegate.pipelines.runtime.processing.outputs import OutputsTime
 from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
 from tidegate.pipelines.runtime.processing.staging import ProcessStager
 from tidegate.pipelines.runtime.processing.state import StateFiles

@@ -23,8 +23,7 @@ from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import first_line
 from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.runtime.processing.description import staged_row
-from tidegate.pipelines.runtime.processing.inputs import planned_steps
-from tidegate.pipelines.runtime.processing.reading import EpochInputs
+from tidegate.pipelines.runtime.processing.inputs import EpochInputs, planned_steps
 from tidegate.pipelines.runtime.processing.state import check_unchanged, state_before
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
 from tidegate.pipelines.runtime.processing.tasks import task_plan

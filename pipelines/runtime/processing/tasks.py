@@ -13,7 +13,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.process.engine.rows import InputShape
 from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.runtime.processing.columns import input_columns, output_schema, output_types
-from tidegate.pipelines.runtime.processing.reading import EpochInputs
+from tidegate.pipelines.runtime.processing.inputs import EpochInputs
 from tidegate.pipelines.runtime.processing.state import StateBefore
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
 

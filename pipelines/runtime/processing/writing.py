@@ -18,8 +18,8 @@ from tidegate.pipelines.process.engine.task import KIND, TaskPlan
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
 from tidegate.pipelines.runtime.processing.columns import record_columns
 from tidegate.pipelines.runtime.processing.frames import InputRows, processed, task_rows
+from tidegate.pipelines.runtime.processing.inputs import EpochInputs
 from tidegate.pipelines.runtime.processing.outputs import counts, staged_rows
-from tidegate.pipelines.runtime.processing.reading import EpochInputs
 from tidegate.pipelines.runtime.processing.windowed import PLACE, added_up, counts_of, told_rows
 from tidegate.pipelines.sql.model import severest_first
 

@@ -38,8 +38,7 @@ from tidegate.pipelines.runtime.plans import Backfill, FromQuarantine, ReleasePl
 from tidegate.pipelines.runtime.quarantine.kept import kept_out, refuse_process, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
-from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
-from tidegate.pipelines.runtime.releasing.processing_time import ProcessingTimePlanner
+from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner
 from tidegate.pipelines.runtime.releasing.staging import Stager
 from tidegate.pipelines.runtime.releasing.standing import End, Position, Standing, Waiting, held
 from tidegate.pipelines.sql.canonical import computed

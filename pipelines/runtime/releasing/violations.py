@@ -1,6 +1,6 @@
 """What staged files say of their rows' violations: how many rows violate each constraint, and the first of them.
 
-The mask was written with the rows (tidegate.pipelines.joins.violations). Where a row group has none that violates
+The mask was written with the rows (tidegate.pipelines.joins.outcome). Where a row group has none that violates
 anything, its footer says so, and it is not read.
 """
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.pipelines.joins.violations import MASK, bits
+from tidegate.pipelines.joins.outcome import MASK, bits
 from tidegate.pipelines.lake.footers import statistics_of
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.sql.model import Constraint, Table

@@ -26,7 +26,7 @@ from tidegate.pipelines.watermarks import (
     Watermark,
     WatermarkError,
 )
-from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.watermark import milliseconds
 
 
 def watermark_row(

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.sources.formats import VALUE, Wanted, format_named, metadata_column
 from tidegate.pipelines.sources.formats.literals import text
-from tidegate.pipelines.sources.kafka.fields import Layout, format_key
+from tidegate.pipelines.sources.kafka.fields import NO_PLACE, Layout, format_key, place
 from tidegate.pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
-from tidegate.pipelines.sources.kafka.source_place import NO_PLACE, place
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
 from tidegate.pipelines.sources.protocol import REJECTED, SEQ_TYPE
 from tidegate.pipelines.sql.model import Table

@@ -21,12 +21,11 @@ from tidegate.pipelines.sources.kafka.failures import explain
 from tidegate.pipelines.sources.kafka.fields import Kind, layout
 from tidegate.pipelines.sources.kafka.key_partitions import check_keys
 from tidegate.pipelines.sources.kafka.options import Startup, parse
-from tidegate.pipelines.sources.kafka.planning import next_step
 from tidegate.pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
 from tidegate.pipelines.sources.kafka.retention import kept
 from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, waits_for_marker
 from tidegate.pipelines.sources.kafka.start import earliest_offsets, first_offsets
-from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, step_of
+from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, next_step, step_of
 from tidegate.pipelines.sources.kafka.tombstones import SINCE, Since, grows_old, since
 from tidegate.pipelines.sources.kafka.tombstones import check as check_deletes
 from tidegate.pipelines.sources.kafka.tombstones import kept as kept_deletes

@@ -48,8 +48,14 @@ from tidegate.pipelines.sources.mysql_cdc.plan_binlog import from_options, from_
 from tidegate.pipelines.sources.mysql_cdc.preflight import preflight
 from tidegate.pipelines.sources.mysql_cdc.retention import position_after, retention
 from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import CutRule, cut_rule, status_position
-from tidegate.pipelines.sources.mysql_cdc.snapshot.files import Files, file_columns, write_chunks
-from tidegate.pipelines.sources.mysql_cdc.snapshot.footers import Span, newest_rowtime, spans_of
+from tidegate.pipelines.sources.mysql_cdc.snapshot.files import (
+    Files,
+    Span,
+    file_columns,
+    newest_rowtime,
+    spans_of,
+    write_chunks,
+)
 from tidegate.pipelines.sources.mysql_cdc.snapshot.plan import (
     chunks_of,
     declared_columns,

@@ -44,7 +44,7 @@ from tidegate.pipelines.runtime.plans import (
     source_row,
 )
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
-from tidegate.pipelines.runtime.releasing.processing_time import ProcessingTimePlanner
+from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
 from tidegate.pipelines.runtime.releasing.standing import Standing
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sources.protocol import Step

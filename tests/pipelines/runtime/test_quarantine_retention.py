@@ -26,7 +26,7 @@ from tidegate.pipelines.runtime.history import history_of
 from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.kept import chosen, kept_out, lots_of, removed, removed_upto
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
-from tidegate.pipelines.runtime.releasing.processing_time import ProcessingTimePlanner
+from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
 from tidegate.pipelines.runtime.releasing.standing import Standing
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP

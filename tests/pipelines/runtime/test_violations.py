@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.pipelines.joins.violations import bits, kept_out_from
+from tidegate.pipelines.joins.outcome import bits, kept_out_from
 from tidegate.pipelines.runtime.releasing.violations import counted, greatest, samples
 from tidegate.pipelines.sql.model import Column, Constraint, Options, Table, severest_first
 

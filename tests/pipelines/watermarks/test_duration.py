@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from tidegate.pipelines.watermarks import InvalidWatermark
-from tidegate.pipelines.watermarks.duration import milliseconds
+from tidegate.pipelines.watermarks.watermark import milliseconds
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import little_endia
 from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows, TableChanged
-from tidegate.pipelines.sources.mysql_cdc.snapshot.results import INTEGERS, ResultColumn
-from tidegate.pipelines.sources.mysql_cdc.snapshot.values import Values
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import INTEGERS, ResultColumn, Values
 from tidegate.pipelines.sources.mysql_cdc.types import (
     BINARY,
     BOOLEAN,

@@ -16,8 +16,7 @@ from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, RETRY, no_su
 from tidegate.pipelines.sources.mysql_cdc.snapshot.canonical import canonical_array
 from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import SnapshotError, UnreadableKey, typed
 from tidegate.pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
-from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select
-from tidegate.pipelines.sources.mysql_cdc.snapshot.values import values_of
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select, values_of
 from tidegate.pipelines.sources.mysql_cdc.snapshot.view import Reader, ReadView, read_view
 from tidegate.pipelines.sources.mysql_cdc.types import canonical
 from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS

@@ -9,7 +9,7 @@ import pytest
 from tidegate.pipelines.process import InvalidDeclaration, NotKeyed, StateDeclarations
 from tidegate.pipelines.process.errors import BroadcastReadOnly
 from tidegate.pipelines.process.state.cells import ListCell, MapCell, ValueCell
-from tidegate.pipelines.process.state.declared import checked, column_type
+from tidegate.pipelines.process.state.declared import checked, column_type, state_types
 from tidegate.pipelines.process.state.stores import (
     BroadcastState,
     CurrentKey,
@@ -19,7 +19,6 @@ from tidegate.pipelines.process.state.stores import (
     Values,
     ValueState,
 )
-from tidegate.pipelines.process.state.types import state_types
 
 
 class Once:

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.pipelines.process import EventTimeExtension, OneInputStreamProcessFunction, WatermarkDeclarations
 from tidegate.pipelines.process.spec import ProcessInput, ProcessSpec
-from tidegate.pipelines.runtime.processing.outputs_time import FACT, OutputsTime
+from tidegate.pipelines.runtime.processing.outputs import FACT, OutputsTime
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 TIME = EventTimeExtension.EVENT_TIME_WATERMARK_DECLARATION

@@ -17,7 +17,7 @@ from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK
 from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.runtime.processing.description import time_after
 from tidegate.pipelines.runtime.processing.inputs import epoch_steps, planned_steps
-from tidegate.pipelines.runtime.processing.outputs_time import OutputsTime
+from tidegate.pipelines.runtime.processing.outputs import OutputsTime
 from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
 from tidegate.pipelines.runtime.processing.releasing import ProcessReleasing
 from tidegate.pipelines.runtime.processing.state import FACT, StateFiles, state_before

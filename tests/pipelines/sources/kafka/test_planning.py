@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.pipelines.sources.kafka.cluster import Partition
-from tidegate.pipelines.sources.kafka.planning import next_step
-from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep, Span, TopicSpans, ends_of, step_of
+from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep, Span, TopicSpans, ends_of, next_step, step_of
 
 A, B = Partition("a", 0), Partition("a", 1)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.pipelines.sources.mysql_cdc.snapshot.footers import Span, spans_of
+from tidegate.pipelines.sources.mysql_cdc.snapshot.files import Span, spans_of
 
 _SEQ = pa.struct([("phase", pa.int32()), ("file", pa.int64()), ("position", pa.int64())])
 

@@ -13,8 +13,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import Fixe
 from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
 from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import SLACK_BYTES, Piece
-from tidegate.pipelines.sources.mysql_cdc.snapshot.results import ResultColumn
-from tidegate.pipelines.sources.mysql_cdc.snapshot.values import Values, values_of
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import ResultColumn, Values, values_of
 
 TEXT = Type.VAR_STRING
 
