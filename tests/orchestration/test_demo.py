@@ -142,6 +142,7 @@ def test_the_runs_are_in_dagsters_history(played: tuple[Site, str, str]) -> None
         assert instance.get_latest_materialization_event(dg.AssetKey(["clicks", "enriched_click"])) is not None
 
 
+@pytest.mark.thorough  # stories/test_pages.py types it
 def test_verify_which_it_says_comes_next_works_in_a_new_shell(played: tuple[Site, str, str]) -> None:
     site = played[0]
     env = environment(site.dagster)

@@ -115,7 +115,7 @@ def types(releasing: Releasing, staged: StagedRow) -> set[tuple[tuple[str, str],
 
 @pytest.mark.parametrize("policy", at_length(["quarantine", "publish"]))
 @pytest.mark.parametrize(("first", "second"), at_length([("LEFT", "INNER"), ("INNER", "LEFT"), ("LEFT", "LEFT")]))
-@pytest.mark.parametrize("time", ["at", "now"])
+@pytest.mark.parametrize("time", at_length(["at", "now"]))
 def test_columns_alone_are_staged_as_expressions_are(
     spark: SparkSession,
     tmp_path: Path,

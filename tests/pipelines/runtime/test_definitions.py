@@ -196,6 +196,7 @@ def test_a_new_insert_into_a_new_target_goes_on(harness: Harness) -> None:
     assert [row["item"] for row in taken_up(harness, script).advance()] == ["a"]
 
 
+@pytest.mark.thorough  # stories/changes/test_older_lakes.py shows that such a lake goes on
 def test_a_lake_that_is_older_than_definitions_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     with tarfile.open(OLD_LAKE / "lake.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")

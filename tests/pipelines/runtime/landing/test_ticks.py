@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.cases import at_length
 from tests.conftest import Database
 from tests.jobs import jobs_of
 from tests.oracle.pins import rows_of
@@ -147,6 +148,7 @@ def test_a_table_that_fails_is_named_and_the_others_land(sources: Sources) -> No
     assert "of the Delta table is gone" in str(failed)
 
 
+@pytest.mark.thorough
 def test_spark_compiles_the_code_of_a_table_once(sources: Sources) -> None:
     """What changes from epoch to epoch is handed to it."""
     code: dict[str, list[list[str]]] = {name: [] for name in TABLES}
@@ -171,7 +173,7 @@ def generated(spark: SparkSession, frame: DataFrame) -> list[str]:
     return [found.apply(place)._2() for place in range(found.size())]
 
 
-@pytest.mark.parametrize("point", ["source.written", "source.appended"])
+@pytest.mark.parametrize("point", at_length(["source.appended", "source.written"]))
 def test_a_crash_leaves_what_the_next_tick_finishes(sources: Sources, point: str) -> None:
     with sources.runner("lake") as runner:
         runner.advance_together(TABLES)
