@@ -9,6 +9,7 @@ attributes:
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import dagster as dg
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster.components.resolved.core_models import OpSpec
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field, PrivateAttr
@@ -32,9 +34,15 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.scripts import load_script, pipeline_name
 from tidegate.pipelines.sources.paths import local
 
+log = logging.getLogger(__name__)
+
 LAKE_VARIABLE = "TIDEGATE_LAKE"
 OLD_TYPE = "assets.components.TidegateComponent"
 """What the component is called in older YAML."""
+
+
+class Alerting(dg.Component):
+    """A component that alerts of the pipelines of its code location: `tidegate.TidegateAlerts`."""
 
 
 class RetryPolicySpec(dg.Model, dg.Resolvable):
@@ -222,6 +230,8 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         of_project = [(item, item._folder) for item in _components(context) if item._folder is not None]
         refuse_equal_names(item._declared() for item, _ in of_project)
         first = of_project[0][0] is self  # it has the operations of all
+        if first:
+            _say_where_nobody_alerts(context, [item._declared()[0] for item, _ in of_project])
         operated = [item._on_lake(folder, root) for item, folder in of_project] if first else []
         return definitions_of(self._on_lake(self._folder, root), operated)
 
@@ -297,6 +307,18 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
 
 def _components(context: dg.ComponentLoadContext) -> list[TidegateComponent]:
     return context.component_tree.get_all_components(of_type=TidegateComponent)
+
+
+def _say_where_nobody_alerts(context: dg.ComponentLoadContext, pipelines: list[str]) -> None:
+    """Log that a code location has no component that alerts: when it is loaded, and not by each of its runs."""
+    if DefinitionsLoadContext.get().load_type != DefinitionsLoadType.INITIALIZATION:
+        return
+    if not context.component_tree.get_all_components(of_type=Alerting):
+        log.warning(
+            "This code location has no component tidegate.TidegateAlerts: unless its Python adds ALERTS, nobody hears "
+            "of held gates, failed runs and lag of %s. Next: put `type: tidegate.TidegateAlerts` into a defs.yaml.",
+            ", ".join(pipelines),
+        )
 
 
 def _hours(number: float | None) -> timedelta | None:

@@ -14,6 +14,7 @@ from typing import Annotated
 import dagster as dg
 from pydantic import Field
 
+from tidegate.assets.components import Alerting
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.sensors import alerts_sensor
 from tidegate.pipelines.errors import PlanningError
@@ -22,7 +23,7 @@ from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
 _DEFAULT = AlertOptions()
 
 
-class TidegateAlerts(dg.Component, dg.Model, dg.Resolvable):
+class TidegateAlerts(Alerting, dg.Model, dg.Resolvable):
     """A sensor that tells every incident once, and once that it is over, of every Tidegate asset of the code location.
 
     Each option that is left out is taken from $TIDEGATE_ALERT_<OPTION>, else it is as by default."""

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.definitions.freshness import TimeWindowFreshnessPolicy
 
 from tests.assets.clicks import script
@@ -52,6 +53,30 @@ def test_yaml_with_the_name_of_the_folder_goes_on_with_a_note(project: Path):
     """In a clone; installed, nothing but `tidegate` is there."""
     with pytest.warns(FutureWarning, match=r"shop: write `type: tidegate\.TidegateComponent`"):
         load(project, kind=OLD_TYPE)
+
+
+ALERTS = "---\ntype: tidegate.TidegateAlerts\n"
+ANOTHER = "---\ntype: tidegate.TidegateComponent\nattributes: {script: clicks.sql, name: other, lake: state/lake}\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "pipelines"),
+    [("", "clicks"), (ANOTHER, "clicks, other"), (ALERTS, None), (ANOTHER + ALERTS, None)],
+    ids=["no alerts", "two pipelines", "alerts", "two pipelines and alerts"],
+)
+def test_a_code_location_that_alerts_nobody_says_so_once(
+    project: Path, caplog: pytest.LogCaptureFixture, more: str, pipelines: str | None
+):
+    load(project, more)
+    told = [record.getMessage() for record in caplog.records if "TidegateAlerts" in record.getMessage()]
+    assert len(told) == (0 if pipelines is None else 1)
+    assert all(f"lag of {pipelines}. Next: " in text for text in told)
+
+
+def test_its_runs_do_not_say_it_again(project: Path, caplog: pytest.LogCaptureFixture):
+    with DefinitionsLoadContext.scoped(DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION)):
+        load(project)
+    assert "TidegateAlerts" not in caplog.text
 
 
 def test_yaml_alone_makes_a_pipeline(project: Path):
