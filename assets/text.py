@@ -19,6 +19,8 @@ _LINE_END = re.compile(r"\r\n?|\n")
 
 SHOWN_ROWS = 20
 """Rows of a table before the rest is only counted."""
+LISTED = 10
+"""Rows of a table that are shown without a click."""
 
 
 def in_short(
@@ -37,6 +39,21 @@ def records(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[
     return found if len(rows) <= SHOWN_ROWS else [*found, {"more": len(rows) - SHOWN_ROWS}]
 
 
+def listed(
+    name: str, one: str, headers: Sequence[str], rows: Sequence[Sequence[Any]], more: str = ""
+) -> dict[str, Any]:
+    """Metadata of a table: its first LISTED rows, a text each, called `one` and a number; then all of them as Markdown,
+    with `more` below. Dagster shows texts at once, and Markdown, tables and JSON after a click."""
+    lines = {f"{one} {number}": _line(headers, row) for number, row in enumerate(rows[:LISTED], 1)}
+    return {**lines, name: dg.MetadataValue.md(markdown_table(headers, rows) + more)}
+
+
+def _line(headers: Sequence[str], row: Sequence[Any]) -> str:
+    """What is in a row, as text."""
+    cells = [(header, _plain(value)) for header, value in zip(headers, row, strict=True)]
+    return "; ".join(f"{header}: {text}" for header, text in cells if text)
+
+
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A markdown table, which shows every text as it is."""
     lines = [f"| {' | '.join(map(_cell, headers))} |", f"| {' | '.join('---' for _ in headers)} |"]
@@ -44,7 +61,7 @@ def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str
     return "\n".join(lines)
 
 
-def _cell(value: Any) -> str:
+def _plain(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -52,7 +69,11 @@ def _cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return _ACTS.sub(r"\\\g<0>", _LINE_END.sub(" ", text))
+    return _LINE_END.sub(" ", text)
+
+
+def _cell(value: Any) -> str:
+    return _ACTS.sub(r"\\\g<0>", _plain(value))
 
 
 def watermark(timestamp: int, use_processing_time: bool) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import dagster as dg
-
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
-from tidegate.assets.text import markdown_table
+from tidegate.assets.text import listed
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.dry_run import DryRun
@@ -70,7 +68,4 @@ def of_dry_run(found: DryRun) -> dict[str, Any]:
     ]
     of_sources = ("source", "next epoch", "phase", "what", "flips", "unfinished")
     of_inserts = ("INSERT", "state", "next epoch", "rows", "pins", "why")
-    return {
-        "sources": dg.MetadataValue.md(markdown_table(of_sources, sources)),
-        "INSERTs": dg.MetadataValue.md(markdown_table(of_inserts, inserts)),
-    }
+    return listed("sources", "source", of_sources, sources) | listed("INSERTs", "INSERT", of_inserts, inserts)

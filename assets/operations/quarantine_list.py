@@ -6,10 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import dagster as dg
-
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
-from tidegate.assets.text import markdown_table
+from tidegate.assets.text import listed
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.keyed_joins import MissedKey
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -92,19 +90,14 @@ def of_quarantine(
     ]
     headers = ("INSERT", "epoch", "reason", "rows", "state", "quarantined at", "joined to", "taken by")
     more = "" if len(lots) <= SHOWN_LOTS else f"\n\n… and {len(lots) - SHOWN_LOTS:,} older lines"
-    told: dict[str, Any] = {
-        "rows found": total,
-        "rows by reason": dg.MetadataValue.md(markdown_table(headers, lines) + more),
-    }
+    told: dict[str, Any] = {"rows found": total, **listed("rows by reason", "reason", headers, lines, more)}
     if rows:
         values = [
             (insert, row.kept.epoch, row.kept.short, _json(row.values), "" if row.probe is None else _json(row.probe))
             for insert, row in rows
         ]
         left = "" if total == len(rows) else f"\n\n… and {total - len(rows):,} more: `limit`"
-        told["rows"] = dg.MetadataValue.md(
-            markdown_table(("INSERT", "epoch", "reason", "row", "came as"), values) + left
-        )
+        told |= listed("rows", "row", ("INSERT", "epoch", "reason", "row", "came as"), values, left)
     if keys:
         nearest = [
             (
@@ -117,7 +110,7 @@ def of_quarantine(
             for insert, row, missed in keys
         ]
         headers = ("INSERT", "epoch", "reason", "key", "nearest version")
-        told["nearest versions"] = dg.MetadataValue.md(markdown_table(headers, nearest))
+        told |= listed("nearest versions", "nearest version", headers, nearest)
     return told
 
 

@@ -1,7 +1,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from tidegate.assets.text import instant, markdown_table, watermark
+from tidegate.assets.text import instant, listed, markdown_table, watermark
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
@@ -45,6 +45,15 @@ def test_an_address_is_text_and_shows_no_backslash():
 
 def test_a_line_end_ends_no_row():
     assert markdown_table(("a\nb",), [("x\r\ny\rz",)]).splitlines() == ["| a b |", "| --- |", "| x y z |"]
+
+
+def test_the_first_rows_of_a_table_are_texts_which_dagster_shows_without_a_click():
+    shown = listed("rows", "row", ("id", "why", "n"), [(i, None if i else "a|b", 1_000) for i in range(12)], "\n\nmore")
+    texts, table = list(shown.items())[:-1], shown["rows"]
+    assert texts[:2] == [("row 1", "id: 0; why: a|b; n: 1,000"), ("row 2", "id: 1; n: 1,000")]
+    assert [name for name, _ in texts] == [f"row {number}" for number in range(1, 11)]
+    assert len(table.value.splitlines()) == 2 + 12 + 2
+    assert listed("rows", "row", ("id",), []).keys() == {"rows"}
 
 
 @pytest.mark.parametrize(
