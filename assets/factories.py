@@ -20,6 +20,7 @@ from tidegate.assets.presentation import PipelineAsset, Presentation, zone_of
 from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.selection import Parts, selected
 from tidegate.assets.sources import source_assets
+from tidegate.assets.ticks import Ticks, rest_of
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.pipeline import Pipeline
 
@@ -77,11 +78,13 @@ def definitions_of(own: OnLake, operated: Sequence[OnLake]) -> dg.Definitions:
     pipeline, names, look, parts = own.pipeline, own.names, own.look, own.parts
     assets, checks = _assets(pipeline, parts, own.lake, names, look)
     job = pipeline_job(names, _of_the_job(names, parts), look)
+    tables, inserts = tuple(table.name for table in parts.sources), tuple(insert.id for insert in parts.inserts)
+    ticks = Ticks(pipeline, tables, inserts, own.resource, rest_of(assets))
     made = dg.Definitions(
         assets=assets,
         asset_checks=checks,
         jobs=[job],
-        schedules=[pipeline_schedule(names, job, look)],
+        schedules=[pipeline_schedule(names, job, look, ticks)],
         resources={names.resource: own.resource},
     )
     return dg.Definitions.merge(made, operations(operated))

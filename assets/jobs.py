@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import time
 
 import dagster as dg
 
 from tidegate.assets.failures import NO_RETRY
 from tidegate.assets.names import Names
 from tidegate.assets.presentation import Presentation
+from tidegate.assets.ticks import NOTHING_NEW, Ticks
 
 PIPELINE_TAG = "tidegate/pipeline"
 """Run tag: whose job it is."""
@@ -40,8 +42,9 @@ def pipeline_job(names: Names, keys: Sequence[dg.AssetKey], look: Presentation) 
     return unresolved  # type: ignore[return-value]
 
 
-def pipeline_schedule(names: Names, job: dg.JobDefinition, look: Presentation) -> dg.ScheduleDefinition:
-    """Starts the job at every tick of `cron`, unless its last run is still going. Stopped until it is turned on."""
+def pipeline_schedule(names: Names, job: dg.JobDefinition, look: Presentation, ticks: Ticks) -> dg.ScheduleDefinition:
+    """Starts the job at every tick of `cron`, unless its last run is still going or a run would find nothing to do.
+    Stopped until it is turned on."""
 
     @dg.schedule(
         name=names.schedule,
@@ -50,12 +53,17 @@ def pipeline_schedule(names: Names, job: dg.JobDefinition, look: Presentation) -
         execution_timezone=look.timezone,
         default_status=dg.DefaultScheduleStatus.STOPPED,
         description=f"Runs {names.job} by cron ({look.cron}, {look.timezone}); a tick is passed over while a run is in "
-        "progress.",
+        "progress, and where a run would find nothing to do.",
     )
     def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         going = context.instance.get_runs(dg.RunsFilter(job_name=names.job, statuses=IN_PROGRESS), limit=1)
         if going:
             return dg.SkipReason(f"run {going[0].run_id} is still in progress")
+        last = context.instance.get_run_records(dg.RunsFilter(job_name=names.job), limit=1)
+        reason = ticks.reason(last[0] if last else None, time())
+        if not reason:
+            return dg.SkipReason(NOTHING_NEW)
+        context.log.info(f"{names.job} is started: {reason}")
         return dg.RunRequest()
 
     return tick

@@ -13,7 +13,7 @@ from typing import Literal
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.definitions import Difference
 from tidegate.pipelines.runtime.landing.drafts import SourceDraft
-from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.releasing import Releasing, Waiting
 from tidegate.pipelines.runtime.runner import Runner
 
@@ -64,6 +64,32 @@ def dry_run(runner: Runner, resnapshot: Collection[str] = ()) -> DryRun:
     sources = [runner.landing(table.name).draft(resnapshot=table.name in resnapshot) for table in pipeline.sources]
     inserts = tuple(_drafted(runner.releasing(insert.id)) for insert in pipeline.inserts)
     return DryRun(tuple(sources), inserts, changes)
+
+
+def needed(runner: Runner, tables: Collection[str], inserts: Collection[str]) -> str:
+    """Why a run of these source tables and INSERTs has something to do; empty where it would find nothing: no source
+    has more than has landed, no epoch is open, nothing can be released, no split becomes idle.
+
+    Stores nothing. Raises what a run would, and what `runner.spark` raises where only Spark can tell.
+    """
+    runner.definitions.require()
+    owners = {*tables, *map(insert_owner, inserts)}
+    changed = next((item.owner for item in runner.definitions.differences() if item.owner in owners), None)
+    if changed is not None:
+        return f"the script says something else of {changed} than the lake"
+    for table in tables:
+        landing = runner.landing(table)
+        found = landing.draft()
+        if found.step is not None:
+            return f"{table}: {'an open epoch' if found.unfinished else 'new'}: {found.step.summary}"
+        aligned = landing.membership.now(found.generation)
+        if aligned is not None and aligned.blocked:
+            return f"{table}: alignment holds {', '.join(item.split for item in aligned.blocked)} back"
+    for insert in inserts:
+        drafted = _drafted(runner.releasing(insert))
+        if drafted.state != "waiting":
+            return f"{insert}: an epoch is {'to be released' if drafted.state == 'next' else drafted.state}"
+    return ""
 
 
 def _drafted(releasing: Releasing) -> InsertDraft:

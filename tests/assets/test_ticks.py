@@ -1,0 +1,209 @@
+"""When a tick of the schedule starts a run, and when it is skipped. No Spark: the lake is made by hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tests.assets.clicks import files
+from tests.assets.test_history import at_rest
+from tests.pipelines.runtime.handmade import HandmadeLake
+from tidegate.assets import Presentation, build_pipeline_definitions
+from tidegate.assets.resources import TidegateResource
+from tidegate.assets.ticks import ANSWER_WITHIN_S, NOTHING_NEW, Ticks, rest_of
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
+from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.plans import source_row
+from tidegate.pipelines.sources.protocol import Step
+from tidegate.pipelines.sources.scripted import ScriptedInput
+from tidegate.pipelines.sources.scripted.source import ScriptedSource
+from tidegate.pipelines.sql.model import Column
+from tidegate.pipelines.watermarks import WatermarkStrategy
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> HandmadeLake:
+    return at_rest(tmp_path / "lake")
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as found:
+        yield found
+
+
+def schedule_of(made: HandmadeLake) -> tuple[dg.RepositoryDefinition, dg.ScheduleDefinition]:
+    repository = build_pipeline_definitions(made.pipeline, lake=made.lake.root).get_repository_def()
+    return repository, repository.get_schedule_def("handmade_schedule")
+
+
+def ran(made: HandmadeLake, instance: dg.DagsterInstance, status: dg.DagsterRunStatus) -> None:
+    """Let the job have a run in Dagster's history."""
+    instance.create_run_for_job(schedule_of(made)[0].get_job("handmade"), status=status)
+
+
+@pytest.fixture
+def tick(made: HandmadeLake, instance: dg.DagsterInstance, capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """Why the schedule starts a run; empty where it skips. It leaves the lake as it is."""
+    ran(made, instance, dg.DagsterRunStatus.SUCCESS)
+    reasons: list[str] = []
+
+    def ticked() -> str:
+        repository, schedule = schedule_of(made)
+        before = files(made.lake.root)
+        context = dg.build_schedule_context(instance=instance, repository_def=repository)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(context), "log", property(lambda self: self))
+            patch.setattr(type(context), "info", lambda self, said: reasons.append(said), raising=False)
+            found = schedule.evaluate_tick(context)
+        assert files(made.lake.root) == before
+        if not found.run_requests:
+            assert found.skip_message == NOTHING_NEW
+            return ""
+        return reasons[-1].removeprefix("handmade is started: ")
+
+    return ticked
+
+
+def event(made: HandmadeLake, table: str) -> None:
+    told = ScriptedInput(made.lake.scratch(table), made.pipeline.table(table))
+    for number in (1, 2):  # the first one has landed
+        told.rows([{"id": number}])
+
+
+def test_nothing_new_is_no_run(tick: Callable[[], str]) -> None:
+    assert tick() == ""
+
+
+@pytest.mark.parametrize("table", ["clicks", "users"])
+def test_what_a_source_has_more_is_one(made: HandmadeLake, tick: Callable[[], str], table: str) -> None:
+    event(made, table)
+    assert tick() == f"{table}: new: events 2-2"
+
+
+def test_an_epoch_that_is_open_is_one(made: HandmadeLake, tick: Callable[[], str]) -> None:
+    made.landed("clicks", 2, 1)
+    made.appended("clicks", 2)
+    plan = made.planned(2, 1, 2)
+    assert tick() == "enriched: an epoch is unfinished"
+    made.staged(plan, matched=1)
+    made.judged(plan, "no")
+    assert tick() == "enriched: an epoch is held"
+
+
+def test_an_epoch_of_a_source_that_is_open_is_one(made: HandmadeLake, tick: Callable[[], str]) -> None:
+    made.landed("clicks", 2, 1)
+    made.appended("clicks", 2)
+    rows = made.lake.epochs.rows("clicks")
+    plan = replace(rows[-1], epoch=3)
+    made.lake.epochs.append([plan], application=made.lake.application("clicks", "plan", 1), version=3)
+    assert tick() == "clicks: an open epoch: step 2"
+
+
+def test_what_waits_and_can_be_released_is_one(made: HandmadeLake, tick: Callable[[], str]) -> None:
+    made.landed("clicks", 2, 1)
+    made.appended("clicks", 2)
+    assert tick() == "enriched: an epoch is to be released"
+
+
+def test_a_split_that_becomes_idle_is_one(made: HandmadeLake, tick: Callable[[], str]) -> None:
+    idle = WatermarkStrategy.for_monotonous_timestamps().with_idleness(timedelta(seconds=1))
+    made.pipeline = made.pipeline.with_strategy("clicks", idle)
+    split = SplitWatermark("0", 0, False, last_row=1_000)
+    heard(made, split)
+    assert tick() == "clicks: new: no rows: idle"
+    heard(made, replace(split, idle=True))
+    assert tick() == ""
+
+
+def heard(made: HandmadeLake, split: SplitWatermark) -> None:
+    """Let one more epoch of clicks land and be released, after which this is the state of its split."""
+    epoch = made.lake.watermarks.rows("clicks")[-1].epoch + 1
+    step = Step({"from": 0, "to": 1}, "unbounded", summary=f"step {epoch}")
+    plan = source_row("clicks", 1, epoch, 1_000, step)
+    made.lake.epochs.append([plan], application=made.lake.application("clicks", "plan", 1), version=epoch)
+    row = WatermarkRow("clicks", 1, epoch, 1_000, 0, 0, False, splits=[vars(split)], lag_ms=0)
+    made.lake.watermarks.append([row], application=made.lake.application("clicks", "watermark", 1), version=epoch)
+
+
+def test_a_script_that_says_something_else_is_one(made: HandmadeLake, tick: Callable[[], str]) -> None:
+    taken_up = Definitions(made.lake, made.pipeline, {}, lambda: 0, lambda line: None)
+    for owner in ("clicks", "users", made.owner):
+        taken_up.take_up(owner)
+    assert tick() == ""
+    users = made.pipeline.table("users")
+    wider = replace(users, columns=(*users.columns, Column("age", "INT", "INT")))
+    made.pipeline = replace(made.pipeline, tables={**made.pipeline.tables, "users": wider})
+    assert tick() == "the script says something else of users than the lake"
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED])
+def test_a_run_that_failed_is_made_again(
+    made: HandmadeLake, instance: dg.DagsterInstance, tick: Callable[[], str], status: dg.DagsterRunStatus
+) -> None:
+    ran(made, instance, status)
+    assert tick() == "the job's last run did not succeed"
+
+
+def test_a_run_is_made_before_an_asset_is_stale(tmp_path: Path, made: HandmadeLake) -> None:
+    def rest(**windows: timedelta | None) -> timedelta:
+        made_of = build_pipeline_definitions(made.pipeline, lake=tmp_path, look=Presentation(**windows))
+        return rest_of(list(made_of.assets or []))  # type: ignore[arg-type]
+
+    assert rest() == timedelta(hours=12)
+    assert rest(probe_fresh_within=timedelta(hours=1)) == timedelta(minutes=30)
+    assert rest(fresh_within=None, build_fresh_within=None, probe_fresh_within=None) == timedelta(hours=12)
+    by_nine = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(hours=1))
+    daily = dg.multi_asset(name="a", specs=[dg.AssetSpec("a", freshness_policy=by_nine)])(lambda: None)
+    assert rest_of([daily]) == timedelta()
+
+
+def test_a_pipeline_that_rested_for_long_is_run(
+    made: HandmadeLake, instance: dg.DagsterInstance, tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tick() == ""
+    monkeypatch.setattr("tidegate.assets.jobs.time", lambda: time.time() + 12 * 3600)
+    assert tick() == "the last run was 12:00:00 ago, or longer"
+
+
+def test_without_a_run_and_without_a_lake_there_is_one(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    made = HandmadeLake(tmp_path / "other")
+    ticks = Ticks(made.pipeline, ("clicks",), (), TidegateResource.at(tmp_path / "nowhere"))
+    assert ticks.reason(None, 0) == "the job has not run yet"
+    ran(made, instance, dg.DagsterRunStatus.SUCCESS)
+    (last,) = instance.get_run_records(limit=1)
+    assert "no lake" in ticks.reason(last, 0)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_source_that_does_not_answer_is_one_and_holds_one_thread(
+    tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.assets.ticks.ANSWER_WITHIN_S", 0.05)
+    answer = threading.Event()
+    monkeypatch.setattr(ScriptedSource, "ends", lambda self: answer.wait() and {"to": 0})
+    try:
+        assert tick() == "there was no answer within 0.05 s"
+    finally:
+        answer.set()
+    assert ANSWER_WITHIN_S == 5
+
+
+def test_a_source_that_can_not_be_asked_is_one(tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: ScriptedSource) -> None:
+        raise SourceError("the server does not answer", state="nothing", next_command="look")
+
+    monkeypatch.setattr(ScriptedSource, "preflight", refuse)
+    assert tick() == "the server does not answer"
+    monkeypatch.setattr(ScriptedSource, "preflight", lambda self: self._context.spark())
+    assert tick() == "only Spark can tell"
+    monkeypatch.setattr(ScriptedSource, "preflight", lambda self: {}["hunter2"])
+    assert tick() == "asking failed (KeyError)"
