@@ -224,9 +224,9 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
             note = f"{context.path}: write `type: tidegate.TidegateComponent`; only a clone has `{OLD_TYPE}`"
             warnings.warn(note, FutureWarning, stacklevel=2)
         root = context.project_root
-        if self._folder is None:  # made by Python: it is not among those of the project
-            own = self._on_lake(context.path, root)
-            return definitions_of(own, [own])
+        if self._folder is None:  # made by Python: it is not among those of the project, so its operations are its own
+            own = self._on_lake(context.path if context.path.is_dir() else context.path.parent, root)
+            return definitions_of(own, [own], own.names.job)
         of_project = [(item, item._folder) for item in _components(context) if item._folder is not None]
         refuse_equal_names(item._declared() for item, _ in of_project)
         first = of_project[0][0] is self  # it has the operations of all

@@ -12,9 +12,9 @@ from tidegate.assets.inserts import gate_checks, published_asset, staged_asset
 from tidegate.assets.jobs import pipeline_job, pipeline_schedule
 from tidegate.assets.names import Names, refuse_equal_names
 from tidegate.assets.operations.backfill import by_time_asset
-from tidegate.assets.operations.location import operations
+from tidegate.assets.operations.location import operations as operations_of
 from tidegate.assets.operations.maintenance import maintenance_spec
-from tidegate.assets.operations.operation import OnLake
+from tidegate.assets.operations.operation import PREFIX, OnLake
 from tidegate.assets.operations.reconcile import reconcile_checks, reconcile_spec
 from tidegate.assets.presentation import PipelineAsset, Presentation, zone_of
 from tidegate.assets.resources import WAIT, TidegateResource
@@ -33,6 +33,7 @@ def build_pipeline_definitions(
     spark_config: Mapping[str, str] | None = None,
     look: Presentation | None = None,
     wait: str = WAIT,
+    operations: str = PREFIX,
 ) -> dg.Definitions:
     """The assets, checks, job, schedule and resource of one pipeline. Starts nothing and reads no data.
 
@@ -43,11 +44,13 @@ def build_pipeline_definitions(
         spark_config: Laid over the session's settings; no secrets.
         look: Owners, tags, cron and the like.
         wait: How long a step waits for a table or an INSERT that another runner works on ("0 s": it fails at once).
+        operations: What the jobs of its operations begin with (`tidegate_dry_run`); another word where other pipelines
+            of the code location have jobs of these names.
 
     Raises PlanningError when two parts would be the same asset, a secret would be shown, or `wait` is no duration.
     """
     own = on_lake(pipeline, lake=lake, master=master, spark_config=spark_config, look=look, wait=wait)
-    return definitions_of(own, [own])
+    return definitions_of(own, [own], operations)
 
 
 def on_lake(
@@ -72,7 +75,7 @@ def on_lake(
     return OnLake(pipeline, folder, names, look, parts, resource)
 
 
-def definitions_of(own: OnLake, operated: Sequence[OnLake]) -> dg.Definitions:
+def definitions_of(own: OnLake, operated: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definitions:
     """The definitions of one pipeline, with the operations of `operated`: of all pipelines of the code location in one
     of them, of none in the others."""
     pipeline, names, look, parts = own.pipeline, own.names, own.look, own.parts
@@ -87,7 +90,7 @@ def definitions_of(own: OnLake, operated: Sequence[OnLake]) -> dg.Definitions:
         schedules=[pipeline_schedule(names, job, look, ticks)],
         resources={names.resource: own.resource},
     )
-    return dg.Definitions.merge(made, operations(operated))
+    return dg.Definitions.merge(made, operations_of(operated, prefix))
 
 
 def location_definitions(pipelines: Sequence[OnLake]) -> dg.Definitions:

@@ -78,7 +78,7 @@ class Waits:
         return self.clock()
 
 
-def held(context: StepContext) -> None:
+def never_again(context: StepContext) -> None:
     """Keep Dagster from starting this run again by itself, whoever started it: its verdict is final, and the gate's
     check would be in progress instead of failed."""
     context.instance.add_run_tags(context.run.run_id, {**NO_RETRY, MAX_RETRIES_TAG: "0"})
@@ -94,5 +94,5 @@ def explained(commands: Commands = AS_WRITTEN, waits: Waits | None = None) -> It
         if isinstance(error, LeaseHeld) and waits is not None:
             waits.wait(error)
         if isinstance(error, GateHeld) and waits is not None:
-            held(waits.context)
+            never_again(waits.context)
         raise failure(error, commands) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import dagster as dg
 
 from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results, shown_apart, worse
-from tidegate.assets.failures import held
+from tidegate.assets.failures import never_again
 from tidegate.assets.names import GATE, Names, pool
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
@@ -100,7 +100,8 @@ def _decide(releasing: "Releasing", config: StageConfig) -> None:
 def gate_checks(
     pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation
 ) -> dg.AssetChecksDefinition:
-    """The gate on the staged epoch: one blocking check with the verdict, and one for each that the user has written."""
+    """The gate on the staged epoch: one blocking check with the verdict, and one for each that the user has written.
+    Where it holds the epoch its step fails with the reasons: Dagster's own failure names the check alone."""
     specs = check_specs(names.staged(insert), shown_apart(pipeline, insert))
     commands = Commands(look.script, lake.root)
 
@@ -114,14 +115,19 @@ def gate_checks(
     )
     @look.executed(names, "gate")
     def judge(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        from tidegate.pipelines.runtime.releasing import held
+
         with runner_of(context, pipeline, names, commands) as runner:
             verdict = runner.judge(insert.id)
             if verdict is not None and verdict.passed:
                 runner.hand_on(insert.id)
-            elif verdict is not None:
-                held(context)
             asked = [spec for spec in specs if spec.key in context.selected_asset_check_keys]
-            yield from results(asked, verdict, runner.releasing(insert.id).position().state, commands)
+            position = runner.releasing(insert.id).position()
+            yield from results(asked, verdict, position.state, commands)
+            if verdict is not None and not verdict.passed:
+                if any(spec.name == GATE for spec in asked):
+                    raise held(insert, position)
+                never_again(context)
 
     return judge
 

@@ -10,7 +10,7 @@ import dagster as dg
 from tidegate.assets.operations.backfill import BACKFILL, fillable
 from tidegate.assets.operations.dry_run import DRY_RUN
 from tidegate.assets.operations.maintenance import MAINTENANCE, WEEKLY
-from tidegate.assets.operations.operation import OnLake, Operation
+from tidegate.assets.operations.operation import PREFIX, OnLake, Operation
 from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_RELEASE
 from tidegate.assets.operations.quarantine_list import QUARANTINE_LIST
 from tidegate.assets.operations.reconcile import RECONCILE
@@ -20,21 +20,21 @@ _LOOKS_AND_QUARANTINE = (DRY_RUN, QUARANTINE_LIST, QUARANTINE_RELEASE, QUARANTIN
 _USUAL = {WEEKLY, Presentation().reconcile_cron}
 
 
-def operations(pipelines: Sequence[OnLake]) -> dg.Definitions:
+def operations(pipelines: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definitions:
     """The jobs of all these pipelines, and their schedules: one for each time that pipelines are looked after at."""
     if not pipelines:
         return dg.Definitions()
-    jobs = [operation.job(pipelines) for operation in (*_LOOKS_AND_QUARANTINE, MAINTENANCE)]
+    jobs = [operation.job(pipelines, prefix) for operation in (*_LOOKS_AND_QUARANTINE, MAINTENANCE)]
     by_zone: dict[str, list[OnLake]] = {}
     for on in pipelines:
         by_zone.setdefault(on.look.timezone, []).append(on)
     stopped, running = dg.DefaultScheduleStatus.STOPPED, dg.DefaultScheduleStatus.RUNNING
     schedules = [_schedule(MAINTENANCE, jobs[-1], WEEKLY, zone, ons, stopped) for zone, ons in by_zone.items()]
     if filled := [on for on in pipelines if fillable(on)]:
-        jobs.append(BACKFILL.job(filled))
+        jobs.append(BACKFILL.job(filled, prefix))
     compared = [on for on in pipelines if on.parts.comparable]
     if compared:
-        jobs.append(RECONCILE.job(compared))
+        jobs.append(RECONCILE.job(compared, prefix))
         times: dict[tuple[str, str], list[OnLake]] = {}
         for on in compared:
             if on.look.reconcile_cron is not None:

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from tidegate.pipelines.runtime.runner import Runner
 
 
+PREFIX = "tidegate"
+"""What the names of these jobs begin with."""
+
+OPERATION_TAG = "tidegate/operation"
+"""Run tag: which operation it is."""
+
+
 class OperationConfig(dg.Config):
     """Of which pipeline (in the launchpad).
 
@@ -59,7 +66,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Operation(Generic[C]):
-    """A job of a code location, `tidegate_<name>`, with one step.
+    """A job of a code location, `tidegate_<name>` by default, with one step.
 
     Attributes:
         title: What the job does, for the Jobs page. `description`: how its step does it.
@@ -77,16 +84,13 @@ class Operation(Generic[C]):
     config: type[C]
     run: Callable[[Started, C], int | Iterator[Any]]
 
-    @property
-    def job_name(self) -> str:
-        return f"tidegate_{self.name}"
-
-    def job(self, pipelines: Sequence[OnLake]) -> dg.JobDefinition:
+    def job(self, pipelines: Sequence[OnLake], prefix: str = PREFIX) -> dg.JobDefinition:
         """The operation as a job for these pipelines."""
+        name = f"{prefix}_{self.name}"
 
         def step(context, config):
             with explained():
-                on = _chosen(pipelines, config.pipeline, self.job_name)
+                on = _chosen(pipelines, config.pipeline, name)
             if PIPELINE_TAG not in context.run.tags:  # by which alerts know whose run it is
                 context.instance.add_run_tags(context.run.run_id, {PIPELINE_TAG: on.pipeline.name, **on.look.tags})
             tidegate: TidegateResource = getattr(context.resources, on.names.resource)
@@ -103,6 +107,7 @@ class Operation(Generic[C]):
         step.__annotations__ = {"context": dg.OpExecutionContext, "config": self.config}
         first = pipelines[0].look.steps
         steps = first if all(on.look.steps == first for on in pipelines) else Steps()
+        of_one = job_tags(pipelines[0].names, pipelines[0].look) if len(pipelines) == 1 else {}
         op = dg.op(
             name=self.step,
             out=dg.Out(int, description=self.gives, is_required=False),  # an `execute` may leave the step out
@@ -114,9 +119,9 @@ class Operation(Generic[C]):
         )(step)
 
         @dg.job(
-            name=self.job_name,
+            name=name,
             executor_def=dg.in_process_executor,
-            tags=job_tags(pipelines[0].names, pipelines[0].look) if len(pipelines) == 1 else NO_RETRY,
+            tags={**of_one, **NO_RETRY, OPERATION_TAG: self.name},
             description=self.title,
         )
         def job() -> None:

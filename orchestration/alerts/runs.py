@@ -19,6 +19,7 @@ from dagster._core.storage.tags import WILL_RETRY_TAG
 
 from tidegate.assets.failures import ERROR_KIND
 from tidegate.assets.names import GATE, VERDICT
+from tidegate.assets.operations.operation import OPERATION_TAG
 from tidegate.orchestration.alerts.causes import pipeline_of
 from tidegate.orchestration.alerts.incident import Incident, scrub
 from tidegate.orchestration.alerts.memory import Open
@@ -31,7 +32,7 @@ from tidegate.pipelines.remedies import unsaid
 _OF_NO_JOB = "__"
 """How Dagster's own names of jobs begin: of runs that are started from the asset graph, and by automation."""
 _PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_range_end")
-_TOLD_ALIKE = ("job", "partition", "failed_steps", "checks_not_run", "failed_checks")
+_TOLD_ALIKE = ("job", "partition", "asked", "failed_steps", "checks_not_run", "failed_checks")
 KINDS = ("run-failed", "check-not-run", "check-failed")
 
 
@@ -69,6 +70,8 @@ class Outcome:
         own = self.pipeline or pipeline_of(self.run)
         if item.pipeline != own or not _covers(partition_of(self.run), item.details.get("partition")):
             return False
+        if not _asks_for(asked_of(self.run), item.details.get("asked") or {}):
+            return False
         if not failed and not unrun and not bad:
             same = item.details.get("job") == self.job
             return same and self.run.status == DagsterRunStatus.SUCCESS and self.incident is None
@@ -100,9 +103,35 @@ def _covers(done: list[str] | None, missed: list[str] | None) -> bool:
     return done[0] <= missed[0] and missed[1] <= done[1]
 
 
-def _in_words(partition: list[str] | None) -> str:
+def asked_of(run: DagsterRun) -> dict[str, Any]:
+    """Of what of its pipeline a run of an operation is, by its config: `target`, `tables` and `spans`, [from, to] each;
+    what is left out is all."""
+    if OPERATION_TAG not in run.tags:
+        return {}
+    found: dict[str, Any] = {}
+    config_of_run: Mapping[str, Any] = run.run_config
+    for step in (config_of_run.get("ops") or {}).values():
+        config = step.get("config") or {}
+        found |= {name: config[name] for name in ("target", "tables") if config.get(name)}
+        if config.get("spans"):
+            found["spans"] = [[span["from"], span["to"]] for span in config["spans"]]
+    return found
+
+
+def _asks_for(done: Mapping[str, Any], missed: Mapping[str, Any]) -> bool:
+    """Whether what one run of an operation asks for has all that another one did. Moments sort as text."""
+    if done.get("target") not in (None, missed.get("target")):
+        return False
+    if done.get("tables") and not (missed.get("tables") and set(missed["tables"]) <= set(done["tables"])):
+        return False
+    spans = done.get("spans") or ()
+    return all(any(low <= first and last <= high for low, high in spans) for first, last in missed.get("spans") or ())
+
+
+def _in_words(partition: list[str] | None, asked: Mapping[str, Any]) -> str:
+    spans = "".join(f", from {low} to {high}" for low, high in asked.get("spans") or ())
     if partition is None:
-        return ""
+        return spans
     first, last = partition
     return f", partition {first}" if first == last else f", partitions {first} to {last}"
 
@@ -177,7 +206,7 @@ def _incident(
     return Incident(
         key=f"run {run.run_id}",
         kind=kind,
-        title=f"run {run.run_id} of {pipeline} {_ended(run)}{_in_words(partition)}{wrong[kind]}",
+        title=f"run {run.run_id} of {pipeline} {_ended(run)}{_in_words(partition, asked_of(run))}{wrong[kind]}",
         pipeline=pipeline,
         said=tuple(said),
         counts={name: count for name, count in counts.items() if count},
@@ -188,11 +217,12 @@ def _incident(
             "job": run.job_name,
             "status": run.status.value,
             "partition": partition,
+            **({"asked": asked} if (asked := asked_of(run)) else {}),
             "failed_steps": list(steps),
             "checks_not_run": checks.unrun,
             "failed_checks": checks.failed,
         },
-        subject=f"{what} of {pipeline}{_in_words(partition)}",
+        subject=f"{what} of {pipeline}{_in_words(partition, asked_of(run))}",
     )
 
 
@@ -210,7 +240,7 @@ def launching(run: DagsterRun) -> str:
     """The command that starts a run like this one; one of no job, started from the asset graph, names its assets."""
     of = _chosen(partition_of(run))
     if not run.job_name.startswith(_OF_NO_JOB):
-        operation = run.run_config.get("ops") if run.job_name.startswith("tidegate_") else None
+        operation = run.run_config.get("ops") if OPERATION_TAG in run.tags else None
         of += f" --config-json {shlex.quote(json.dumps({'ops': operation}))}" if operation else ""
         return f"dg launch --job {run.job_name}{of}"
     chosen = set(run.asset_selection or ()) or {key.asset_key for key in run.asset_check_selection or ()}
@@ -250,8 +280,9 @@ def _placed(incident: Incident, watched: Watched) -> Incident:
 
 
 def same(item: Open, incident: Incident) -> bool:
-    """Whether a run's incident is one that is open already: the same steps and the same checks of the same job."""
-    return item.kind == incident.kind and all(
+    """Whether a run's incident is one that is open already: the same steps and the same checks of the same job and
+    pipeline; the jobs of operations are of several."""
+    return (item.kind, item.pipeline) == (incident.kind, incident.pipeline) and all(
         (item.details.get(name) or None) == (incident.details.get(name) or None) for name in _TOLD_ALIKE
     )
 

@@ -115,3 +115,16 @@ def test_the_lake_is_what_the_environment_says_unless_yaml_does(tmp_path: Path, 
 def test_a_script_that_is_not_there_is_named():
     with pytest.raises(PlanningError, match="can not be read"):
         dg.build_defs_for_component(TidegateComponent(script="/nowhere/clicks.sql"))
+
+
+def test_a_component_that_python_makes_has_operations_of_its_own_beside_those_of_yaml(project: Path):
+    folder = project / "my_project" / "defs" / "other"
+    folder.mkdir()
+    (folder / "clicks.sql").write_text(script())
+    (folder / "component.py").write_text(
+        "import dagster as dg\nimport tidegate\n\n\n@dg.component_instance\n"
+        "def other(context: dg.ComponentLoadContext):\n"
+        "    return tidegate.TidegateComponent(script='clicks.sql', name='other')\n"
+    )
+    jobs = load(project).get_repository_def().job_names
+    assert {"clicks", "other", "tidegate_dry_run", "other_dry_run"} <= set(jobs)

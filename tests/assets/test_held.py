@@ -54,6 +54,12 @@ def test_a_held_epoch_names_its_reasons_and_the_commands_on_this_script(tmp_path
     commands = f"tidegate release {on}   or   tidegate discard {on}"
     (gate,) = result.get_asset_check_evaluations()
     assert not gate.passed
+    (why,) = result.get_step_failure_events()
+    said = why.step_failure_data.user_failure_data
+    assert said is not None
+    assert said.description == f"the gate holds epoch 1 of enriched_click: {REASON}", "on the run's own page"
+    assert "its rows are staged" in str(said.metadata["state"].value)
+    assert f"tidegate release {on}   (joins again" in str(said.metadata["next"].value)
     assert gate.metadata["reasons"].value == REASON
     assert gate.metadata["next"].value == commands
     assert gate.description == "epoch 1 is held by unmatched-policy"

@@ -29,21 +29,34 @@ found = [
     on_lake(load_script(Path(path), f"pipeline_{number}"), lake=".tidegate/none")
     for number, path in enumerate(sys.argv[1:])
 ]
-dg.Definitions.validate_loadable(location_definitions(found))
+definitions = location_definitions(found)
+dg.Definitions.validate_loadable(definitions)
+repository = definitions.get_repository_def()
+print(len(repository.job_names), len(repository.schedule_defs))
 """
 
 
 def loaded(code: str, *arguments: str) -> list[str]:
     """What of HEAVY a process has loaded that runs this."""
+    return ran(code, *arguments)[-1].split()
+
+
+def ran(code: str, *arguments: str) -> list[str]:
+    """The lines that a process prints which runs this, the last one being what of HEAVY it has loaded."""
     code += f"\nimport sys\nprint()\nprint(*(name for name in {HEAVY} if name in sys.modules))"
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    return done.stdout.splitlines()[-1].split()
+    return done.stdout.splitlines()
 
 
-def test_definitions_of_every_example_load_without_what_runs_them() -> None:
+def test_fifty_scripts_have_a_job_and_a_schedule_each_and_load_without_what_runs_them() -> None:
+    """Every example, several times."""
     assert len(EXAMPLES) > 5
-    assert loaded(LOAD, *EXAMPLES) == []
+    counted, *_, heavy = ran(LOAD, *(EXAMPLES * 10)[:50])
+    jobs, schedules = map(int, counted.split())
+    assert heavy == ""
+    assert 50 < jobs <= 50 + 9, "beside theirs the operations, and that of assets without a job"
+    assert 50 < schedules <= 50 + 2
 
 
 @pytest.mark.parametrize("name", ["process", "sql", "watermarks"])

@@ -7,6 +7,6 @@ it, which is epoch n+1 over the same probe rows.
 """
 
 from tidegate.pipelines.runtime.releasing.releasing import Published, Releasing
-from tidegate.pipelines.runtime.releasing.standing import End, Position, Standing, Waiting
+from tidegate.pipelines.runtime.releasing.standing import End, Position, Standing, Waiting, held
 
-__all__ = ["End", "Position", "Published", "Releasing", "Standing", "Waiting"]
+__all__ = ["End", "Position", "Published", "Releasing", "Standing", "Waiting", "held"]

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from tests.assets.clicks import pipeline
-from tidegate.assets.factories import location_definitions, on_lake
+from tidegate.assets.factories import build_pipeline_definitions, location_definitions, on_lake
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.presentation import PipelineAsset, Presentation, Step, Steps
 from tidegate.assets.resources import TidegateResource
@@ -198,6 +198,15 @@ def test_a_pipeline_whose_keys_have_a_prefix_has_them_in_what_is_recorded(tmp_pa
     made = on_lake(pipeline(name="a"), lake=tmp_path, look=Presentation(translate=prefixed))
     assert made.names.maintenance == dg.AssetKey(["mart", "a", "maintenance"])
     assert made.names.maintenance in location_definitions([made]).resolve_asset_graph().get_all_asset_keys()
+
+
+def test_definitions_that_python_makes_go_beside_others_with_names_of_their_own(tmp_path: Path):
+    others = location(tmp_path, "a", "b")
+    made = build_pipeline_definitions(pipeline(name="c"), lake=tmp_path / "c", operations="more")
+    repository = dg.Definitions.merge(others, made).get_repository_def()
+    more = {name.replace("tidegate_", "more_") for name in OPERATIONS}
+    assert set(repository.job_names) == {"__ASSET_JOB", "a", "b", "c", *OPERATIONS, *more}
+    assert repository.has_schedule_def("more_maintenance_schedule")
 
 
 def test_two_pipelines_with_one_name_are_refused(tmp_path: Path):

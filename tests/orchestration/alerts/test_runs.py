@@ -14,10 +14,11 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepo
 
 from tidegate.assets.failures import failure
 from tidegate.assets.jobs import PIPELINE_TAG
+from tidegate.assets.operations.operation import OPERATION_TAG
 from tidegate.orchestration.alerts import AlertOptions, Incident
 from tidegate.orchestration.alerts.causes import queued, rooted
 from tidegate.orchestration.alerts.memory import Memory, Open, Seen
-from tidegate.orchestration.alerts.runs import Outcome, launching, outcome, same
+from tidegate.orchestration.alerts.runs import Outcome, asked_of, launching, outcome, same
 from tidegate.orchestration.alerts.watched import Watched, WatchedTable
 from tidegate.pipelines.remedies import remedy
 from tidegate.pipelines.runtime.failures import StepFailed
@@ -139,6 +140,48 @@ def test_what_a_failed_step_says_is_one_sentence_and_its_cause_comes_with_what_t
 def test_a_run_like_it_makes_the_same_partitions(job: str, tags: dict[str, str], command: str):
     named = {f"dagster/{name}": value for name, value in tags.items()}
     assert launching(DagsterRun(job, tags=named, asset_selection=frozenset([AssetKey(["clicks", "a"])]))) == command
+
+
+def test_an_operation_like_it_is_of_the_same_pipeline():
+    config = {"ops": {"maintain": {"config": {"pipeline": "clicks"}}}, "execution": {}}
+    run = DagsterRun("tidegate_maintenance", run_config=config, tags={OPERATION_TAG: "maintenance"})
+    config_of_the_step = """'{"ops": {"maintain": {"config": {"pipeline": "clicks"}}}}'"""
+    assert launching(run) == f"dg launch --job tidegate_maintenance --config-json {config_of_the_step}"
+
+
+def operated(pipeline: str, status: DagsterRunStatus = DagsterRunStatus.SUCCESS, **config: Any) -> DagsterRun:
+    """A run of tidegate_backfill."""
+    tags = {OPERATION_TAG: "backfill", PIPELINE_TAG: pipeline}
+    asked = {"ops": {"release_spans": {"config": config}}}
+    return DagsterRun("tidegate_backfill", run_config=asked, tags=tags, status=status)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "done", "over"),
+    [
+        ("clicks", {"spans": [{"from": "2026-01-01", "to": "2026-01-02"}], "target": "a"}, True),
+        ("clicks", {"spans": [{"from": "2025-01-01", "to": "2027-01-01"}]}, True),
+        ("clicks", {"spans": [{"from": "2026-01-02", "to": "2026-01-03"}]}, False),
+        ("clicks", {"spans": [{"from": "2026-01-01", "to": "2026-01-02"}], "target": "b"}, False),
+        ("others", {"spans": [{"from": "2026-01-01", "to": "2026-01-02"}], "target": "a"}, False),
+    ],
+)
+def test_a_failed_operation_is_over_with_one_of_the_same_pipeline_that_asks_for_as_much(
+    pipeline: str, done: dict[str, Any], over: bool
+):
+    missed = operated("clicks", spans=[{"from": "2026-01-01", "to": "2026-01-02"}], target="a")
+    asked = {"asked": asked_of(missed), "failed_steps": ["release_spans"], "job": "tidegate_backfill"}
+    item = Open("run 1", "run-failed", "run 1 failed", "clicks", 0.0, details={**NOTHING, **asked})
+    run = operated(pipeline, **done)
+    found = Outcome(run, run.job_name, frozenset(["release_spans"]), frozenset(), frozenset(), None, pipeline)
+    assert found.ends(item) is over
+
+
+def test_two_pipelines_that_fail_in_one_job_are_two_incidents():
+    details = {**NOTHING, "job": "tidegate_maintenance", "failed_steps": ["maintain"]}
+    item = Open("run 1", "run-failed", "run 1 failed", "clicks", 0.0, details=details)
+    assert same(item, Incident("run 2", "run-failed", "run 2 failed", "clicks", details=details))
+    assert not same(item, Incident("run 2", "run-failed", "run 2 failed", "others", details=details))
 
 
 def test_lag_follows_from_the_lost_run_and_is_no_incident_of_its_own():
