@@ -128,7 +128,7 @@ def has_arrow_udf() -> bool:
 
 def over_arrays(call: Callable[..., pa.Array], arguments: Sequence[pa.DataType], returns: str) -> Any:
     """A function of Spark SQL, to be registered: `call` takes an array for each argument and returns one of equal
-    length, of the Spark type `returns`.
+    length, of the Spark type `returns`. A call may leave out the last of its `arguments`.
 
     In 4.0 it is called with one row at a time. The two ways that 4.0 has for more rows go through pandas, which makes
     whole numbers among NULLs floats.
@@ -143,7 +143,7 @@ def over_arrays(call: Callable[..., pa.Array], arguments: Sequence[pa.DataType],
     def one_row(*values):  # without annotations: Spark would read them
         import pyarrow as pa
 
-        return call(*[pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)])[0].as_py()
+        return call(*[pa.array([value], kind) for value, kind in zip(values, kinds, strict=False)])[0].as_py()
 
     return F.udf(one_row, returns, useArrow=False)
 

@@ -92,9 +92,10 @@ class SessionNotSuited(TidegateError):
         )
 
 
+_OF_DELTA = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _OF_VALUES = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.parquet.outputTimestampType")
 """Settings that rows depend on: what a text without a zone means, what overflows, which times a file can hold."""
-_UTC = {"utc", "etc/utc", "z", "gmt", "etc/gmt", "utc+0", "+00:00", "etc/uct", "uct", "zulu", "universal"}
+_UTC = {"etc/utc", "z", "gmt", "etc/gmt", "+00:00"}
 
 
 def _check(session: SparkSession) -> None:
@@ -106,18 +107,17 @@ def _check(session: SparkSession) -> None:
             "run where the driver is, without $SPARK_REMOTE and $SPARK_CONNECT_MODE (Databricks: dedicated access)",
         )
     supported(session.version, f"the session {session.sparkContext.appName}")
-    found = {name: session.conf.get(name, "") or "" for name in DEFAULTS}
-    of_delta = {name: DEFAULTS[name] for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")}
-    lacking = {name: value for name, value in of_delta.items() if value not in found[name]}
+    lacking = {name: DEFAULTS[name] for name in _OF_DELTA if DEFAULTS[name] not in (session.conf.get(name, None) or "")}
     if lacking and "DATABRICKS_RUNTIME_VERSION" not in os.environ:  # whose Delta needs no settings
         raise SessionNotSuited(
             "the Spark session that is there has no Delta Lake",
             lacking,
             f"start it with these settings and the jar {spark_jars().delta}, or stop it: Tidegate starts one with both",
         )
-    wrong = {name: DEFAULTS[name] for name in _OF_VALUES if found[name].lower() != DEFAULTS[name].lower()}
-    if found["spark.sql.session.timeZone"].lower() in _UTC:
-        wrong.pop("spark.sql.session.timeZone", None)
+    found = {name: (session.conf.get(name) or "").lower() for name in _OF_VALUES}  # what Spark has, where nobody set it
+    if found["spark.sql.session.timeZone"] in _UTC:
+        found["spark.sql.session.timeZone"] = "utc"
+    wrong = {name: DEFAULTS[name] for name, value in found.items() if value != DEFAULTS[name].lower()}
     if wrong:
         raise SessionNotSuited(
             "the Spark session that is there would read or write other values",

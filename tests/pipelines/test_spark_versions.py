@@ -117,5 +117,5 @@ def test_a_function_gets_equal_values_one_row_at_a_time(spark: SparkSession, as_
             assert column.type == kind, column.type
             return column
 
-        function = over_arrays(call, [kind], name)
+        function = over_arrays(call, [kind, pa.int64()], name)  # the last one is left out
         assert [row[0] for row in rows.select(function(f"c{place}")).collect()] == values
