@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from tidegate.pipelines.progress import LoggedProgress, Task, per_second
 from tidegate.pipelines.progress import Progress as Shown
-from tidegate.pipelines.progress import Task, per_second
 
 
 class Bars:
@@ -152,8 +152,6 @@ class _Notes:
 
 
 def _lines(console: Console) -> Shown:
-    from tidegate.assets.progress import LoggedProgress
-
     log = logging.Logger("tidegate.progress", logging.INFO)
     handler = logging.StreamHandler(console.file)
     handler.setFormatter(logging.Formatter("%(message)s"))

@@ -114,3 +114,20 @@ def test_a_status_of_a_script_needs_neither_spark_nor_great_expectations(tmp_pat
     Lake(tmp_path / "lake").epochs.create()
     found = loaded(COMMAND, "status", "examples/clicks/pipeline.sql", "--lake", str(tmp_path / "lake"))
     assert set(found) <= {"deltalake", "pyarrow", "numpy"}
+
+
+BARS = """
+import io
+import sys
+from rich.console import Console
+from tidegate.orchestration.console.bars import Bars
+
+with Bars(Console(file=io.StringIO())) as bars:
+    bars.task("a step")
+assert "dagster" not in sys.modules
+"""
+
+
+def test_a_command_whose_output_is_no_terminal_needs_no_dagster() -> None:
+    """Its bars are lines, as in Dagster's logs."""
+    assert loaded(BARS) == []

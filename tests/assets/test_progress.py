@@ -1,7 +1,7 @@
 import logging
 
-from tidegate.assets.progress import LoggedProgress, shown_by, step_progress
-from tidegate.pipelines.progress import SilentProgress
+from tidegate.assets.progress import shown_by, step_progress
+from tidegate.pipelines.progress import LoggedProgress, SilentProgress
 
 
 class Log(logging.Logger):
