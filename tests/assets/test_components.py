@@ -43,7 +43,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def load(project: Path, more: str = "", kind: str = "tidegate.TidegateComponent") -> dg.Definitions:
     import sys
 
-    for name in [name for name in sys.modules if name.partition(".")[0] == "my_project"]:
+    for name in [name for name in list(sys.modules) if name.partition(".")[0] == "my_project"]:
         del sys.modules[name]
     (project / "my_project" / "defs" / "shop" / "defs.yaml").write_text(YAML.format(more=more, kind=kind))
     return dg.load_from_defs_folder(path_within_project=project / "my_project")

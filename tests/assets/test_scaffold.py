@@ -27,7 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pyproject.toml").write_text(
         '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "my_project"\n'
     )
-    for name in [name for name in sys.modules if name.partition(".")[0] == "my_project"]:
+    for name in [name for name in list(sys.modules) if name.partition(".")[0] == "my_project"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
