@@ -180,7 +180,10 @@ def _told(releasing: "Releasing", done: "Released") -> dict[str, Any]:
     if done.waiting is not None:
         return of_waiting(releasing, done.waiting)
     nothing = Position(None, None, None, 0)  # whatever was published before: a backfill has published what it did
-    return of_published(releasing, nothing, done.published[-1:]) if done.published else {}
+    if not done.published:
+        return {}
+    told, fill = of_published(releasing, nothing, done.published[-1:]), done.published[-1].plan.backfill
+    return told | ({"rows released again": fill.rows_again} if fill else {})
 
 
 def _waits(short: "Waiting | None") -> bool:
