@@ -87,10 +87,12 @@ class TidegateResource(dg.ConfigurableResource):
         return Layout(self.lake).root / "targets" / name
 
     def session(self, progress: Progress | None = None) -> SparkSession:
-        """The session of this process, started if there is none: steps of one job share it."""
+        """The session of this process, started if there is none: steps of one job share it. What its JVM prints goes
+        into the lake's `_scratch/spark.log`, unless $TIDEGATE_SPARK_LOG is set."""
         from tidegate.pipelines.runtime.session import start_session
 
-        return start_session(master=self.master or None, config=self.spark_config, progress=progress)
+        log = Layout(self.lake).root / "_scratch" / "spark.log"
+        return start_session(master=self.master or None, config=self.spark_config, progress=progress, log=log)
 
     def runner(
         self,

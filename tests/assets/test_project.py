@@ -98,6 +98,12 @@ def test_op_name_is_what_steps_begin_with(load):
     assert {node.name for node in found.resolve_job_def("clicks").nodes} >= {"shop__user_info", "shop__enriched_click"}
 
 
+def test_one_executor_for_runs_of_the_asset_graph_too(load):
+    repository = load("The executor").get_repository_def()
+    for job in (repository.get_job("clicks"), repository.get_implicit_global_asset_job_def()):
+        assert job.executor_def is dg.in_process_executor
+
+
 def test_translation_reaches_every_asset_and_all_that_names_it(load):
     found = load("Specs in YAML: `translation`")
     graph = found.resolve_asset_graph()

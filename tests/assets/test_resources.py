@@ -1,5 +1,6 @@
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,15 @@ INSERT INTO kept SELECT id FROM clicks
 
 def test_the_lake_is_absolute_wherever_steps_run():
     assert TidegateResource.at("some/lake").lake == str(Path("some/lake").absolute())
+
+
+def test_what_spark_prints_goes_beside_the_lake_and_not_to_the_run_s_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("tidegate.pipelines.runtime.session.start_session", lambda **named: given.update(named))
+    TidegateResource.at(tmp_path / "lake", master="local[1]").session()
+    assert (given["master"], given["log"]) == ("local[1]", tmp_path / "lake" / "_scratch" / "spark.log")
 
 
 def test_a_secret_setting_is_refused_for_dagster_shows_settings():
